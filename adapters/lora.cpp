@@ -14,6 +14,7 @@
 #include "levin/adapters/peft_folder.h"
 #include "levin/core/error.h"
 #include "levin/core/tensor_text.h"
+#include "levin/core/weight_use.h"
 
 namespace levin {
 
@@ -30,15 +31,17 @@ bool is_within(const std::string& name, const std::vector<std::string>& modules)
   return std::any_of(modules.begin(), modules.end(), [&](const auto& one) { return name.starts_with(one + "."); });
 }
 
-bool is_adapted_bias(const std::string& name, const NamedLayers& layers) {
-  return std::any_of(layers.begin(), layers.end(), [&](const auto& item) { return name == item.first + ".bias"; });
+// Whether it is this parameter of an adapted layer.
+bool is_adapted(const std::string& name, const std::string& parameter, const NamedLayers& layers) {
+  return std::any_of(layers.begin(), layers.end(),
+                     [&](const auto& item) { return name == item.first + "." + parameter; });
 }
 
 // Whether LoRA trains a parameter of the model's own.
 bool trains(const std::string& name, const LoRAOptions& options, const NamedLayers& layers) {
   if (is_within(name, options.modules_to_save)) return true;
   if (options.bias == LoRABias::all) return ends_bias(name);
-  return options.bias == LoRABias::lora_only && is_adapted_bias(name, layers);
+  return options.bias == LoRABias::lora_only && is_adapted(name, "bias", layers);
 }
 
 // ---- options and an adapter's folder -------------------------------------------------------------------------------
@@ -61,6 +64,8 @@ void refuse_beside_path(const LoRAOptions& options) {
   if (!options.target_modules.empty()) refuse("target_modules");
   if (!options.exclude_modules.empty()) refuse("exclude_modules");
   if (!options.modules_to_save.empty()) refuse("modules_to_save");
+  if (!options.rank_pattern.empty()) refuse("rank_pattern");
+  if (!options.alpha_pattern.empty()) refuse("alpha_pattern");
 }
 
 LoRAOptions resolve(LoRAOptions options, const std::optional<PeftFolder>& folder, const Module& module,
@@ -70,6 +75,7 @@ LoRAOptions resolve(LoRAOptions options, const std::optional<PeftFolder>& folder
     take(options.r, folder->options.r, "r", options.path);
     take(options.lora_alpha, folder->options.lora_alpha, "lora_alpha", options.path);
     take(options.use_rslora, folder->options.use_rslora, "use_rslora", options.path);
+    take(options.use_dora, folder->options.use_dora, "use_dora", options.path);
     options.target_modules = folder->options.target_modules;
     options.exclude_modules = folder->options.exclude_modules;
     options.modules_to_save = folder->options.modules_to_save;
@@ -78,8 +84,53 @@ LoRAOptions resolve(LoRAOptions options, const std::optional<PeftFolder>& folder
   options.r = options.r.value_or(8);
   options.lora_alpha = options.lora_alpha.value_or(8);
   options.use_rslora = options.use_rslora.value_or(false);
-  options.modules_to_save = saved_modules(module, options.modules_to_save, outer);
+  options.use_dora = options.use_dora.value_or(false);
+  // PEFT names the heads of all classifiers (classifier, score), of which a model has one.
+  options.modules_to_save = saved_modules(module, options.modules_to_save, outer, /*may_be_absent=*/folder.has_value());
   return options;
+}
+
+// The rank and lora_alpha of each layer.
+void set_ranks(std::vector<TargetLayer>& layers, const LoRAOptions& options, const std::optional<PeftFolder>& folder,
+               const std::string& outer) {
+  const std::map<std::string, double> wanted(options.rank_pattern.begin(), options.rank_pattern.end());
+  auto ranks = pattern_values(layers, wanted, "rank_pattern", outer);
+  auto alphas = pattern_values(layers, options.alpha_pattern, "alpha_pattern", outer);
+  if (folder) {
+    ranks.insert(folder->ranks.begin(), folder->ranks.end());
+    alphas = folder->alphas;
+  }
+  for (TargetLayer& layer : layers) {
+    const auto rank = ranks.find(layer.name);
+    const auto alpha = alphas.find(layer.name);
+    layer.r = rank == ranks.end() ? *options.r : static_cast<int64_t>(rank->second);
+    layer.lora_alpha = alpha == alphas.end() ? *options.lora_alpha : alpha->second;
+  }
+}
+
+// ---- names in adapters' files --------------------------------------------------------------------------------------
+
+using Renamed = std::vector<std::pair<std::string, std::string>>;
+
+Renamed peft_names(const Module& module) {
+  const auto* model = dynamic_cast<const HasPeftNames*>(&module);
+  return model == nullptr ? Renamed() : model->peft_names();
+}
+
+std::string replaced(std::string name, const std::string& from, const std::string& to) {
+  const size_t place = name.find(from);
+  return place == std::string::npos ? name : name.replace(place, from.size(), to);
+}
+
+PeftFolder read_folder(const std::string& path, const Module& module) {
+  PeftFolder folder = read_peft_folder(path);
+  const Renamed names = peft_names(module);
+  if (names.empty()) return folder;
+  rename_in(folder, [&](std::string name) {
+    for (const auto& [own, theirs] : names) name = replaced(std::move(name), theirs, own);
+    return name;
+  });
+  return folder;
 }
 
 std::vector<TargetLayer> layers_to_adapt(const Module& module, const LoRAOptions& options,
@@ -102,12 +153,22 @@ void check_same(const T& own, const T& before, const char* name) {
                     " already. Use the same options, or call merge_lora(module) first.");
 }
 
+void check_same_ranks(const NamedLayers& adapted, const std::vector<TargetLayer>& wanted) {
+  std::map<std::string, const TargetLayer*> before;
+  for (const auto& [name, layer] : adapted) before[name] = &layer->target();
+  for (const TargetLayer& layer : wanted) {
+    check_same(layer.r, before.at(layer.name)->r, "rank_pattern");
+    check_same(layer.lora_alpha, before.at(layer.name)->lora_alpha, "alpha_pattern");
+  }
+}
+
 void check_same_adapter(const NamedLayers& adapted, const LoRAOptions& options,
                         const std::vector<TargetLayer>& wanted) {
   const LoRAOptions& before = *adapted.front().second->options();
   check_same(*options.r, *before.r, "r");
   check_same(*options.lora_alpha, *before.lora_alpha, "lora_alpha");
   check_same(*options.use_rslora, *before.use_rslora, "use_rslora");
+  check_same(*options.use_dora, *before.use_dora, "use_dora");
   check_same(options.lora_dropout, before.lora_dropout, "lora_dropout");
   check_same(options.quantize, before.quantize, "quantize");
   check_same(options.path, before.path, "path");
@@ -116,7 +177,7 @@ void check_same_adapter(const NamedLayers& adapted, const LoRAOptions& options,
   for (const auto& item : adapted) other.push_back(item.first);
   std::sort(own.begin(), own.end());
   std::sort(other.begin(), other.end());
-  if (own == other) return;
+  if (own == other) return check_same_ranks(adapted, wanted);
   own.resize(std::min<size_t>(own.size(), 3));
   other.resize(std::min<size_t>(other.size(), 3));
   throw ConfigError("LoRAOptions.target_modules: names " + join(own) + ", …, but the module is adapted in " +
@@ -135,10 +196,19 @@ std::map<std::string, std::vector<int64_t>> expected_shapes(const Module& module
   std::map<std::string, std::vector<int64_t>> shapes;
   for (const auto& item : module.named_parameters()) shapes[item.key()] = item.value().sizes().vec();
   for (const TargetLayer& layer : layers) {
-    shapes[layer.name + "." + layer.a_name() + ".weight"] = layer.a_shape(*options.r);
-    shapes[layer.name + "." + layer.b_name() + ".weight"] = layer.b_shape(*options.r);
+    shapes[layer.name + "." + layer.a_name() + ".weight"] = layer.a_shape();
+    shapes[layer.name + "." + layer.b_name() + ".weight"] = layer.b_shape();
+    if (*options.use_dora) shapes[layer.name + "." + kMagnitude + ".weight"] = layer.magnitude_shape();
   }
   return shapes;
+}
+
+// Of the layer that a tensor belongs to.
+int64_t rank_of(const std::string& tensor, const std::vector<TargetLayer>& layers, int64_t otherwise) {
+  for (const TargetLayer& layer : layers) {
+    if (tensor.starts_with(layer.name + ".lora_")) return layer.r;
+  }
+  return otherwise;
 }
 
 // Before anything of the module is changed.
@@ -154,12 +224,13 @@ void check_folder(const Module& module, const PeftFolder& folder, const LoRAOpti
     if (value.sizes() == at::IntArrayRef(found->second)) continue;
     throw CheckpointError(file_of(options) + ": " + name + " is " + shape_text(value.sizes()) +
                           ", and the model needs " + shape_text(found->second) + " for r " +
-                          std::to_string(*options.r) + "." + advice);
+                          std::to_string(rank_of(name, layers, *options.r)) + "." + advice);
   }
   for (const TargetLayer& layer : layers) {
-    if (!folder.tensors.contains(layer.name + "." + layer.b_name() + ".weight")) {
+    for (const std::string& part : {layer.b_name(), std::string(*options.use_dora ? kMagnitude : "")}) {
+      if (part.empty() || folder.tensors.contains(layer.name + "." + part + ".weight")) continue;
       throw CheckpointError(file_of(options) + ": it has a " + layer.a_name() + " of " + layer.name + " and no " +
-                            layer.b_name() + " for it. Write the adapter anew.");
+                            part + " for it. Write the adapter anew.");
     }
     // PEFT sets it itself for Conv1D; it means nothing to other kinds.
     if (layer.use != WeightUse::linear || layer.is_in_out || !folder.fan_in_fan_out) continue;
@@ -192,8 +263,12 @@ void check_layers(const std::vector<TargetLayer>& layers, const LoRAOptions& opt
       throw ConfigError("LoRAOptions.target_modules: " + first->second + " and " + layer.name +
                         " share one weight, which can have one adapter. Name one of them in exclude_modules.");
     }
-    if (*options.r % layer.groups != 0) {
-      throw ConfigError("LoRAOptions.r: " + std::to_string(*options.r) + " is no multiple of the " +
+    if (*options.use_dora && layer.groups != 1) {
+      throw ConfigError("LoRAOptions.use_dora: " + layer.name + " is a convolution in " + std::to_string(layer.groups) +
+                        " groups, whose weights DoRA cannot adapt. Name it in exclude_modules.");
+    }
+    if (layer.r % layer.groups != 0) {
+      throw ConfigError("LoRAOptions.r: " + std::to_string(layer.r) + " is no multiple of the " +
                         std::to_string(layer.groups) + " groups of " + layer.name +
                         ". Give another r, or name it in exclude_modules.");
     }
@@ -204,6 +279,14 @@ void check_layers(const std::vector<TargetLayer>& layers, const LoRAOptions& opt
   if (quantizes) return;
   throw ConfigError("LoRAOptions.quantize: " + enum_word(options.quantize) +
                     " holds weights of linear layers in fewer bits, and target_modules names none. Leave it out.");
+}
+
+std::set<std::string> own_parameters(const PeftFolder& folder) {
+  std::set<std::string> names;
+  for (const auto& item : folder.tensors) {
+    if (!is_adapter_parameter(item.first)) names.insert(item.first);
+  }
+  return names;
 }
 
 void freeze_all_but(Module& module, const LoRAOptions& options) {
@@ -217,19 +300,21 @@ at::Tensor whole_of(const WholeTensor& whole, const at::Tensor& parameter) {
   return whole ? whole(parameter) : parameter.detach();
 }
 
-// Weights that PEFT writes beside their adapters: of input and output embeddings of these names, if target_modules has
-// one of them as it is.
-std::set<std::string> frozen_embeddings(const NamedLayers& layers, const LoRAOptions& options) {
+// Parameters that are written though they are not trained: those that the adapter's folder had, and what PEFT writes
+// beside adapters, the weights of input and output embeddings of these names, if target_modules has one of them as it
+// is. Not bits.
+std::set<std::string> frozen_parameters(const NamedLayers& layers, const ResolvedLoRA& options) {
   const std::array<std::string, 2> embeddings = {"embed_tokens", "lm_head"};
   const auto& entries = options.target_modules;
   const bool is_named = std::any_of(embeddings.begin(), embeddings.end(), [&](const std::string& name) {
     return std::find(entries.begin(), entries.end(), name) != entries.end();
   });
-  std::set<std::string> names;
+  std::set<std::string> names = options.brought;
   for (const auto& [name, layer] : layers) {
     const bool is_one = std::any_of(embeddings.begin(), embeddings.end(),
                                     [&](const auto& end) { return name == end || name.ends_with("." + end); });
-    if (is_named && is_one && !layer->is_quantized()) names.insert(name + ".weight");
+    if (is_named && is_one) names.insert(name + ".weight");
+    if (layer->is_quantized()) names.erase(name + ".weight");
   }
   return names;
 }
@@ -239,9 +324,10 @@ std::set<std::string> frozen_embeddings(const NamedLayers& layers, const LoRAOpt
 void apply_lora(Module& module, const LoRAOptions& unchecked, const std::string& outer) {
   const LoRAOptions given = checked(unchecked, "LoRAOptions");
   std::optional<PeftFolder> folder;
-  if (!given.path.empty()) folder = read_peft_folder(given.path);
+  if (!given.path.empty()) folder = read_folder(given.path, module);
   const LoRAOptions options = resolve(given, folder, module, outer);
-  const auto wanted = layers_to_adapt(module, options, folder, outer);
+  auto wanted = layers_to_adapt(module, options, folder, outer);
+  set_ranks(wanted, options, folder, outer);
   const auto adapted = lora_layers(module);
   if (!adapted.empty()) {
     check_same_adapter(adapted, options, wanted);
@@ -253,7 +339,9 @@ void apply_lora(Module& module, const LoRAOptions& unchecked, const std::string&
     check_folder(module, *folder, options, wanted);
     load_folder(module, *folder, /*adapters=*/false);
   }
-  const auto shared = std::make_shared<const LoRAOptions>(options);
+  ResolvedLoRA resolved{options};
+  if (folder) resolved.brought = own_parameters(*folder);
+  const auto shared = std::make_shared<const ResolvedLoRA>(std::move(resolved));
   for (const TargetLayer& layer : wanted) LoRALayer::add_to(layer, shared);
   freeze_all_but(module, options);
   if (folder) load_folder(module, *folder, /*adapters=*/true);
@@ -270,20 +358,32 @@ void save_lora(const Module& module, const std::string& folder, const WholeTenso
   const bool is_plain = std::none_of(entries.begin(), entries.end(), [](const std::string& entry) {
     return entry == "all-linear" || is_pattern(entry);
   });
-  if (!is_plain || !adapter.options.exclude_modules.empty() || !adapter.options.path.empty()) {
+  const Renamed names = peft_names(module);
+  if (!is_plain || !adapter.options.exclude_modules.empty() || !adapter.options.path.empty() || !names.empty()) {
     adapter.options.target_modules.clear();
     adapter.options.exclude_modules.clear();
     for (const auto& item : layers) adapter.options.target_modules.push_back(item.first);
   }
-  const auto frozen = frozen_embeddings(layers, *layers.front().second->options());
+  const auto frozen = frozen_parameters(layers, *layers.front().second->options());
   for (const auto& item : module.named_parameters()) {
     const std::string& name = item.key();
-    const bool is_frozen = frozen.contains(name);
-    if (!is_adapter_parameter(name) && !is_frozen && !trains(name, adapter.options, layers)) continue;
-    const bool is_wrapped = is_frozen || is_adapted_bias(name, layers);  // PEFT has the layer inside its own
+    if (!is_adapter_parameter(name) && !frozen.contains(name) && !trains(name, adapter.options, layers)) continue;
+    // PEFT has an adapted layer inside its own.
+    const bool is_wrapped = is_adapted(name, "weight", layers) || is_adapted(name, "bias", layers);
     const size_t end = name.rfind('.') + 1;
     const std::string key = is_wrapped ? name.substr(0, end) + "base_layer." + name.substr(end) : name;
     adapter.tensors[key] = whole_of(whole, item.value());
+  }
+  for (const auto& [name, layer] : layers) {
+    const TargetLayer& target = layer->target();
+    if (target.r != *adapter.options.r) adapter.ranks[name] = target.r;
+    if (target.lora_alpha != *adapter.options.lora_alpha) adapter.alphas[name] = target.lora_alpha;
+  }
+  if (!names.empty()) {
+    rename_in(adapter, [&](std::string name) {
+      for (const auto& [own, theirs] : names) name = replaced(std::move(name), own, theirs);
+      return name;
+    });
   }
   if (writes) write_peft_folder(folder, adapter);
 }

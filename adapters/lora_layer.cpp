@@ -2,9 +2,12 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/dropout.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/nn/module.h>
 
 #include <array>
@@ -17,7 +20,7 @@
 
 namespace levin {
 
-// A or B as a module, so that the parameters' names are PEFT's: q_proj.lora_A.weight.
+// A, B or the magnitudes as a module, so that the parameters' names are PEFT's: q_proj.lora_A.weight.
 class LoRALayer::Matrix : public torch::nn::Module {
  public:
   explicit Matrix(at::Tensor value)
@@ -49,27 +52,37 @@ constexpr std::array<std::string_view, 14> kComputing = {
     "aten::mul",   "aten::add",    "aten::sub", "aten::div", "aten::embedding", "aten::matmul", "aten::mm",
     "aten::addmm", "aten::linear", "aten::bmm", "aten::sum", "aten::einsum",    "aten::index",  "aten::norm"};
 
+double scaling_of(int64_t r, double lora_alpha, bool use_rslora) {
+  const auto rank = static_cast<double>(r);
+  return lora_alpha / (use_rslora ? std::sqrt(rank) : rank);
+}
+
 }  // namespace
 
 double lora_scaling(const LoRAOptions& resolved) {
-  const auto rank = static_cast<double>(resolved.r.value());
-  return resolved.lora_alpha.value() / (resolved.use_rslora.value() ? std::sqrt(rank) : rank);
+  return scaling_of(resolved.r.value(), resolved.lora_alpha.value(), resolved.use_rslora.value());
 }
 
-LoRALayer::LoRALayer(const TargetLayer& layer, std::shared_ptr<const LoRAOptions> resolved)
+LoRALayer::LoRALayer(const TargetLayer& layer, std::shared_ptr<const ResolvedLoRA> resolved)
     : layer_(layer), options_(std::move(resolved)), weight_(layer.weight()) {
   form_ = {options_->quantize, weight_.sizes().vec(), layer.is_in_out, weight_.scalar_type()};
   const auto options = weight_.options().requires_grad(false);
-  a_ = at::empty(layer.a_shape(*options_->r), options);
-  b_ = at::empty(layer.b_shape(*options_->r), options);
+  a_ = at::empty(layer.a_shape(), options);
+  b_ = at::empty(layer.b_shape(), options);
+  if (options_->use_dora.value()) magnitude_ = at::empty(layer.magnitude_shape(), options);
 }
 
-std::shared_ptr<LoRALayer> LoRALayer::add_to(const TargetLayer& layer, std::shared_ptr<const LoRAOptions> resolved) {
+double LoRALayer::scaling() const {
+  return scaling_of(layer_.r, layer_.lora_alpha, options_->use_rslora.value());
+}
+
+std::shared_ptr<LoRALayer> LoRALayer::add_to(const TargetLayer& layer, std::shared_ptr<const ResolvedLoRA> resolved) {
   const std::shared_ptr<LoRALayer> made(new LoRALayer(layer, std::move(resolved)));
   const at::NoGradGuard no_grad;
   layer.start(made->a_, made->b_, made->options_->init_lora_weights);
   made->weight_.set_requires_grad(false);
   if (made->is_quantized()) made->quantize();
+  if (made->magnitude_.defined()) made->magnitude_.copy_(layer.norms(made->sum(made->weight_, made->a_, made->b_)));
   made->register_parts(made);
   return made;
 }
@@ -80,6 +93,11 @@ void LoRALayer::register_parts(const std::shared_ptr<LoRALayer>& self) {
   const auto b = module.register_module(layer_.b_name(), std::make_shared<Matrix>(b_));
   a->train(module.is_training());
   b->train(module.is_training());
+  if (magnitude_.defined()) {
+    const auto magnitude = module.register_module(kMagnitude, std::make_shared<Matrix>(magnitude_));
+    magnitude->train(module.is_training());
+    magnitude_ = magnitude->weight;
+  }
   a_ = a->weight;
   b_ = b->weight;
   owner_ = a.get();
@@ -107,7 +125,7 @@ void LoRALayer::hold_scales(const at::Tensor& scales) {
 
 void LoRALayer::take_out() {
   const auto children = layer_.module->named_children();
-  for (const std::string& name : {std::string(kScales), layer_.a_name(), layer_.b_name()}) {
+  for (const std::string& name : {std::string(kScales), std::string(kMagnitude), layer_.a_name(), layer_.b_name()}) {
     const auto* part = children.find(name);
     if (part == nullptr) continue;
     taken_out_.emplace_back(name, *part);
@@ -133,6 +151,7 @@ void LoRALayer::add_copy_to(torch::nn::Module& copy) const {
   made->weight_.set_requires_grad(false);
   made->a_ = at::empty_like(a_, made->weight_.device());
   made->b_ = at::empty_like(b_, made->weight_.device());
+  if (magnitude_.defined()) made->magnitude_ = at::empty_like(magnitude_, made->weight_.device());
   if (is_quantized()) {
     made->hold_scales(at::empty_like(scales_, made->weight_.device()));
     made->weight_.set_data(at::empty_like(bits_, made->weight_.device()));
@@ -154,7 +173,41 @@ at::Tensor LoRALayer::product(const WeightProduct& call) {
     base = call.unchanged();
   }
   const double dropout = owner_->is_training() ? options_->lora_dropout : 0;
-  return base.add(layer_.update_of(call, a_, b_, dropout).to(base.scalar_type()), lora_scaling(*options_));
+  if (magnitude_.defined()) return dora_product(call, base, dropout);
+  return base.add(layer_.update_of(call, a_, b_, dropout).to(base.scalar_type()), scaling());
+}
+
+// Without the bias.
+at::Tensor LoRALayer::plain_product(const WeightProduct& call, const at::Tensor& x) const {
+  if (is_quantized()) return quantized_linear(x, {call.weight, scales_}, form_);
+  if (use() != WeightUse::linear) return call.with(x, call.weight);
+  return at::linear(x, is_in_out() ? call.weight.t() : call.weight);
+}
+
+// The norms are constants in backward (Liu et al. 2024, section 4.3). As in PEFT, dropout is of the input of both
+// products, and what it drops of the weight's own is put back.
+at::Tensor LoRALayer::dora_product(const WeightProduct& call, const at::Tensor& base, double dropout) const {
+  const at::Tensor factor = layer_.along_output(magnitude_ / layer_.norms(sum(call.weight, a_, b_)));
+  WeightProduct seen = call;
+  at::Tensor plain = base;
+  if (dropout > 0 && use() != WeightUse::embedding) {
+    seen.input = at::dropout(call.input, dropout, /*train=*/true);
+    plain = plain_product(call, seen.input);
+  } else if (call.bias.defined()) {
+    plain = base - layer_.along_output(call.bias.to(base.scalar_type()).view(magnitude_.sizes()));
+  }
+  const at::Tensor update = layer_.update_of(seen, a_, b_, /*dropout=*/0) * scaling();
+  return base + ((factor - 1) * plain + factor * update).to(base.scalar_type());
+}
+
+// weight + scaling * B A in float32 or wider.
+at::Tensor LoRALayer::sum(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b) const {
+  const at::NoGradGuard no_grad;
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const at::Tensor plain = without_observed_key(weight);  // its to() would keep the type of the bits
+  const auto wide = form_.dtype == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor update = layer_.weight_update(a.to(wide), b.to(wide)) * scaling();
+  return (is_quantized() ? dequantize_weight({plain, scales_}, form_, wide) : plain.to(wide)) + update;
 }
 
 void LoRALayer::check_other_use(const std::string& operator_name) const {
@@ -166,13 +219,12 @@ void LoRALayer::check_other_use(const std::string& operator_name) const {
   }
 }
 
-at::Tensor LoRALayer::merged(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b) const {
+at::Tensor LoRALayer::merged(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b,
+                             const at::Tensor& magnitude) const {
   const at::NoGradGuard no_grad;
-  const at::Tensor plain = without_observed_key(weight);  // its to() would keep the type of the bits
-  const auto wide = form_.dtype == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor update = layer_.weight_update(a.to(wide), b.to(wide)) * lora_scaling(*options_);
-  const at::Tensor base = is_quantized() ? dequantize_weight({plain, scales_}, form_, wide) : plain.to(wide);
-  return (base + update).to(form_.dtype);
+  const at::Tensor adapted = sum(weight, a, b);
+  if (!magnitude.defined()) return adapted.to(form_.dtype);
+  return (adapted * layer_.along_weight(magnitude / layer_.norms(adapted))).to(form_.dtype);
 }
 
 void LoRALayer::remove() {
@@ -183,6 +235,7 @@ void LoRALayer::remove() {
     weight_.set_data(dequantize_weight({weight_, scales_}, form_, form_.dtype));
     layer_.module->unregister_module(kScales);
   }
+  if (magnitude_.defined()) layer_.module->unregister_module(kMagnitude);
   layer_.module->unregister_module(layer_.b_name());
   layer_.module->unregister_module(layer_.a_name());
 }

@@ -1,11 +1,13 @@
 // LoRA of one layer (Hu et al. 2021, https://arxiv.org/abs/2106.09685): its output plus scaling * B A dropout(x), with
-// the layer's own weight frozen. Internal; users see adapters/lora.h.
+// the layer's own weight frozen; with DoRA (Liu et al. 2024, https://arxiv.org/abs/2402.09353) the product of the
+// weight W + scaling * B A whose outputs have trained norms. Internal; users see adapters/lora.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,14 +23,20 @@ class Module;
 namespace levin {
 
 /// What an adapter's output is multiplied with: lora_alpha / r, or lora_alpha / sqrt(r) (Kalajdzievski 2023,
-/// https://arxiv.org/abs/2312.03732). The options are resolved: they have r, lora_alpha and use_rslora.
+/// https://arxiv.org/abs/2312.03732). The options are resolved: they have r, lora_alpha and use_rslora. Layers of
+/// rank_pattern and alpha_pattern have scalings of their own (LoRALayer::scaling).
 [[nodiscard]] double lora_scaling(const LoRAOptions& resolved);
+
+/// Options with all that they leave open, and the parameters of the model's own, in full, that its folder had.
+struct ResolvedLoRA : LoRAOptions {
+  std::set<std::string> brought = {};
+};
 
 class LoRALayer final : public WeightObserver {
  public:
-  /// Registers A and B in the layer's module, of its weight's type and on its device, freezes the weight, quantizes it
-  /// if asked to, and observes it. Draws from the default generator.
-  static std::shared_ptr<LoRALayer> add_to(const TargetLayer& layer, std::shared_ptr<const LoRAOptions> resolved);
+  /// `layer` has its r and lora_alpha. Registers A and B in the layer's module, of its weight's type and on its device,
+  /// freezes the weight, quantizes it if asked to, and observes it. Draws from the default generator.
+  static std::shared_ptr<LoRALayer> add_to(const TargetLayer& layer, std::shared_ptr<const ResolvedLoRA> resolved);
   /// That of a module; null if it has none.
   static std::shared_ptr<LoRALayer> of(const torch::nn::Module& module);
 
@@ -46,9 +54,11 @@ class LoRALayer final : public WeightObserver {
   [[nodiscard]] at::Tensor weight() const { return weight_; }
   [[nodiscard]] at::Tensor lora_A() const { return a_; }
   [[nodiscard]] at::Tensor lora_B() const { return b_; }
-  [[nodiscard]] at::Tensor scales() const { return scales_; }  // undefined unless quantized
+  [[nodiscard]] at::Tensor magnitude() const { return magnitude_; }  // undefined without DoRA
+  [[nodiscard]] at::Tensor scales() const { return scales_; }        // undefined unless quantized
+  [[nodiscard]] double scaling() const;
   /// Those of the whole adapter, resolved.
-  [[nodiscard]] const std::shared_ptr<const LoRAOptions>& options() const { return options_; }
+  [[nodiscard]] const std::shared_ptr<const ResolvedLoRA>& options() const { return options_; }
   [[nodiscard]] const TargetLayer& target() const { return layer_; }
   [[nodiscard]] bool is_quantized() const { return options_->quantize != Quantize::none && layer_.can_be_quantized(); }
   /// How often the layer's product was computed, in any thread.
@@ -60,24 +70,29 @@ class LoRALayer final : public WeightObserver {
   void add_copy_to(torch::nn::Module& copy) const;  // between the two
 
   /// weight + scaling * B A in the weight's own shape and first type, from these values of weight, A and B (a strategy
-  /// may shard the layer's own). Without a graph. Throws what TargetLayer::check_mergeable throws.
-  [[nodiscard]] at::Tensor merged(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b) const;
+  /// may shard the layer's own), its outputs of the norms `magnitude` if that is defined. Without a graph. Throws what
+  /// TargetLayer::check_mergeable throws.
+  [[nodiscard]] at::Tensor merged(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b,
+                                  const at::Tensor& magnitude = {}) const;
 
  private:
   class Matrix;
   class Owner;
-  LoRALayer(const TargetLayer& layer, std::shared_ptr<const LoRAOptions> resolved);
+  LoRALayer(const TargetLayer& layer, std::shared_ptr<const ResolvedLoRA> resolved);
   void quantize();
   void hold_scales(const at::Tensor& scales);
   void register_parts(const std::shared_ptr<LoRALayer>& self);
+  [[nodiscard]] at::Tensor sum(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b) const;
+  [[nodiscard]] at::Tensor plain_product(const WeightProduct& call, const at::Tensor& x) const;
+  [[nodiscard]] at::Tensor dora_product(const WeightProduct& call, const at::Tensor& base, double dropout) const;
 
   TargetLayer layer_;  // its module owns the matrices, which own this
   const Owner* owner_ = nullptr;
   std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>> taken_out_ = {};
   at::Tensor bits_ = {};  // of a quantized weight that is taken out
-  std::shared_ptr<const LoRAOptions> options_;
+  std::shared_ptr<const ResolvedLoRA> options_;
   QuantizedForm form_;
-  at::Tensor weight_, a_, b_, scales_;
+  at::Tensor weight_, a_, b_, magnitude_, scales_;
   std::atomic<int64_t> uses_ = 0;
 };
 

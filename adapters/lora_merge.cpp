@@ -73,7 +73,7 @@ void merge_lora(Module& module) {
   check_merge(module);
   const at::NoGradGuard no_grad;
   for (const auto& [name, layer] : lora_layers(module)) {
-    const at::Tensor value = layer->merged(layer->weight(), layer->lora_A(), layer->lora_B());
+    const at::Tensor value = layer->merged(layer->weight(), layer->lora_A(), layer->lora_B(), layer->magnitude());
     at::Tensor weight = layer->weight();
     layer->remove();
     weight.copy_(value);
@@ -91,7 +91,9 @@ std::vector<std::pair<std::string, at::Tensor>> merged_parameters(const Module& 
     if (const auto found = layers.find(item.key()); found != layers.end()) {
       const LoRALayer& layer = *found->second;
       const at::Tensor a = gathered(whole, layer.lora_A()), b = gathered(whole, layer.lora_B());
-      if (value.defined()) value = layer.merged(value, a.to(value.device()), b.to(value.device()));
+      const at::Tensor magnitude = layer.magnitude().defined() ? gathered(whole, layer.magnitude()) : at::Tensor();
+      const auto beside = [&](const at::Tensor& part) { return part.defined() ? part.to(value.device()) : part; };
+      if (value.defined()) value = layer.merged(value, beside(a), beside(b), beside(magnitude));
     }
     tensors.emplace_back(item.key(), std::move(value));
   }

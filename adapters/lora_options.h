@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -35,15 +37,28 @@ struct EnumNames<Quantize> {
                                     std::pair{"nf4", Quantize::nf4}};
 };
 
+namespace detail {
+template <class Map>
+bool all_above_0(const Map& values) {
+  for (const auto& item : values) {
+    if (item.second <= 0) return false;
+  }
+  return true;
+}
+}  // namespace detail
+
 struct LoRAOptions {
   std::vector<std::string> target_modules = {};
   std::optional<int64_t> r = std::nullopt;
   std::optional<double> lora_alpha = std::nullopt;
+  std::map<std::string, int64_t> rank_pattern = {};
+  std::map<std::string, double> alpha_pattern = {};
   double lora_dropout = 0.0;
   std::vector<std::string> exclude_modules = {};
   std::vector<std::string> modules_to_save = {};
   LoRABias bias = LoRABias::none;
   std::optional<bool> use_rslora = std::nullopt;
+  std::optional<bool> use_dora = std::nullopt;
   LoRAInit init_lora_weights = LoRAInit::uniform;
   Quantize quantize = Quantize::none;
   std::string path = "";
@@ -60,6 +75,11 @@ struct LoRAOptions {
             .check([](const auto& r) { return !r || *r > 0; }, "> 0"),
         field("lora_alpha", &O::lora_alpha, "the update is scaled by lora_alpha / r; null: 8, or that of path")
             .check([](const auto& alpha) { return !alpha || *alpha > 0; }, "> 0"),
+        field("rank_pattern", &O::rank_pattern,
+              "other ranks than r, by names as in target_modules: {down_proj: 16, \"h.0.*\": 4}")
+            .check([](const auto& ranks) { return detail::all_above_0(ranks); }, "> 0, all of them"),
+        field("alpha_pattern", &O::alpha_pattern, "other values than lora_alpha, by names as in target_modules")
+            .check([](const auto& alphas) { return detail::all_above_0(alphas); }, "> 0, all of them"),
         field("lora_dropout", &O::lora_dropout,
               "share of an adapter's inputs dropped while training; of embeddings none")
             .min(0.0)
@@ -69,6 +89,9 @@ struct LoRAOptions {
               "other modules to train, such as a new head; the adapter's folder holds them too"),
         field("bias", &O::bias, "biases to train: none, all, or lora_only, those of adapted layers"),
         field("use_rslora", &O::use_rslora, "scale by lora_alpha / sqrt(r); null: false, or that of path"),
+        field(
+            "use_dora", &O::use_dora,
+            "DoRA: train the norms of the weights' outputs apart from their directions; null: false, or that of path"),
         field("init_lora_weights", &O::init_lora_weights,
               "how A starts: true, as a linear layer's weight; gaussian; of embeddings it is B, always normal"),
         field("quantize", &O::quantize,

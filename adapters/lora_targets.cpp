@@ -30,6 +30,11 @@ bool matches(const std::string& entry, const std::string& name, const std::strin
   return name == entry || name.ends_with("." + entry) || (!outer.empty() && outer + name == entry);
 }
 
+// How PEFT finds modules_to_save: "pre_classifier" with "classifier".
+bool has_end(const std::string& name, const std::string& entry) {
+  return !entry.empty() && name.ends_with(entry);
+}
+
 bool matches_any(const std::vector<std::string>& entries, const std::string& name, const std::string& outer) {
   return std::any_of(entries.begin(), entries.end(), [&](const auto& entry) { return matches(entry, name, outer); });
 }
@@ -227,20 +232,16 @@ std::vector<TargetLayer> lora_targets(const Module& module, const LoRAOptions& o
 }
 
 std::vector<std::string> saved_modules(const Module& module, const std::vector<std::string>& entries,
-                                       const std::string& outer) {
-  std::vector<std::string> found;
+                                       const std::string& outer, bool may_be_absent) {
+  std::vector<std::string> named;
   Problems problems;
   const auto names = module_names(module);
   for (size_t k = 0; k < entries.size(); ++k) {
-    bool has_match = false;
+    const size_t before = named.size();
     for (const std::string& name : names) {
-      if (!matches(entries[k], name, outer)) continue;
-      has_match = true;
-      const bool is_inside =
-          std::any_of(found.begin(), found.end(), [&](const auto& o) { return is_part_of(name, o); });
-      if (!is_inside) found.push_back(name);
+      if (matches(entries[k], name, outer) || has_end(name, entries[k])) named.push_back(name);
     }
-    if (has_match) continue;
+    if (named.size() > before || may_be_absent) continue;
     problems.add(
         {}, detail::index_path("LoRAOptions.modules_to_save", k),
         "no module's name matches \"" + entries[k] + "\"." + did_you_mean(entries[k], names) + " Modules: " +
@@ -248,7 +249,41 @@ std::vector<std::string> saved_modules(const Module& module, const std::vector<s
             (names.size() > kMostNames ? ", …." : "."));
   }
   problems.throw_if_any();
+  // PEFT finds those that end with a name in full, too, when it reads the adapter.
+  std::vector<std::string> found;
+  for (const std::string& name : names) {
+    const bool is_named = std::any_of(named.begin(), named.end(), [&](const auto& o) { return has_end(name, o); });
+    const bool is_inside = std::any_of(found.begin(), found.end(), [&](const auto& o) { return is_part_of(name, o); });
+    if (is_named && !is_inside) found.push_back(name);
+  }
   return found;
+}
+
+std::map<std::string, double> pattern_values(const std::vector<TargetLayer>& layers,
+                                             const std::map<std::string, double>& pattern, const std::string& option,
+                                             const std::string& outer) {
+  std::map<std::string, double> values;
+  Problems problems;
+  for (const auto& [entry, value] : pattern) {
+    const std::string here = join_path("LoRAOptions." + option, entry);
+    bool has_match = false;
+    for (const TargetLayer& layer : layers) {
+      if (!matches(entry, layer.name, outer)) continue;
+      has_match = true;
+      const auto [first, is_new] = values.emplace(layer.name, value);
+      if (is_new || first->second == value) continue;
+      problems.add({}, here,
+                   number_text(value) + " for " + layer.name + ", to which another name gives " +
+                       number_text(first->second) + ". Name it once.");
+      break;
+    }
+    if (has_match) continue;
+    problems.add(
+        {}, here,
+        "no adapted layer's name matches it. Adapted: " + names_of(layers, outer, /*with_example=*/true) + ".");
+  }
+  problems.throw_if_any();
+  return values;
 }
 
 }  // namespace levin

@@ -1,6 +1,7 @@
 // Which layers of a model LoRA adapts, by the names that its options give. Internal.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -41,9 +42,18 @@ namespace levin {
 [[nodiscard]] std::vector<TargetLayer> lora_targets(const torch::nn::Module& module, const LoRAOptions& options,
                                                     const std::string& outer = "");
 
-/// The submodules that modules_to_save names, in full. Throws ConfigError for an entry that matches nothing.
+/// The submodules that modules_to_save names, in full, in the module's order and none within another: as in PEFT also
+/// those whose names end with an entry without a dot before it, "pre_classifier" with "classifier". An entry that
+/// matches nothing is left out if `may_be_absent`, else throws ConfigError.
 [[nodiscard]] std::vector<std::string> saved_modules(const torch::nn::Module& module,
                                                      const std::vector<std::string>& entries,
-                                                     const std::string& outer = "");
+                                                     const std::string& outer = "", bool may_be_absent = false);
+
+/// What rank_pattern or alpha_pattern (`option`) says of these layers, by their names in full; its keys are names as in
+/// target_modules. Throws ConfigError for a key that matches none of them, and for two that give one layer different
+/// values.
+[[nodiscard]] std::map<std::string, double> pattern_values(const std::vector<TargetLayer>& layers,
+                                                           const std::map<std::string, double>& pattern,
+                                                           const std::string& option, const std::string& outer);
 
 }  // namespace levin

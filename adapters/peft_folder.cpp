@@ -1,8 +1,12 @@
 #include "levin/adapters/peft_folder.h"
 
+#include <array>
+#include <cstring>
 #include <filesystem>
 #include <set>
 
+#include "levin/adapters/peft_pattern.h"
+#include "levin/adapters/target_layer.h"
 #include "levin/checkpoint/safetensors.h"
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/checkpoint/strict_json.h"
@@ -18,16 +22,23 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kConfig = "adapter_config.json";
 constexpr const char* kTensors = "adapter_model.safetensors";
 constexpr std::string_view kOuter = "base_model.model.";
-constexpr std::string_view kBaseLayer = ".base_layer.";  // PEFT's wrapper, within which the layer's own bias is
+// PEFT's wrappers: within the first is an adapted layer's own bias. A bias of the second's is there twice with bias
+// all, beside the one before training, which the third has.
+constexpr std::string_view kBaseLayer = ".base_layer.", kSaved = ".modules_to_save.", kOriginal = ".original_module.";
 constexpr std::string_view kA = ".lora_A.weight";
 constexpr std::string_view kEmbedding = ".lora_embedding_";  // and A or B: parameters of PEFT's layer itself
 constexpr std::string_view kWeight = ".weight";
 constexpr uint64_t kMostConfigBytes = 16 << 20;
 
-std::string file_in(const std::string& folder, const char* name) {
+std::string file_in(const std::string& folder, const std::string& name) {
   const std::string path = (std::filesystem::path(folder) / name).string();
   std::error_code code;
   if (std::filesystem::exists(path, code)) return path;
+  const std::string pickle = (std::filesystem::path(folder) / "adapter_model.bin").string();
+  if (name == kTensors && std::filesystem::exists(pickle, code)) {
+    throw CheckpointError(folder + ": the folder has adapter_model.bin, a pickle of Python, and no " + name +
+                          ". Convert it: python3 tools/convert_checkpoint.py " + pickle + " " + path);
+  }
   throw CheckpointError(folder + ": the folder has no " + name +
                         ". Give one as PEFT's save_pretrained or LoRA's save_to writes it.");
 }
@@ -66,14 +77,54 @@ void check_method(const Json& config, const std::string& path) {
   if (type != "LORA") {
     refuse(path, "its peft_type is \"" + cut_text(type) + "\", and Levin reads LORA.");
   }
-  for (const char* key :
-       {"use_dora", "rank_pattern", "alpha_pattern", "layer_replication", "target_parameters", "use_qalora",
-        "trainable_token_indices", "alora_invocation_tokens", "lora_bias", "ensure_weight_tying"}) {
+  for (const char* key : {"layer_replication", "target_parameters", "use_qalora", "use_bdlora",
+                          "trainable_token_indices", "alora_invocation_tokens", "lora_bias", "ensure_weight_tying",
+                          "arrow_config", "kasa_config", "monteclora_config"}) {
     if (!is_set(config, key)) continue;
     refuse(path, std::string(key) + " is " + cut_text(config.at(key).dump()) +
                      ", which Levin's LoRA does not have. Train the adapter without it, or merge it in PEFT "
                      "(merge_and_unload) and give the model's own folder.");
   }
+}
+
+// Other words (pissa, olora, corda, loftq, lora_ga) take A and B out of the model's weights, which then are others than
+// those of the model's own folder.
+void check_start(const Json& config, const std::string& path) {
+  constexpr std::array<std::string_view, 4> own_alone = {"gaussian", "eva", "orthogonal", "mica"};
+  const auto found = config.find("init_lora_weights");
+  if (found == config.end() || found->is_null() || found->is_boolean()) return;
+  const std::string word = found->is_string() ? found->get<std::string>() : found->dump();
+  if (std::find(own_alone.begin(), own_alone.end(), word) != own_alone.end()) return;
+  refuse(path,
+         "init_lora_weights is \"" + cut_text(word) +
+             "\": the adapter belongs to weights that were changed when it was made, not to those of the model's "
+             "folder. Convert it in PEFT (save_pretrained with path_initial_model_for_weight_conversion), or merge "
+             "it there (merge_and_unload) and give the model's own folder.");
+}
+
+// rank_pattern or alpha_pattern: what its expressions say of these layers. Of those that match one, the first counts.
+template <class T>
+std::map<std::string, T> read_pattern(const Json& config, const std::string& path, const char* key,
+                                      std::vector<std::string> layers, int64_t& steps_left) {
+  const auto found = config.find(key);
+  if (found == config.end() || found->is_null()) return {};
+  if (!found->is_object()) refuse(path, std::string(key) + " is " + cut_text(found->dump()) + ", and no map.");
+  std::map<std::string, T> values;
+  for (auto item = found->begin(); item != found->end(); ++item) {
+    const std::string& expression = item.key();
+    const Json& number = item.value();
+    const bool is_in_range =
+        number.is_number() && number.template get<double>() > 0 && number.template get<double>() < 1e15;
+    if (!is_in_range || static_cast<double>(number.template get<T>()) != number.template get<double>()) {
+      refuse(path, std::string(key) + ": \"" + cut_text(expression) + "\" is " + cut_text(number.dump()) +
+                       ", which is no " + (std::is_integral_v<T> ? "whole number" : "number") + " above 0.");
+    }
+    const std::vector<std::string> named =
+        detail::naming_file(path + ": " + key, [&] { return matching_layers(expression, layers, steps_left); });
+    for (const std::string& layer : named) values.emplace(layer, number.template get<T>());
+    if (!named.empty()) std::erase_if(layers, [&](const auto& layer) { return values.contains(layer); });
+  }
+  return values;
 }
 
 LoRABias read_bias(const std::string& word, const std::string& path) {
@@ -83,16 +134,18 @@ LoRABias read_bias(const std::string& word, const std::string& path) {
   refuse(path, "bias is \"" + cut_text(word) + "\". It is none, all or lora_only.");
 }
 
-void read_config(const std::string& folder, PeftFolder& adapter) {
+Json read_config(const std::string& folder, PeftFolder& adapter) {
   const std::string path = file_in(folder, kConfig);
   const Json config =
       detail::naming_file(path, [&] { return detail::parse_strictly<Json>(read_file(path, kMostConfigBytes)); });
   if (!config.is_object()) refuse(path, "it is no JSON object.");
   check_method(config, path);
+  check_start(config, path);
   LoRAOptions& options = adapter.options;
   options.r = value_of<int64_t>(config, path, "r", 8);
   options.lora_alpha = value_of<double>(config, path, "lora_alpha", 8);
   options.use_rslora = value_of<bool>(config, path, "use_rslora", false);
+  options.use_dora = value_of<bool>(config, path, "use_dora", false);
   options.target_modules = names_of(config, path, "target_modules");
   options.exclude_modules = names_of(config, path, "exclude_modules");
   options.modules_to_save = names_of(config, path, "modules_to_save");
@@ -102,10 +155,12 @@ void read_config(const std::string& folder, PeftFolder& adapter) {
     refuse(path, "r is " + std::to_string(*options.r) + " and lora_alpha " + number_text(*options.lora_alpha) +
                      ". Both are above 0.");
   }
+  return config;
 }
 
-// ".lora_embedding_A" or ".lora_embedding_B" at the end.
-bool is_of_embedding(std::string_view name) {
+// Whether PEFT has a tensor of this name without ".weight": an embedding's A or B, or magnitudes.
+bool is_bare(std::string_view name) {
+  if (name.ends_with("." + std::string(kMagnitude))) return true;
   if (name.empty() || (name.back() != 'A' && name.back() != 'B')) return false;
   name.remove_suffix(1);
   return name.ends_with(kEmbedding);
@@ -117,19 +172,16 @@ std::string levin_name(std::string name, const std::string& path) {
                      ". Give an adapter that save_pretrained of PEFT wrote.");
   }
   name.erase(0, kOuter.size());
-  if (const size_t place = name.find(kBaseLayer); place != std::string::npos) {
-    name.replace(place, kBaseLayer.size(), ".");
+  for (const std::string_view wrapper : {kBaseLayer, kSaved}) {
+    if (const size_t place = name.find(wrapper); place != std::string::npos) name.replace(place, wrapper.size(), ".");
   }
-  if (name.find("lora_magnitude_vector") != std::string::npos) {
-    refuse(path, "it has " + cut_text(name) + ", and Levin's LoRA has no DoRA.");
-  }
-  return is_of_embedding(name) ? name + std::string(kWeight) : name;
+  return is_bare(name) ? name + std::string(kWeight) : name;
 }
 
 std::string peft_name(const std::string& name) {
   const std::string full = std::string(kOuter) + name;
   const std::string without = name.ends_with(kWeight) ? full.substr(0, full.size() - kWeight.size()) : full;
-  return is_of_embedding(without) ? without : full;
+  return is_bare(without) ? without : full;
 }
 
 // The layer of which it is the A, or "".
@@ -140,11 +192,22 @@ std::string layer_of(const std::string& name) {
   return "";
 }
 
+bool have_the_same_bits(const at::Tensor& one, const at::Tensor& other) {
+  return one.scalar_type() == other.scalar_type() && one.sizes() == other.sizes() &&
+         std::memcmp(one.const_data_ptr(), other.const_data_ptr(), one.nbytes()) == 0;
+}
+
 void read_tensors(const std::string& folder, PeftFolder& adapter) {
   const SafetensorsFile file(file_in(folder, kTensors));
   for (const auto& entry : file.entries()) {
+    if (entry.name.find(kOriginal) != std::string::npos) continue;
     const std::string name = levin_name(entry.name, file.path());
-    adapter.tensors[name] = file.read(entry);
+    const auto [first, is_new] = adapter.tensors.emplace(name, file.read(entry));
+    if (!is_new && !have_the_same_bits(first->second, file.read(entry))) {
+      refuse(file.path(), "it has \"" + cut_text(entry.name) + "\" and another tensor for " + cut_text(name) +
+                              ", whose values differ. Write the adapter anew with save_pretrained of PEFT.");
+    }
+    if (!is_new) continue;
     if (const std::string layer = layer_of(name); !layer.empty()) adapter.layers.push_back(layer);
   }
   std::sort(adapter.layers.begin(), adapter.layers.end());
@@ -161,6 +224,23 @@ Json list_or_null(const std::vector<std::string>& names) {
   return names.empty() ? Json() : Json(names);
 }
 
+// The expression that matches a layer's whole name and no other.
+std::string expression_of(const std::string& layer) {
+  std::string text = "^";
+  for (const char c : layer) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '_') text += '\\';
+    text += c;
+  }
+  return text;
+}
+
+template <class T>
+Json pattern_of(const std::map<std::string, T>& values) {
+  Json pattern = Json::object();
+  for (const auto& [layer, value] : values) pattern[expression_of(layer)] = number(static_cast<double>(value));
+  return pattern;
+}
+
 std::string config_text(const PeftFolder& adapter) {
   const LoRAOptions& options = adapter.options;
   const Json config = {{"peft_type", "LORA"},
@@ -175,10 +255,11 @@ std::string config_text(const PeftFolder& adapter) {
                        {"modules_to_save", list_or_null(options.modules_to_save)},
                        {"bias", enum_word(options.bias)},
                        {"use_rslora", options.use_rslora.value()},
+                       {"use_dora", options.use_dora.value()},
                        {"fan_in_fan_out", adapter.fan_in_fan_out},
                        {"init_lora_weights", true},
-                       {"rank_pattern", Json::object()},
-                       {"alpha_pattern", Json::object()}};
+                       {"rank_pattern", pattern_of(adapter.ranks)},
+                       {"alpha_pattern", pattern_of(adapter.alphas)}};
   return config.dump(2) + "\n";
 }
 
@@ -186,9 +267,27 @@ std::string config_text(const PeftFolder& adapter) {
 
 PeftFolder read_peft_folder(const std::string& folder) {
   PeftFolder adapter;
-  read_config(folder, adapter);
+  const Json config = read_config(folder, adapter);
   read_tensors(folder, adapter);
+  const std::string path = file_in(folder, kConfig);
+  int64_t steps_left = kMostPatternSteps;
+  adapter.ranks = read_pattern<int64_t>(config, path, "rank_pattern", adapter.layers, steps_left);
+  adapter.alphas = read_pattern<double>(config, path, "alpha_pattern", adapter.layers, steps_left);
   return adapter;
+}
+
+void rename_in(PeftFolder& adapter, const std::function<std::string(const std::string&)>& rename) {
+  const auto in_map = [&](auto& map) {
+    std::remove_reference_t<decltype(map)> renamed;
+    for (auto& [name, value] : map) renamed.emplace(rename(name), std::move(value));
+    map = std::move(renamed);
+  };
+  in_map(adapter.tensors);
+  in_map(adapter.ranks);
+  in_map(adapter.alphas);
+  for (auto* names : {&adapter.layers, &adapter.options.target_modules, &adapter.options.modules_to_save}) {
+    for (std::string& name : *names) name = rename(name);
+  }
 }
 
 void write_peft_folder(const std::string& folder, const PeftFolder& adapter) {

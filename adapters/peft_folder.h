@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -12,19 +14,25 @@
 namespace levin {
 
 struct PeftFolder {
-  LoRAOptions options = {};           // r, lora_alpha, use_rslora, bias, modules_to_save, target_modules as it says
-  bool fan_in_fan_out = false;        // the adapted weights are (in, out)
-  std::vector<std::string> layers{};  // the adapted ones, in the order of their names; when read
+  /// r, lora_alpha, use_rslora, use_dora, bias, modules_to_save, target_modules as it says.
+  LoRAOptions options = {};
+  bool fan_in_fan_out = false;             // the adapted weights are (in, out)
+  std::vector<std::string> layers{};       // the adapted ones, in the order of their names; when read
+  std::map<std::string, int64_t> ranks{};  // of layers that have another than r, by their names in full
+  std::map<std::string, double> alphas{};  // the same of lora_alpha
   /// By the model's names, without "base_model.model.": "h.0.attn.c_attn.lora_A.weight", "classifier.weight". Those of
-  /// embeddings end with ".weight" too, as others: "wte.lora_embedding_A.weight".
+  /// embeddings and magnitudes end with ".weight" too, as others: "wte.lora_embedding_A.weight".
   std::map<std::string, at::Tensor> tensors = {};
 };
 
 /// Throws CheckpointError naming the file and what is wrong with it: it is missing, no JSON, of another method than
-/// LoRA, or uses a part of it that Levin does not have (DoRA, ranks that differ by layer).
+/// LoRA, uses a part of it that Levin does not have, or belongs to other weights than the model's (PiSSA).
 [[nodiscard]] PeftFolder read_peft_folder(const std::string& folder);
 
 /// Each file is written whole or not at all. Throws Error naming path and cause. Tensors of any device.
 void write_peft_folder(const std::string& folder, const PeftFolder& adapter);
+
+/// Calls `rename` for every name of a layer, module or tensor.
+void rename_in(PeftFolder& adapter, const std::function<std::string(const std::string&)>& rename);
 
 }  // namespace levin

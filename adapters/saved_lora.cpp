@@ -49,7 +49,22 @@ double alpha_for(double scaling, int64_t r) {
   return product;
 }
 
+std::optional<double> scaling_of(const LoRAScalings& scalings, const std::string& layer) {
+  if (const auto* one = std::get_if<double>(&scalings)) return *one;
+  const auto& each = std::get<std::map<std::string, double>>(scalings);
+  const auto found = each.find(layer);
+  return found == each.end() ? std::nullopt : std::optional(found->second);
+}
+
 }  // namespace
+
+LoRAScalings lora_scalings(const torch::nn::Module& module) {
+  std::map<std::string, double> scalings;
+  std::set<double> values;
+  for (const auto& [name, layer] : lora_layers(module)) values.insert(scalings[name] = layer->scaling());
+  if (values.size() == 1) return *values.begin();
+  return scalings;
+}
 
 std::optional<SavedLoRA> find_saved_lora(const SavedShapes& tensors) {
   SavedLoRA saved;
@@ -57,7 +72,8 @@ std::optional<SavedLoRA> find_saved_lora(const SavedShapes& tensors) {
   for (const auto& [name, form] : tensors) {
     if (!is_adapter_parameter(name) || name.rfind(kMark) == std::string::npos) continue;
     layers.insert(layer_of(name));
-    if (is_down_matrix(name) && !form.second.empty()) saved.r = form.second[0];
+    if (is_down_matrix(name) && !form.second.empty()) saved.ranks[layer_of(name)] = form.second[0];
+    if (name.ends_with(std::string(kMagnitude) + ".weight")) saved.use_dora = true;
   }
   if (layers.empty()) return std::nullopt;
   saved.layers.assign(layers.begin(), layers.end());
@@ -66,7 +82,7 @@ std::optional<SavedLoRA> find_saved_lora(const SavedShapes& tensors) {
   return saved;
 }
 
-void apply_saved_lora(torch::nn::Module& module, const SavedLoRA& saved, double scaling) {
+void apply_saved_lora(torch::nn::Module& module, const SavedLoRA& saved, const LoRAScalings& scalings) {
   if (!lora_layers(module).empty()) return;
   const auto modules = module.named_modules("", /*include_self=*/false);
   for (const std::string& layer : saved.layers) {
@@ -74,8 +90,17 @@ void apply_saved_lora(torch::nn::Module& module, const SavedLoRA& saved, double 
     throw CheckpointError("it has LoRA's adapters of " + cut_text(layer) +
                           ", which the module does not have. Make the module with the options of the run");
   }
-  LoRAOptions options{.r = saved.r, .lora_alpha = alpha_for(scaling, saved.r), .quantize = saved.quantize};
-  for (const std::string& layer : saved.layers) options.target_modules.push_back(pattern_of(layer));
+  LoRAOptions options{.use_dora = saved.use_dora, .quantize = saved.quantize};
+  for (const std::string& layer : saved.layers) {
+    const auto rank = saved.ranks.find(layer);
+    const auto scaling = scaling_of(scalings, layer);
+    if (rank == saved.ranks.end() || rank->second < 1 || !scaling) {
+      throw CheckpointError("it has no whole adapter of " + cut_text(layer) + ": its lora_A or its scaling is missing");
+    }
+    options.target_modules.push_back(pattern_of(layer));
+    options.rank_pattern[pattern_of(layer)] = rank->second;
+    options.alpha_pattern[pattern_of(layer)] = alpha_for(*scaling, rank->second);
+  }
   apply_lora(module, options);
 }
 

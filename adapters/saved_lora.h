@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "levin/adapters/lora_options.h"
@@ -18,7 +19,12 @@ class Module;
 
 namespace levin {
 
-/// The value of a checkpoint that holds what its adapters' outputs are multiplied with.
+/// What adapters' outputs are multiplied with: one number, or where layers differ, each one's by its name in full.
+using LoRAScalings = std::variant<double, std::map<std::string, double>>;
+/// Those of an adapted module.
+[[nodiscard]] LoRAScalings lora_scalings(const torch::nn::Module& module);
+
+/// The value of a checkpoint that holds them.
 inline constexpr const char* kLoRAScaling = "lora_scaling";
 
 /// Type and shape of a checkpoint's tensors, by the module's names.
@@ -26,20 +32,22 @@ using SavedShapes = std::map<std::string, std::pair<at::ScalarType, std::vector<
 
 struct SavedLoRA {
   std::vector<std::string> layers = {};  // in full, sorted
-  int64_t r = 0;
+  std::map<std::string, int64_t> ranks = {};
+  bool use_dora = false;
   Quantize quantize = Quantize::none;
 };
 
 /// Unset if no tensor is an adapter's. Does not trust the names: nothing is made from them but this list.
 [[nodiscard]] std::optional<SavedLoRA> find_saved_lora(const SavedShapes& tensors);
 
-/// Adapts these layers of a module, for the checkpoint's tensors to be loaded into it; `scaling` is what lora_scaling
-/// gave in the run. A module that is adapted already stays as it is. Draws from the default generator. Throws
-/// CheckpointError, a sentence without its end for detail::naming_file, for a layer that the module does not have.
-void apply_saved_lora(torch::nn::Module& module, const SavedLoRA& saved, double scaling);
+/// Adapts these layers of a module, for the checkpoint's tensors to be loaded into it; `scalings` are those of the run.
+/// A module that is adapted already stays as it is. Draws from the default generator. Throws CheckpointError, a
+/// sentence without its end for detail::naming_file, for a layer that the module does not have or that has no rank or
+/// no scaling.
+void apply_saved_lora(torch::nn::Module& module, const SavedLoRA& saved, const LoRAScalings& scalings);
 
-/// What a run with these options scaled its adapters with. Throws CheckpointError if `path` names a folder that cannot
-/// be read, whose r and lora_alpha count.
+/// What a run with these options, which have no patterns, scaled its adapters with. Throws CheckpointError if `path`
+/// names a folder that cannot be read, whose r and lora_alpha count.
 [[nodiscard]] double run_scaling(const LoRAOptions& options);
 
 }  // namespace levin

@@ -7,6 +7,7 @@
 #include <ATen/ops/conv3d.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/embedding_renorm.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <torch/nn/module.h>
@@ -22,9 +23,10 @@ namespace levin {
 
 namespace {
 
-constexpr std::array<std::string_view, 4> kMatrices = {"lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B"};
+constexpr std::array<std::string_view, 5> kMatrices = {"lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B",
+                                                       kMagnitude};
 
-constexpr std::array<int64_t, 1> kOne = {1}, kZero = {0};
+constexpr std::array<int64_t, 1> kOne = {1}, kZero = {0}, kLast = {-1};
 
 // B's own convolution: of size 1, in the layer's groups.
 at::Tensor pointwise(const at::Tensor& x, const at::Tensor& b, int64_t groups) {
@@ -50,7 +52,7 @@ std::string TargetLayer::b_name() const {
   return use == WeightUse::embedding ? "lora_embedding_B" : "lora_B";
 }
 
-std::vector<int64_t> TargetLayer::a_shape(int64_t r) const {
+std::vector<int64_t> TargetLayer::a_shape() const {
   const at::Tensor w = weight();
   if (use == WeightUse::embedding) return {r, w.size(0)};
   if (use == WeightUse::linear) return {r, w.size(is_in_out ? 0 : 1)};
@@ -60,13 +62,22 @@ std::vector<int64_t> TargetLayer::a_shape(int64_t r) const {
   return shape;
 }
 
-std::vector<int64_t> TargetLayer::b_shape(int64_t r) const {
+std::vector<int64_t> TargetLayer::b_shape() const {
   const at::Tensor w = weight();
   if (use == WeightUse::embedding) return {w.size(1), r};
   if (use == WeightUse::linear) return {w.size(is_in_out ? 1 : 0), r};
   std::vector<int64_t> shape(static_cast<size_t>(w.dim()), 1);
   shape[0] = w.size(0);
   shape[1] = r / groups;
+  return shape;
+}
+
+std::vector<int64_t> TargetLayer::magnitude_shape() const {
+  const at::Tensor w = weight();
+  if (use == WeightUse::embedding) return {w.size(1)};
+  if (use == WeightUse::linear) return {w.size(is_in_out ? 1 : 0)};
+  std::vector<int64_t> shape(static_cast<size_t>(w.dim()), 1);
+  shape[1] = w.size(0);
   return shape;
 }
 
@@ -116,6 +127,25 @@ at::Tensor TargetLayer::weight_update(const at::Tensor& a, const at::Tensor& b) 
   std::vector<int64_t> shape = a.sizes().vec();
   shape[0] = b.size(0);
   return at::matmul(b.flatten(1), a.flatten(1)).view(shape);
+}
+
+at::Tensor TargetLayer::norms(const at::Tensor& w) const {
+  const bool has_outputs_last = use == WeightUse::embedding || is_in_out;
+  const at::Tensor rows = has_outputs_last ? w.t() : w.flatten(1);
+  const at::Tensor norms = at::linalg_vector_norm(rows, 2, at::OptionalIntArrayRef(kLast));
+  if (use != WeightUse::convolution) return norms;
+  std::vector<int64_t> shape(static_cast<size_t>(w.dim()), 1);
+  shape[1] = norms.numel();
+  return norms.view(shape);
+}
+
+at::Tensor TargetLayer::along_output(const at::Tensor& numbers) const {
+  return use == WeightUse::convolution ? numbers.squeeze(0) : numbers;
+}
+
+at::Tensor TargetLayer::along_weight(const at::Tensor& numbers) const {
+  if (use == WeightUse::convolution) return numbers.transpose(0, 1);
+  return use == WeightUse::embedding || is_in_out ? numbers : numbers.unsqueeze(-1);
 }
 
 void TargetLayer::check_mergeable() const {

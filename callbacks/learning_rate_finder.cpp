@@ -90,8 +90,8 @@ void LearningRateFinder::search(Trainer& trainer) {
 }
 
 void LearningRateFinder::write_files() const {
-  write_file_durably(options_.plot, curve_.svg());
-  write_file_durably(std::filesystem::path(options_.plot).replace_extension(".csv").string(), curve_.csv());
+  write_output(options_.plot, curve_.svg());
+  write_output(std::filesystem::path(options_.plot).replace_extension(".csv").string(), curve_.csv());
 }
 
 State LearningRateFinder::state() const {

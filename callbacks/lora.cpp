@@ -2,6 +2,7 @@
 
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "levin/adapters/inner_model.h"
@@ -21,6 +22,23 @@ namespace {
 
 constexpr size_t kMostUnusedNames = 3;  // in a message
 
+using Each = std::map<std::string, double>;
+
+bool are_near(const LoRAScalings& one, const LoRAScalings& other) {
+  const auto near = [](double a, double b) { return std::abs(a - b) <= 1e-9 * std::abs(b); };
+  if (one.index() != other.index()) return false;
+  if (const auto* single = std::get_if<double>(&one)) return near(*single, std::get<double>(other));
+  const auto &a = std::get<Each>(one), &b = std::get<Each>(other);
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [&](const auto& x, const auto& y) {
+           return x.first == y.first && near(x.second, y.second);
+         });
+}
+
+std::string text_of(const LoRAScalings& scalings) {
+  const auto* one = std::get_if<double>(&scalings);
+  return one != nullptr ? number_text(*one) : "numbers that differ by layer";
+}
+
 }  // namespace
 
 LoRA::LoRA(LoRAOptions options) : options_(checked(std::move(options), "LoRAOptions")) {}
@@ -33,7 +51,7 @@ void LoRA::adapt_model(Trainer& trainer, LightningModule& module) {
   }
   const InnerModel inner = inner_model(module);
   apply_lora(*inner.module, options_, inner.outer);
-  scaling_ = lora_scaling(*lora_layers(*inner.module).front().second->options());
+  scalings_ = lora_scalings(module);
   checked_ = false;
 }
 
@@ -84,21 +102,21 @@ void LoRA::on_fit_end(Trainer& trainer, LightningModule& module) {
 
 State LoRA::weights_to_save(const LightningModule&) const {
   State state;
-  state.set(kLoRAScaling, scaling_);
+  state.set(kLoRAScaling, scalings_);
   return state;
 }
 
 State LoRA::state() const {
   State state;
-  state.set("scaling", scaling_);
+  state.set("scaling", scalings_);
   return state;
 }
 
 void LoRA::load_state(const State& saved) {
-  const auto scaling = saved.get<double>("scaling");
-  if (std::abs(scaling - scaling_) <= 1e-9 * std::abs(scaling_)) return;
-  throw CheckpointError("LoRA: the checkpoint's adapters are scaled by " + number_text(scaling) +
-                        ", and this run's lora_alpha, r and use_rslora give " + number_text(scaling_) +
+  const auto scalings = saved.get<LoRAScalings>("scaling");
+  if (are_near(scalings, scalings_)) return;
+  throw CheckpointError("LoRA: the checkpoint's adapters are scaled by " + text_of(scalings) +
+                        ", and this run's lora_alpha, r and use_rslora give " + text_of(scalings_) +
                         ". Give those of the checkpoint's run.");
 }
 

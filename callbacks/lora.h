@@ -7,7 +7,7 @@
 // optimizers keep state for what has gradients.
 #pragma once
 
-#include "levin/adapters/lora_options.h"
+#include "levin/adapters/saved_lora.h"
 #include "levin/trainer/callback.h"
 
 namespace levin {
@@ -44,8 +44,8 @@ class LoRA final : public Callback {
   void check_used(LightningModule& module);
 
   LoRAOptions options_;
-  double scaling_ = 0;    // of the adapted module
-  bool checked_ = false;  // since the module was adapted
+  LoRAScalings scalings_ = 0.0;  // of the adapted module
+  bool checked_ = false;         // since the module was adapted
 };
 
 }  // namespace levin

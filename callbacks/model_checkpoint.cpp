@@ -9,6 +9,7 @@
 #include "levin/checkpoint/checkpoint_writer.h"
 #include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/core/console.h"
+#include "levin/core/paths.h"
 #include "levin/trainer/measured_metrics.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"

@@ -23,7 +23,6 @@
 #include "levin/callbacks/monitor.h"
 #include "levin/core/duration.h"
 #include "levin/core/fields.h"
-#include "levin/core/paths.h"
 #include "levin/core/period.h"
 #include "levin/trainer/callback.h"
 
@@ -62,12 +61,10 @@ struct ModelCheckpointOptions {
     using O = ModelCheckpointOptions;
     auto not_negative = [](const std::optional<int64_t>& n) { return !n || *n >= 0; };
     return levin::fields(
-        field("dirpath", &O::dirpath, "folder of the files; empty: checkpoints/ in the log folder")
-            .check_silently(has_no_nul, "a path without NUL bytes"),
+        field("dirpath", &O::dirpath, "folder of the files; empty: checkpoints/ in the log folder"),
         field("filename", &O::filename,
               "name with {metric:.2f}, {epoch} and {step}; empty: {epoch}-{step}; a / makes a subfolder, and one in a "
-              "metric's name becomes _")
-            .check_silently(has_no_nul, "a name without NUL bytes"),
+              "metric's name becomes _"),
         field("monitor", &O::monitor, "the metric by which checkpoints are compared; empty: the newest is best"),
         field("verbose", &O::verbose, "print each save"),
         field("save_last", &O::save_last,

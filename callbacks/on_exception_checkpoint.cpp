@@ -5,6 +5,7 @@
 #include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/core/console.h"
 #include "levin/core/files.h"
+#include "levin/core/joined_name.h"
 #include "levin/core/paths.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
@@ -15,6 +16,7 @@ namespace fs = std::filesystem;
 
 OnExceptionCheckpoint::OnExceptionCheckpoint(OnExceptionCheckpointOptions options)
     : options_(checked(std::move(options), "OnExceptionCheckpointOptions")) {
+  check_joined_name("OnExceptionCheckpointOptions.filename", options_.filename, "dirpath");
   // Absolute, so that a change of the working folder changes nothing.
   options_.dirpath = absolute_path(options_.dirpath);
 }

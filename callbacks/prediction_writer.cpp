@@ -1,18 +1,23 @@
 #include "levin/callbacks/prediction_writer.h"
 
 #include <ATen/ops/cat.h>
+#include <c10/core/ScalarType.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 #include <utility>
 
 #include "levin/checkpoint/safetensors_writer.h"
+#include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
-#include "levin/core/scalar_text.h"
 #include "levin/core/temporary_file.h"
 #include "levin/core/tensor_text.h"
 #include "levin/loggers/csv_table.h"
@@ -33,25 +38,72 @@ std::string with_word(const std::string& path, const std::string& word) {
   return named.string();
 }
 
-std::string value_text(const at::Tensor& values, int64_t index) {
-  const at::Tensor value = values[index];
-  if (value.scalar_type() == at::kBool) return value.item<bool>() ? "true" : "false";
-  if (!value.is_floating_point()) return std::to_string(value.item<int64_t>());
-  return number_text(value.item<double>());
+// Bytes that are not UTF-8, which names of files may have, become U+FFFD.
+template <class Texts>
+std::string json_text(const Texts& texts) {
+  return nlohmann::json(texts).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-std::string json_value(const at::Tensor& row) {
-  if (row.dim() > 0) {
-    std::string text;
-    for (int64_t k = 0; k < row.size(0); ++k) text += (k == 0 ? "" : ", ") + json_value(row[k]);
-    return "[" + text + "]";
+// One part of a batch, ready to be written: a sample's values follow those of the sample before.
+struct Values {
+  std::string key;             // of a JSON line, and what precedes and follows it
+  at::Tensor numbers;          // contiguous, of bool, int64, uint64 or float64
+  std::vector<int64_t> sizes;  // of a sample
+  int64_t width = 1;           // values of a sample
+};
+
+Values values_of(const std::string& name, const at::Tensor& rows) {
+  const at::ScalarType type = rows.scalar_type();
+  if (rows.is_complex()) {
+    throw Error("PredictionWriter: " + name +
+                " has complex numbers, which only .safetensors can hold. Publish at::view_as_real() of it.");
   }
-  const at::Tensor one = row.reshape({1});
-  // JSON has no numbers for nan and infinities.
-  return one.isfinite().all().item<bool>() ? value_text(one, 0) : "null";
+  const bool stays = type == at::kBool || type == at::kUInt64;
+  const at::ScalarType wide = rows.is_floating_point() ? at::kDouble : stays ? type : at::kLong;
+  Values values{", " + json_text(name) + ": ", rows.to(wide).contiguous(), rows.sizes().slice(1).vec()};
+  for (const int64_t size : values.sizes) values.width *= size;
+  return values;
+}
+
+template <class Number>
+void append_number(std::string& text, Number value) {
+  char digits[32];
+  char* const end = std::to_chars(digits, digits + sizeof digits, value).ptr;
+  text.append(digits, end);
+  if constexpr (std::is_floating_point_v<Number>) {
+    if (std::find_if(digits, end, [](char c) { return c == '.' || c == 'e'; }) == end) text += ".0";
+  }
+}
+
+// With as few digits as tell the number from all others. JSON has no numbers for nan and infinities.
+void append_value(std::string& text, const Values& values, int64_t index, bool is_json) {
+  switch (values.numbers.scalar_type()) {
+    case at::kBool: text += values.numbers.const_data_ptr<bool>()[index] ? "true" : "false"; return;
+    case at::kLong: return append_number(text, values.numbers.const_data_ptr<int64_t>()[index]);
+    case at::kUInt64: return append_number(text, values.numbers.const_data_ptr<uint64_t>()[index]);
+    default: break;
+  }
+  const double value = values.numbers.const_data_ptr<double>()[index];
+  if (std::isfinite(value)) return append_number(text, value);
+  text += is_json ? "null" : std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+// Nested lists from dimension `dim` on; `index` is that of the next value.
+void append_json(std::string& text, const Values& values, size_t dim, int64_t& index) {
+  if (dim == values.sizes.size()) return append_value(text, values, index++, /*is_json=*/true);
+  text += '[';
+  for (int64_t k = 0; k < values.sizes[dim]; ++k) {
+    if (k > 0) text += ", ";
+    append_json(text, values, dim + 1, index);
+  }
+  text += ']';
 }
 
 constexpr const char* kPrediction = "prediction";
+constexpr const char* kId = "id";
+constexpr const char* kClass = "class";
+constexpr const char* kProbability = "probability";
+constexpr size_t kMostIdBytes = 16 << 20;  // in the metadata of a safetensors file
 
 // A file's tensor of predictions is named in the plural.
 std::string tensor_name(const std::string& part) {
@@ -85,8 +137,9 @@ StepOutput::Named parts_of(const at::Tensor& prediction, const StepOutput& outpu
 
 using Columns = std::vector<std::pair<std::string, int64_t>>;
 
-std::string header_of(const Columns& columns) {
+std::string header_of(const Columns& columns, bool has_ids) {
   std::vector<std::string> names = {"loader", "batch"};
+  if (has_ids) names.insert(names.begin(), kId);
   for (const auto& [name, width] : columns) {
     for (int64_t k = 0; k < width; ++k) names.push_back(width == 1 ? name : name + std::to_string(k));
   }
@@ -100,6 +153,18 @@ std::string columns_text(const Columns& columns) {
   for (const auto& [name, width] : columns)
     text += (text.empty() ? "" : ", ") + cut_text(name) + " (" + count_of(width, "value") + ")";
   return text;
+}
+
+// A few names, but not those of millions of samples, fit into the header of a safetensors file.
+void add_names(SafetensorsMetadata& metadata, const std::string& name, const std::vector<std::string>& texts) {
+  if (texts.empty()) return;
+  const std::string list = json_text(texts);
+  if (list.size() <= kMostIdBytes) {
+    metadata.emplace_back(name, list);
+    return;
+  }
+  Console::instance().warn("PredictionWriter: the list of each sample's " + name + " takes " + bytes_text(list.size()) +
+                           ", more than a .safetensors file holds, and is left out. Write .csv or .jsonl to have it.");
 }
 
 // Concatenates the batches if their shapes allow it.
@@ -166,66 +231,129 @@ void PredictionWriter::on_predict_start(Trainer& trainer, LightningModule&) {
   kept_.clear();
   samples_ = 0;
   columns_.clear();
+  classes_ = options_.classes;
+  if (classes_.empty() && trainer.datamodule() != nullptr) classes_ = trainer.datamodule()->label_names();
   path_ = options_.output;
   if (trainer.world_size() > 1) path_ = with_word(path_, "rank" + std::to_string(trainer.global_rank()));
+  path_ = followed_links(path_);
+  check_replaceable(path_);
   const std::string folder = fs::path(path_).parent_path().string();
   if (!folder.empty()) make_folder(folder);
   if (ending_ == ".safetensors") return;
   unfinished_ = std::make_unique<UnfinishedFile>(path_);
 }
 
+PredictionWriter::Rows PredictionWriter::rows_of(const at::Tensor& prediction, const StepOutput& outputs,
+                                                 const Batch& batch) const {
+  Rows rows{parts_of(prediction, outputs)};
+  if (rows.parts.empty()) return rows;
+  const int64_t samples = rows.parts[0].second.size(0);
+  if (batch.ids() != nullptr && std::ssize(*batch.ids()) == samples && !outputs.has(kId)) rows.ids = *batch.ids();
+  if (prediction.defined()) add_class(rows);
+  if (outputs.has(kClass)) rows.classes.clear();
+  return rows;
+}
+
+void PredictionWriter::add_class(Rows& rows) const {
+  const at::Tensor prediction = rows.parts[0].second;
+  const bool is_class = prediction.dim() == 1 && c10::isIntegralType(prediction.scalar_type(), /*includeBool=*/false);
+  if (options_.scores == PredictionScores::none) {
+    if (is_class && !classes_.empty()) rows.classes = class_texts(prediction.to(at::kLong), classes_);
+    return;
+  }
+  if (prediction.dim() != 2 || !prediction.is_floating_point() || prediction.size(1) < 2) {
+    throw Error(
+        "PredictionWriterOptions.scores: " + enum_word(options_.scores) +
+        " are predictions of (samples, classes), at least two of them, as floating-point numbers; this one is " +
+        shape_text(prediction.sizes()) + " of " + c10::toString(prediction.scalar_type()) + ". Leave scores at none.");
+  }
+  const bool are_logits = options_.scores == PredictionScores::logits;
+  const at::Tensor wide = prediction.to(prediction.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  const auto [probability, number] = (are_logits ? wide.softmax(1) : wide).max(1);
+  rows.classes = class_texts(number, classes_);
+  const auto is_probability = [](const auto& part) { return part.first == kProbability; };
+  if (std::none_of(rows.parts.begin(), rows.parts.end(), is_probability)) {
+    rows.parts.emplace(rows.parts.begin() + 1, kProbability, probability);
+  }
+}
+
 void PredictionWriter::on_predict_batch_end(Trainer& trainer, LightningModule&, const at::Tensor& prediction,
-                                            const Batch&, int64_t batch_idx, int64_t dataloader_idx) {
-  Parts parts = parts_of(prediction, trainer.step_output());
-  if (parts.empty()) return;
-  samples_ += parts[0].second.size(0);
+                                            const Batch& batch, int64_t batch_idx, int64_t dataloader_idx) {
+  Rows rows = rows_of(prediction, trainer.step_output(), batch);
+  if (rows.parts.empty()) return;
+  samples_ += rows.parts[0].second.size(0);
   if (options_.write_interval == WriteInterval::epoch) {
-    kept_[dataloader_idx].push_back(std::move(parts));
+    kept_[dataloader_idx].push_back(std::move(rows));
   } else if (ending_ == ".safetensors") {
     const std::string place = "loader" + std::to_string(dataloader_idx) + ".batch" + std::to_string(batch_idx);
     std::map<std::string, at::Tensor> tensors;
-    for (const auto& [name, rows] : parts) tensors[tensor_name(name)] = rows.contiguous();
-    write_safetensors(with_word(path_, place), tensors);
+    for (const auto& [name, values] : rows.parts) tensors[tensor_name(name)] = values.contiguous();
+    SafetensorsMetadata metadata;
+    add_names(metadata, kId, rows.ids);
+    add_names(metadata, kClass, rows.classes);
+    write_safetensors(with_word(path_, place), tensors, metadata);
   } else {
-    write_rows(parts, batch_idx, dataloader_idx);
+    write_rows(rows, batch_idx, dataloader_idx);
   }
 }
 
-void PredictionWriter::write_rows(const Parts& parts, int64_t batch_idx, int64_t dataloader_idx) {
-  const std::string loader = std::to_string(dataloader_idx), batch = std::to_string(batch_idx);
-  for (int64_t row = 0; row < parts[0].second.size(0); ++row) {
-    if (ending_ == ".csv") write_csv_row(parts, row, loader + "," + batch);
-    if (ending_ == ".jsonl") write_json_row(parts, row, "{\"loader\": " + loader + ", \"batch\": " + batch);
+void PredictionWriter::start_table(const Rows& rows) {
+  const int64_t samples = rows.parts[0].second.size(0);
+  if (samples == 0) return;
+  Columns columns;
+  for (const auto& [name, values] : rows.parts) {
+    columns.emplace_back(name, values.numel() / samples);
+    if (columns.size() == 1 && !rows.classes.empty()) columns.emplace_back(kClass, 1);
   }
-}
-
-void PredictionWriter::write_csv_row(const Parts& parts, int64_t row, const std::string& place) {
-  std::vector<std::pair<std::string, int64_t>> columns;
-  for (const auto& [name, rows] : parts) columns.emplace_back(name, rows[row].numel());
   if (columns_.empty()) {
     columns_ = columns;
-    put(header_of(columns));
+    has_ids_ = !rows.ids.empty();
+    std::string header = header_of(columns, has_ids_);
+    put(header);
   }
-  if (columns != columns_) {
-    throw Error("PredictionWriter: a sample has " + columns_text(columns) + ", and those before it have " +
-                columns_text(columns_) + ", which one table of CSV cannot hold. Write .jsonl or .safetensors.");
-  }
-  std::string line = place;
-  for (const auto& [name, rows] : parts) {
-    const at::Tensor values = rows[row].flatten();
-    for (int64_t k = 0; k < values.size(0); ++k) line += "," + value_text(values, k);
-  }
-  put(line + "\n");
+  if (columns == columns_) return;
+  throw Error("PredictionWriter: a sample has " + columns_text(columns) + ", and those before it have " +
+              columns_text(columns_) + ", which one table of CSV cannot hold. Write .jsonl or .safetensors.");
 }
 
-void PredictionWriter::write_json_row(const Parts& parts, int64_t row, const std::string& place) {
-  std::string line = place;
-  for (const auto& [name, rows] : parts) line += ", " + nlohmann::json(name).dump() + ": " + json_value(rows[row]);
-  put(line + "}\n");
+void PredictionWriter::write_rows(const Rows& rows, int64_t batch_idx, int64_t dataloader_idx) {
+  constexpr size_t kWrittenAtOnce = 1 << 20;
+  const bool is_json = ending_ == ".jsonl";
+  if (!is_json) start_table(rows);
+  std::vector<Values> columns;
+  for (const auto& [name, values] : rows.parts) {
+    columns.push_back(values_of(name, values));
+  }
+  const std::string loader = std::to_string(dataloader_idx), batch = std::to_string(batch_idx);
+  const std::string place = is_json ? "\"loader\": " + loader + ", \"batch\": " + batch : loader + "," + batch;
+  std::string text;
+  for (size_t row = 0; row < static_cast<size_t>(rows.parts[0].second.size(0)); ++row) {
+    if (is_json) text += '{';
+    if (is_json && !rows.ids.empty()) text += "\"id\": " + json_text(rows.ids[row]) + ", ";
+    if (!is_json && has_ids_) text += (rows.ids.empty() ? "" : csv_field(rows.ids[row])) + ",";
+    text += place;
+    for (const Values& values : columns) {
+      int64_t index = static_cast<int64_t>(row) * values.width;
+      if (is_json) {
+        text += values.key;
+        append_json(text, values, 0, index);
+      }
+      for (const int64_t end = index + values.width; !is_json && index < end; ++index) {
+        text += ',';
+        append_value(text, values, index, is_json);
+      }
+      if (&values != &columns[0] || rows.classes.empty()) continue;
+      text += is_json ? ", \"class\": " + json_text(rows.classes[row]) : "," + csv_field(rows.classes[row]);
+    }
+    text += is_json ? "}\n" : "\n";
+    if (text.size() >= kWrittenAtOnce) put(text);
+  }
+  put(text);
 }
 
-void PredictionWriter::put(const std::string& text) {
+void PredictionWriter::put(std::string& text) {
   if (!(unfinished_->file << text)) UnfinishedFile::fail(path_, system_error_text(errno));
+  text.clear();
 }
 
 void PredictionWriter::write_kept() {
@@ -236,15 +364,21 @@ void PredictionWriter::write_kept() {
     return;
   }
   std::map<std::string, at::Tensor> tensors;
+  SafetensorsMetadata metadata;
   for (const auto& [loader, batches] : kept_) {
     const std::string of_loader = kept_.size() > 1 ? ".loader" + std::to_string(loader) : "";
     std::map<std::string, std::map<size_t, at::Tensor>> by_name;  // then by batch
+    std::vector<std::string> ids, classes;
     for (size_t k = 0; k < batches.size(); ++k) {
-      for (const auto& [name, rows] : batches[k]) by_name[name][k] = rows;
+      for (const auto& [name, values] : batches[k].parts) by_name[name][k] = values;
+      ids.insert(ids.end(), batches[k].ids.begin(), batches[k].ids.end());
+      classes.insert(classes.end(), batches[k].classes.begin(), batches[k].classes.end());
     }
-    for (const auto& [name, rows] : by_name) add_joined(tensors, tensor_name(name) + of_loader, rows);
+    for (const auto& [name, values] : by_name) add_joined(tensors, tensor_name(name) + of_loader, values);
+    add_names(metadata, kId + of_loader, ids);
+    add_names(metadata, kClass + of_loader, classes);
   }
-  write_safetensors(path_, tensors);
+  write_safetensors(path_, tensors, metadata);
 }
 
 void PredictionWriter::on_predict_end(Trainer&, LightningModule&) {

@@ -1,5 +1,6 @@
 // Writes the results of predict_step, and what it publishes with step_output, to a file as they are computed, so that a
-// prediction need not fit into memory.
+// prediction need not fit into memory. A row begins with what identifies its sample, where the data know it
+// (Dataset::sample_id), and names the predicted class.
 //
 //   .callbacks = {levin::PredictionWriter({.output = "predictions.csv"})}      levin predict --output predictions.csv
 #pragma once
@@ -14,6 +15,7 @@
 
 #include "levin/core/fields.h"
 #include "levin/trainer/callback.h"
+#include "levin/trainer/step_output.h"
 
 namespace levin {
 
@@ -23,9 +25,20 @@ struct EnumNames<WriteInterval> {
   static constexpr std::array names{std::pair{"batch", WriteInterval::batch}, std::pair{"epoch", WriteInterval::epoch}};
 };
 
+/// What predictions of (samples, classes) are, which their numbers do not tell.
+enum class PredictionScores { none, logits, probabilities };
+template <>
+struct EnumNames<PredictionScores> {
+  static constexpr std::array names{std::pair{"none", PredictionScores::none},
+                                    std::pair{"logits", PredictionScores::logits},
+                                    std::pair{"probabilities", PredictionScores::probabilities}};
+};
+
 struct PredictionWriterOptions {
   std::string output = "";
   WriteInterval write_interval = WriteInterval::batch;
+  std::vector<std::string> classes = {};  // in the order of their numbers; none: those of the data
+  PredictionScores scores = PredictionScores::none;
 
   template <class = void>
   static auto fields() {
@@ -35,7 +48,10 @@ struct PredictionWriterOptions {
               "the file: .csv (a row per sample), .jsonl (an object per sample) or .safetensors (a tensor per loader)")
             .not_empty(),
         field("write_interval", &O::write_interval,
-              "batch: rows are written immediately, .safetensors as one file per batch; epoch: all at the end"));
+              "batch: rows are written immediately, .safetensors as one file per batch; epoch: all at the end"),
+        field("classes", &O::classes, "names for the column class, in the order of their numbers; none: the data's"),
+        field("scores", &O::scores,
+              "logits or probabilities if predictions are those of classes: adds the columns class and probability"));
   }
 };
 
@@ -64,20 +80,28 @@ class PredictionWriter final : public Callback {
   struct UnfinishedFile;
   /// A batch on the CPU: the prediction, named "prediction", then the step's outputs; (samples, …) each.
   using Parts = std::vector<std::pair<std::string, at::Tensor>>;
+  struct Rows {
+    Parts parts;
+    std::vector<std::string> ids = {};      // of the samples; none: unknown
+    std::vector<std::string> classes = {};  // that are predicted; none: unknown
+  };
 
-  void write_rows(const Parts& parts, int64_t batch_idx, int64_t dataloader_idx);
-  void write_csv_row(const Parts& parts, int64_t row, const std::string& place);
-  void write_json_row(const Parts& parts, int64_t row, const std::string& place);
+  [[nodiscard]] Rows rows_of(const at::Tensor& prediction, const StepOutput& outputs, const Batch& batch) const;
+  void add_class(Rows& rows) const;
+  void write_rows(const Rows& rows, int64_t batch_idx, int64_t dataloader_idx);
+  void start_table(const Rows& rows);
   void write_kept();
-  void put(const std::string& text);
+  void put(std::string& text);
 
   PredictionWriterOptions options_;
   std::string ending_;
   std::string path_;
   std::unique_ptr<UnfinishedFile> unfinished_;  // rows until all are written; removed if destroyed before that
   int64_t samples_ = 0;
+  std::vector<std::string> classes_ = {};                      // names of the classes
   std::vector<std::pair<std::string, int64_t>> columns_ = {};  // values of each part in a CSV row; empty: not known yet
-  std::map<int64_t, std::vector<Parts>> kept_ = {};            // by loader, until the end
+  bool has_ids_ = false;                                       // in the first column of a CSV file
+  std::map<int64_t, std::vector<Rows>> kept_ = {};             // by loader, until the end
 };
 
 }  // namespace levin

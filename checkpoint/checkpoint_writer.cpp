@@ -28,6 +28,7 @@ void write_link(const std::string& path, const std::string& target) {
   std::error_code missing;
   if (!fs::exists(target, missing))
     throw CheckpointError("checkpoint " + path + ": there is no " + target + " to link to.");
+  check_replaceable(path);
   std::error_code code;
   for (int tries = 0; tries < 3; ++tries) {  // a link cannot be locked: it may be taken for a leftover
     const std::string temporary = temporary_name(path);

@@ -108,11 +108,8 @@ void write_record(const std::string& folder, const State& state, const ShardPlac
     shards.push_back({shard_name(place, rank), static_cast<int64_t>(shard.file().size()), header_checksum_of(shard)});
     State values;
     values.values = shard.values();
-    State parts;
-    parts.values = values.get<ConfigNode>("parts");
-    for (const auto& entry : parts.values.entries) {
-      const auto piece = parts.get<Piece>(entry.key);
-      Layout& of_key = layout[entry.key];
+    for (const auto& [key, piece] : values.get<std::map<std::string, Piece>>("parts")) {
+      Layout& of_key = layout[key];
       of_key.shape = piece.shape;
       of_key.begins.resize(static_cast<size_t>(place.world_size), -1);
       of_key.begins[static_cast<size_t>(rank)] = piece.begin;
@@ -126,9 +123,7 @@ void write_record(const std::string& folder, const State& state, const ShardPlac
   sharded.set("save", place.save);
   sharded.set("world_size", place.world_size);
   sharded.set("shards", shards);
-  State layouts;
-  for (const auto& [key, of_key] : layout) layouts.set(key, of_key);
-  sharded.values.set("layout", layouts.values);
+  sharded.set("layout", layout);
   record.values.set("sharded", sharded.values);
   write_checkpoint(in_folder(folder, kShardedRecordFile), record);
 }

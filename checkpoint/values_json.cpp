@@ -67,7 +67,10 @@ OrderedJson to_json(const ConfigNode& node, int depth, Limits& limits) {
   const bool escaped = looks_like_escape(node);
   Limits::check_depth(depth + 1 + escaped);
   value = OrderedJson::object();
-  for (const auto& entry : node.entries) value[entry.key] = to_json(entry.value, depth + 1 + escaped, limits);
+  auto& object = value.get_ref<OrderedJson::object_t&>();  // whose own [] looks for the key one by one
+  for (const auto& entry : node.entries) {
+    object.emplace_back(entry.key, to_json(entry.value, depth + 1 + escaped, limits));
+  }
   return escaped ? OrderedJson{{"map", value}} : value;
 }
 

@@ -33,6 +33,16 @@ std::vector<std::string> names_in(const std::string& folder, std::string_view en
   return names;
 }
 
+// What is to be done with the pickles of a folder that transformers wrote long ago.
+std::string how_to_convert(const std::string& folder, const std::vector<std::string>& pickles) {
+  if (pickles.size() > 1) {
+    return "Load the model in transformers and write it again (save_pretrained), which gives safetensors.";
+  }
+  const auto in_folder = [&](const std::string& name) { return (fs::path(folder) / name).string(); };
+  return "Convert it: python3 tools/convert_checkpoint.py " + in_folder(pickles[0]) + " " +
+         in_folder("model.safetensors");
+}
+
 // Hugging Face's order: model.safetensors, then its index; other programs have other names, but one of a kind.
 std::string file_in(const std::string& folder) {
   const auto files = names_in(folder, kFileEnding), indices = names_in(folder, kIndexEnding);
@@ -49,6 +59,12 @@ std::string file_in(const std::string& folder) {
   } else if (indices.empty() && files.size() == 1) {
     name = files[0];
   } else {
+    auto pickles = names_in(folder, ".bin");
+    std::erase_if(pickles, [](const std::string& file) { return !file.starts_with("pytorch_model"); });
+    if (files.empty() && indices.empty() && !pickles.empty()) {
+      throw CheckpointError("weights " + folder + ": the folder holds " + join(pickles) +
+                            ", a pickle of Python, and no *.safetensors. " + how_to_convert(folder, pickles));
+    }
     throw CheckpointError(
         "weights " + folder + ": the folder holds " +
         (files.empty() && indices.empty()

@@ -63,6 +63,8 @@ std::string help_text(const std::string& topic, int width, Problems& problems) {
 
 // The configuration saved by an earlier run, with current option names.
 ConfigNode read_kept_config(const std::string& path) {
+  std::error_code code;
+  if (!std::filesystem::is_regular_file(path, code)) throw Error(path + " is not a regular file.");
   Problems problems;
   const ResolvedRun earlier = resolve_run({ConfigFile{path}}, RunPlace::before, problems);
   problems.throw_if_any();
@@ -116,13 +118,15 @@ void run_stage(Command command, ResolvedRun run) {
   ignore_stop_signals();
 }
 
-// "--output FILE" as a callback of the run, in one line, as an override is written.
+// "--output FILE" as a callback of the run, in one line, as an override is written. One file is named, so tensors are
+// joined at the end.
 Override written_to(const std::string& file) {
   const std::string quoted = nlohmann::json(file).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  return {
-      .path = "trainer.callbacks",
-      .value = "{class_path: PredictionWriter, init_args: {output: " + quoted + "}}",  // an override is in flow style
-      .append = true};
+  const std::string interval = file.ends_with(".safetensors") ? ", write_interval: epoch" : "";
+  return {.path = "trainer.callbacks",
+          .value = "{class_path: PredictionWriter, init_args: {output: " + quoted + interval +
+                   "}}",  // an override is in flow style
+          .append = true};
 }
 
 // Whether this is the first process of a job: messages that concern all processes are printed once.

@@ -33,10 +33,28 @@ bool unknown_keys(const ConfigNode& node, const std::vector<std::string>& known,
 
 namespace {
 
+bool holds_nul(const ConfigNode& node) {
+  const auto in_entry = [](const ConfigEntry& entry) {
+    return entry.key.find('\0') != std::string::npos || holds_nul(entry.value);
+  };
+  return node.text.find('\0') != std::string::npos || std::any_of(node.items.begin(), node.items.end(), holds_nul) ||
+         std::any_of(node.entries.begin(), node.entries.end(), in_entry);
+}
+
+// For the system a path ends at its first NUL byte, and no other option needs one.
+bool is_text_with_nul(const AnyField& field, const void* value) {
+  return field.operations->name().find(ValueType<std::string>::name()) != std::string::npos &&
+         holds_nul(field.operations->write(value));
+}
+
 bool check_rules(const AnyField& field, const void* value, const Mark& mark, const std::string& path,
                  Problems& problems) {
   if (const auto number = field.operations->first_non_finite(value); number && !field.takes_any_number) {
     problems.add(mark, path, "must be finite, got " + number_text(*number) + ".");
+    return false;
+  }
+  if (is_text_with_nul(field, value)) {
+    problems.add(mark, path, "must not hold a NUL byte, got " + field.operations->write(value).shown() + ".");
     return false;
   }
   bool good = true;

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 
 #include "levin/core/error.h"
 #include "levin/core/file_descriptor.h"
@@ -28,6 +27,19 @@ void refuse_nul(const std::string& action, const std::string& path) {
   throw Error("cannot " + action + " \"" + cut_text(path, 300) + "\": a path cannot hold a NUL byte.");
 }
 
+// What is there instead of a regular file.
+std::string kind_of(mode_t mode) {
+  return S_ISDIR(mode)    ? "a folder"
+         : S_ISFIFO(mode) ? "a FIFO"
+         : S_ISSOCK(mode) ? "a socket"
+         : S_ISLNK(mode)  ? "a symbolic link"
+                          : "a device";
+}
+
+[[noreturn]] void refuse_kind(const std::string& action, const std::string& path, mode_t mode) {
+  throw Error("cannot " + action + " " + path + ": it is " + kind_of(mode) + ", not a regular file.");
+}
+
 std::string folder_of(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   return folder.empty() ? "." : folder;
@@ -39,6 +51,21 @@ auto retried(Call call) {
   auto result = call();
   while (result < 0 && errno == EINTR) result = call();
   return result;
+}
+
+std::string content_of(int fd, const std::string& path, uint64_t max_bytes) {
+  std::string content;
+  char buffer[1 << 16];
+  while (true) {
+    const ssize_t got = ::read(fd, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail("read", path, errno);
+    if (got == 0) return content;
+    if (content.size() + static_cast<size_t>(got) > max_bytes) {
+      throw Error("cannot read " + path + ": it holds more than " + std::to_string(max_bytes) + " bytes.");
+    }
+    content.append(buffer, static_cast<size_t>(got));
+  }
 }
 
 // Note [The disk writes while we do]
@@ -87,6 +114,7 @@ class DurableWrite {
 
  private:
   void create() {
+    check_replaceable(path_);
     constexpr int most_tries = 10;  // a new name each time: one may exist already, or be taken for a leftover
     for (int tries = 0; !file_; ++tries) {
       temporary_ = temporary_name(path_);
@@ -156,29 +184,78 @@ LockedFile write_file_durably(const std::string& path, const std::string& conten
   return write_file_durably(path, std::span(&part, 1));
 }
 
+void write_output(const std::string& path, const std::string& content) {
+  refuse_nul("write", path);
+  struct stat info {};
+  const bool is_stream = ::stat(path.c_str(), &info) == 0 && (S_ISCHR(info.st_mode) || S_ISFIFO(info.st_mode));
+  if (!is_stream) {
+    (void)write_file_durably(followed_links(path), content);
+    return;
+  }
+  FileDescriptor handle(::open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC));
+  if (!handle || !write_all(handle.get(), content) || handle.close() != 0) fail("write", path, errno);
+}
+
+std::string followed_links(const std::string& path) {
+  namespace fs = std::filesystem;
+  constexpr int most_links = 40;  // as in Linux; beyond it the links are a loop, and the path is an error to open
+  fs::path followed = path;
+  std::error_code code;
+  for (int k = 0; k < most_links && fs::is_symlink(fs::symlink_status(followed, code)); ++k) {
+    const fs::path target = fs::read_symlink(followed, code);
+    if (code) break;
+    followed = followed.parent_path() / target;  // an absolute target stands alone
+  }
+  if (fs::is_symlink(fs::symlink_status(followed, code))) fail("write", path, ELOOP);
+  return followed.string();
+}
+
+void check_replaceable(const std::string& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode) || S_ISLNK(info.st_mode) || S_ISDIR(info.st_mode)) {
+    return;  // renaming a file to a folder fails by itself
+  }
+  throw Error("cannot write " + path + ": it is " + kind_of(info.st_mode) +
+              ", and only regular files are replaced. Remove it, or write to another path.");
+}
+
+int open_regular_file(const std::string& path, int flags) {
+  const std::string action = (flags & O_ACCMODE) == O_RDONLY ? "read" : "write";
+  refuse_nul(action, path);
+  const int fd = retried([&] { return ::open(path.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666); });
+  const int error_number = errno;
+  struct stat info {};
+  if (fd >= 0 && ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) return fd;
+  if (fd >= 0) ::close(fd);
+  if (fd < 0 && error_number == ENOENT) return fd;
+  if (::lstat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) fail(action, path, error_number);
+  if (S_ISDIR(info.st_mode)) fail(action, path, EISDIR);
+  refuse_kind(action, path, info.st_mode);
+}
+
 void sync_file(const std::string& path) {
-  const FileDescriptor handle(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor handle(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (handle) (void)::fdatasync(handle.get());
 }
 
 std::string read_file(const std::string& path, uint64_t max_bytes) {
   refuse_nul("read", path);
-  FileDescriptor handle(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor handle(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const int error_number = errno;
   struct stat info {};
-  if (!handle || ::fstat(handle.get(), &info) != 0) fail("read", path, errno);
+  if (!handle && ::stat(path.c_str(), &info) != 0) fail("read", path, error_number);
+  if (handle && ::fstat(handle.get(), &info) != 0) fail("read", path, errno);
   if (S_ISDIR(info.st_mode)) fail("read", path, EISDIR);
-  std::string content;
-  char buffer[1 << 16];
-  while (true) {
-    const ssize_t got = ::read(handle.get(), buffer, sizeof buffer);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail("read", path, errno);
-    if (got == 0) return content;
-    if (content.size() + static_cast<size_t>(got) > max_bytes) {
-      throw Error("cannot read " + path + ": it holds more than " + std::to_string(max_bytes) + " bytes.");
-    }
-    content.append(buffer, static_cast<size_t>(got));
-  }
+  if (!S_ISREG(info.st_mode)) refuse_kind("read", path, info.st_mode);
+  if (!handle) fail("read", path, error_number);
+  return content_of(handle.get(), path, max_bytes);
+}
+
+std::string read_input(const std::string& path, uint64_t max_bytes) {
+  refuse_nul("read", path);
+  const FileDescriptor handle(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!handle) fail("read", path, errno);
+  return content_of(handle.get(), path, max_bytes);  // of a folder, the first read fails
 }
 
 void make_folder(const std::string& path) {

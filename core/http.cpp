@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -116,6 +117,7 @@ HttpAnswer http_request(const HttpRequest& request) {
   const CurlHandle owner = make_handle();
   CURL* handle = owner.get();
   curl_easy_setopt(handle, CURLOPT_URL, request.url.c_str());
+  curl_easy_setopt(handle, CURLOPT_PATH_AS_IS, 1L);  // "/../" is not resolved
   curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);  // See Note [Redirects and credentials].
   curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
@@ -190,6 +192,21 @@ SplitUrl split_credentials(const std::string& url) {
   SplitUrl split{url.substr(0, begin) + url.substr(at + 1), decoded(both.substr(0, colon)), ""};
   if (colon != std::string::npos) split.password = decoded(both.substr(colon + 1));
   return split;
+}
+
+std::string url_origin(const std::string& url) {
+  const std::unique_ptr<CURLU, void (*)(CURLU*)> parsed(curl_url(), &curl_url_cleanup);
+  if (parsed == nullptr || curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK) return "";
+  const auto part = [&](CURLUPart which) {
+    char* text = nullptr;
+    if (curl_url_get(parsed.get(), which, &text, CURLU_DEFAULT_PORT) != CURLUE_OK) return std::string();
+    const std::unique_ptr<char, void (*)(void*)> owner(text, &curl_free);
+    std::string lower = text;
+    std::transform(lower.begin(), lower.end(), lower.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return lower;
+  };
+  return part(CURLUPART_SCHEME) + "://" + part(CURLUPART_HOST) + ":" + part(CURLUPART_PORT);
 }
 
 }  // namespace levin

@@ -58,4 +58,8 @@ struct SplitUrl {
 };
 [[nodiscard]] SplitUrl split_credentials(const std::string& url);
 
+/// Scheme, host and port of a URL, as libcurl reads it: "https://host:443"; "" if it is no URL. Two URLs with the same
+/// origin lead to the same server.
+[[nodiscard]] std::string url_origin(const std::string& url);
+
 }  // namespace levin

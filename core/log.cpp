@@ -69,7 +69,7 @@ std::string put_line(State& now, const Line& line) {
     ++now.lost;
     if (std::exchange(now.reported, true)) return "";
     return std::string("the log of the run: ") + error.what() +
-           ". The run goes on; lines are missing until it can be written.";
+           " The run goes on; lines are missing until it can be written.";
   }
 }
 
@@ -95,7 +95,7 @@ std::string open_file(State& now, const std::string& path, int64_t rank, const L
     now.file = std::make_unique<LogFile>(path, rank, format, options);
   } catch (const std::exception& error) {
     now.waiting.clear();
-    return std::string("the log of the run: ") + error.what() + ". The run goes on without this file.";
+    return std::string("the log of the run: ") + error.what() + " The run goes on without this file.";
   }
   std::string problem;
   const auto put = [&](const Line& line) {

@@ -5,15 +5,15 @@
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/rotating_file_sink.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
 #include "levin/core/error.h"
+#include "levin/core/files.h"
 #include "levin/core/utf8.h"
 
 namespace levin::log {
@@ -105,10 +105,8 @@ LogFile::LogFile(const std::string& path, int64_t rank, Format format, const Log
   // spdlog tries for 50 ms to open a file that cannot be opened, and does not name a folder that it cannot create.
   std::error_code code;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), code);
-  if (code) throw Error("cannot write " + path + ": " + code.message());
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd < 0) throw Error("cannot write " + path + ": " + std::strerror(errno));
-  ::close(fd);
+  if (code) throw Error("cannot write " + path + ": " + code.message() + ".");
+  ::close(open_regular_file(path, O_WRONLY | O_CREAT | O_APPEND));  // spdlog would follow a link
   try {
     // spdlog counts the files beside the current one.
     sink_ = std::unique_ptr<Sink>(new Sink{{path, static_cast<size_t>(options.max_bytes),
@@ -116,7 +114,7 @@ LogFile::LogFile(const std::string& path, int64_t rank, Format format, const Log
     sink_->file.set_formatter(std::make_unique<spdlog::pattern_formatter>(
         format == Format::json ? kJsonPattern : kTextPattern, spdlog::pattern_time_type::local, "\n"));
   } catch (const spdlog::spdlog_ex& error) {
-    throw Error("cannot write " + path + ": " + cause_of(error));
+    throw Error("cannot write " + path + ": " + cause_of(error) + ".");
   }
 }
 
@@ -129,7 +127,7 @@ void LogFile::write(const Line& line) {
         spdlog::details::log_msg(line.time, spdlog::source_loc{}, line.component, spdlog_level(line.level), message));
     sink_->file.flush();  // a run that is killed leaves its last line
   } catch (const spdlog::spdlog_ex& error) {
-    throw Error("cannot write " + path_ + ": " + cause_of(error));
+    throw Error("cannot write " + path_ + ": " + cause_of(error) + ".");
   }
 }
 

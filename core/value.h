@@ -192,7 +192,9 @@ struct ValueType<std::map<K, T>> {
   }
   static ConfigNode write(const std::map<K, T>& value) {
     ConfigNode node = ConfigNode::map();
-    for (const auto& [key, item] : value) node.set(ValueType<K>::write(key).text, ValueType<T>::write(item));
+    for (const auto& [key, item] : value) {
+      node.entries.push_back({ValueType<K>::write(key).text, {}, ValueType<T>::write(item)});
+    }
     return node;
   }
 };

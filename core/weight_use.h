@@ -1,5 +1,5 @@
-// What models know about their own weights and adapters need: how a layer computes with its weight, and which weights
-// are used at a second place. Internal.
+// What models know about their own weights and adapters need: how a layer computes with its weight, which weights are
+// used at a second place, and what the layers are called in adapters' files. Internal.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,15 @@ class HasTiedWeights {
   virtual ~HasTiedWeights() = default;
   /// Each second name with the parameter's own: {"lm_head.weight", "transformer.wte.weight"}.
   [[nodiscard]] virtual std::vector<std::pair<std::string, std::string>> tied_weights() const = 0;
+};
+
+/// A model whose layers have other names in adapters' files: those of transformers' modules.
+class HasPeftNames {
+ public:
+  virtual ~HasPeftNames() = default;
+  /// Parts of its names, each with the part that stands for it there, in the order in which they are replaced. None is
+  /// a part of a name of the other kind.
+  [[nodiscard]] virtual std::vector<std::pair<std::string, std::string>> peft_names() const = 0;
 };
 
 }  // namespace levin

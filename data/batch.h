@@ -88,6 +88,11 @@ struct Batch {
   /// Tensors.
   [[nodiscard]] size_t count() const { return tensors.size(); }
 
+  /// What identifies each sample outside of the run, such as its row in a file or the name of its file; null: unknown.
+  /// Batches of predictions have it (Dataset::sample_id). It is for hooks and files: a recorded step does not see it.
+  [[nodiscard]] const std::vector<std::string>* ids() const { return ids_.get(); }
+  void set_ids(std::shared_ptr<const std::vector<std::string>> ids) { ids_ = std::move(ids); }
+
   /// Null: a list of tensors.
   [[nodiscard]] const std::shared_ptr<const BatchStructure>& structure() const { return structure_; }
   void set_structure(std::shared_ptr<const BatchStructure> structure) { structure_ = std::move(structure); }
@@ -102,6 +107,7 @@ struct Batch {
   [[noreturn]] static void fail_type(std::string_view name, const BatchValue& value, const std::type_info& wanted);
 
   std::shared_ptr<const BatchStructure> structure_ = nullptr;
+  std::shared_ptr<const std::vector<std::string>> ids_ = nullptr;
 };
 
 }  // namespace levin

@@ -56,6 +56,10 @@ BatchValue cut_value(const BatchStructure::Field& field, const BatchValue& value
 
 Batch cut_rows(const Batch& batch, int64_t from, int64_t count, const CutTensor& cut) {
   Batch part;
+  if (batch.ids() != nullptr) {
+    const auto begin = batch.ids()->begin() + from;
+    part.set_ids(std::make_shared<const std::vector<std::string>>(begin, begin + count));
+  }
   if (batch.structure() == nullptr || batch.structure()->has_tensors_only()) {
     for (size_t i = 0; i < batch.count(); ++i) part.tensors.push_back(cut(i));
     part.set_structure(batch.structure());

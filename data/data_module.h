@@ -54,8 +54,21 @@ class DataModule {
   virtual Batch transfer_batch_to_device(Batch batch, at::Device, int64_t /*dataloader_idx*/) { return batch; }
   virtual Batch on_after_batch_transfer(Batch batch, int64_t /*dataloader_idx*/) { return batch; }
 
-  /// A prediction of predict_step as text, one per sample; none: shown as numbers. Called after teardown.
-  virtual std::vector<std::string> prediction_text(const at::Tensor& /*prediction*/) const { return {}; }
+  /// The names of the classes in the order of their numbers; none: there are no classes, or their names are unknown.
+  /// Files of predictions name the predicted class. Called after setup, and after teardown.
+  [[nodiscard]] virtual std::vector<std::string> label_names() const { return {}; }
+  /// A prediction of predict_step as text, one per sample; none: shown as numbers. Called after teardown. Unless
+  /// overridden, the label_names of predicted classes, (batch) int64.
+  virtual std::vector<std::string> prediction_text(const at::Tensor& prediction) const;
+
+  /// Describes the types of the data and how to choose others, in sentences that begin with a blank, for errors about
+  /// types; "": there is nothing to choose.
+  [[nodiscard]] virtual std::string about_dtypes() const { return ""; }
+
+  /// The type in which numbers of files are read, set by the trainer before prepare_data: float64 under 64-true, else
+  /// float32.
+  [[nodiscard]] at::ScalarType float_dtype() const { return float_dtype_; }
+  void set_float_dtype(at::ScalarType dtype) { float_dtype_ = dtype; }
 
   virtual void on_exception(const std::exception& /*error*/) {}
 
@@ -73,7 +86,11 @@ class DataModule {
 
  private:
   ConfigNode hparams_ = {};
+  at::ScalarType float_dtype_ = at::kFloat;
 };
+
+/// The names of the classes with these numbers, (batch) int64; a number without a name is written as digits.
+[[nodiscard]] std::vector<std::string> class_texts(const at::Tensor& numbers, const std::vector<std::string>& names);
 
 /// Lightning's name.
 using LightningDataModule = DataModule;

@@ -71,6 +71,10 @@ class Loader {
   /// effect on a loader that does not care: its batches are copied to pinned memory when their turn comes.
   virtual void pin_memory(bool /*pins*/) {}
 
+  /// From the next start() on, batches with the ids of their samples (Batch::ids), because they are predicted; or again
+  /// without. Has no effect on a loader that does not know them.
+  virtual void identify_samples(bool /*identifies*/) {}
+
   /// The options it was created with, as in a run file; null: unknown. Ranks compare them.
   [[nodiscard]] virtual ConfigNode written_options() const { return {}; }
 

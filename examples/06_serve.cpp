@@ -4,16 +4,23 @@
 //   curl --json '[[5.1, 3.5, 1.4, 0.2], [6.7, 3.0, 5.2, 2.3]]' http://127.0.0.1:8080/predict      # [0,2]
 //
 // The body is a batch as nested lists of numbers, the answer its predictions; a mistake in it is answered with 400 and
-// what is wrong. Requests are handled by several threads, all on one copy of the weights. SIGTERM and Ctrl-C end it.
+// what is wrong. Requests are handled by several threads, all on one copy of the weights. SIGTERM and Ctrl-C end it: a
+// thread waits for them, because a signal handler must not call what stops the server.
 #include <httplib.h>
 #include <levin/inference/json_tensor.h>
 #include <levin/inference/load_for_inference.h>
 #include <levin/levin.h>
 
-static httplib::Server server;
+#include <csignal>
+#include <thread>
 
 int main(int argc, char** argv) {
   return levin::main_guard([&] {
+    sigset_t stops;
+    sigemptyset(&stops);
+    for (const int signal : {SIGINT, SIGTERM}) sigaddset(&stops, signal);
+    pthread_sigmask(SIG_BLOCK, &stops, nullptr);  // before any thread begins: they all inherit it
+    httplib::Server server;
     at::set_num_threads(1);  // of one prediction; requests have threads of their own
     const levin::InferenceModel model = levin::load_for_inference(argc > 1 ? argv[1] : "levin_logs/version_0");
     server.Post("/predict", [&](const httplib::Request& request, httplib::Response& response) {
@@ -25,8 +32,18 @@ int main(int argc, char** argv) {
         response.set_content(error.what() + std::string("\n"), "text/plain");
       }
     });
-    for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { server.stop(); });
     const int port = argc > 2 ? std::stoi(argv[2]) : 8080;
-    if (!server.listen("127.0.0.1", port)) throw levin::Error("cannot listen on port " + std::to_string(port) + ".");
+    if (!server.bind_to_port("127.0.0.1", port)) {
+      throw levin::Error("cannot listen on port " + std::to_string(port) + ".");
+    }
+    std::jthread stopper([&](const std::stop_token& ended) {
+      int signal = 0;
+      sigwait(&stops, &signal);
+      while (!server.is_running() && !ended.stop_requested()) std::this_thread::yield();  // it has not begun yet
+      server.stop();
+    });
+    server.listen_after_bind();
+    stopper.request_stop();
+    pthread_kill(stopper.native_handle(), SIGTERM);  // if it still waits
   });
 }

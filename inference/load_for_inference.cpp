@@ -62,7 +62,7 @@ void add_saved_adapters(LightningModule& module, const Recipe& recipe, const Inf
   if (!recipe.lora || (options.weights && !has_adapters(*options.weights))) return;
   const RandomState random;
   detail::naming_file("load_for_inference: " + recipe.source,
-                      [&] { apply_saved_lora(module, *recipe.lora, recipe.lora_scaling); });
+                      [&] { apply_saved_lora(module, *recipe.lora, recipe.lora_scalings); });
 }
 
 // A folder of PEFT's, of an adapter that was trained apart.

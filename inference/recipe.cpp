@@ -80,11 +80,11 @@ class CheckpointRecipe {
     const State& state = recipe_.state;
     const State of_callback = state.part("callbacks.LoRA");
     if (state.has(kLoRAScaling)) {
-      recipe_.lora_scaling = detail::naming_file(path_, [&] { return state.get<double>(kLoRAScaling); });
+      recipe_.lora_scalings = detail::naming_file(path_, [&] { return state.get<LoRAScalings>(kLoRAScaling); });
     } else if (of_callback.has("scaling")) {
-      recipe_.lora_scaling = detail::naming_file(path_, [&] { return of_callback.get<double>("scaling"); });
+      recipe_.lora_scalings = detail::naming_file(path_, [&] { return of_callback.get<LoRAScalings>("scaling"); });
     } else if (const auto options = config().lora()) {
-      recipe_.lora_scaling = run_scaling(*options);
+      recipe_.lora_scalings = run_scaling(*options);
     } else {
       throw CheckpointError("load_for_inference: " + path_ + ": it holds LoRA's adapters of " +
                             count_of(static_cast<int64_t>(recipe_.lora->layers.size()), "layer") + " (" +

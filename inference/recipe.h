@@ -20,7 +20,7 @@ struct Recipe {
   State state = {};                              // for on_load_checkpoint: all but weights and the trainer's tensors
   std::string weights = "";                      // a checkpoint; "": the module reads its own
   std::optional<SavedLoRA> lora = std::nullopt;  // the checkpoint's adapters
-  double lora_scaling = 0;                       // of these
+  LoRAScalings lora_scalings = 0.0;              // of these
   std::string adapter = "";                      // a folder of PEFT's to apply to the loaded model
 };
 

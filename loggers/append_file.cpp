@@ -81,12 +81,12 @@ void AppendFile::write() {
 }
 
 int AppendFile::open_file() {
-  constexpr int flags = O_WRONLY | O_APPEND | O_CLOEXEC;
+  constexpr int flags = O_WRONLY | O_APPEND;
   if (created_) {
-    const int fd = ::open(path_.c_str(), flags);
-    if (fd >= 0 || errno != ENOENT) return fd;
+    const int fd = open_regular_file(path_, flags);
+    if (fd >= 0) return fd;
   }
-  const int fd = ::open(path_.c_str(), flags | O_CREAT, 0666);
+  const int fd = open_regular_file(path_, flags | O_CREAT);
   if (fd >= 0 && created_) {
     Console::instance().warn(logger_ + ": " + path_ + " was removed. The " + std::to_string(in_file_) +
                              " bytes that it held are lost; it is started again.");
@@ -100,7 +100,7 @@ void AppendFile::append() {
   };
   const FileDescriptor file(open_file());
   struct stat info {};
-  if (!file || ::fstat(file.get(), &info) != 0) fail("write", errno);
+  if (!file || ::fstat(file.get(), &info) != 0) fail("write", errno);  // its folder is gone
   created_ = true;
   if (torn_ && static_cast<uint64_t>(info.st_size) > in_file_) {
     if (::ftruncate(file.get(), static_cast<off_t>(in_file_)) != 0) fail("shorten", errno);
@@ -142,12 +142,11 @@ void AppendFile::finish() {
 }
 
 int64_t cut_file(const std::string& path, int64_t bytes) {
+  const FileDescriptor file(open_regular_file(path, O_WRONLY));
+  if (!file) return -1;
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) {
-    if (errno == ENOENT) return -1;
-    throw Error("cannot read " + path + ": " + system_error_text(errno) + ".");
-  }
-  if (info.st_size > bytes && ::truncate(path.c_str(), static_cast<off_t>(bytes)) != 0) {
+  if (::fstat(file.get(), &info) != 0) throw Error("cannot read " + path + ": " + system_error_text(errno) + ".");
+  if (info.st_size > bytes && ::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) {
     throw Error("cannot shorten " + path + " to " + std::to_string(bytes) + " bytes: " + system_error_text(errno) +
                 ".");
   }

@@ -12,14 +12,6 @@ namespace levin {
 
 namespace {
 
-// RFC 4180.
-std::string quoted_column(const std::string& name) {
-  if (name.find_first_of(",\"\r\n") == std::string::npos) return name;
-  std::string out = "\"";
-  for (char c : name) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + "\"";
-}
-
 // Where the header's line ends: at a line end outside of quotes.
 size_t header_end(std::string_view text) {
   bool quoted = false;
@@ -70,9 +62,16 @@ std::string csv_number(double value) {
   return number_text(value);
 }
 
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
+}
+
 std::string csv_header(const std::vector<std::string>& columns) {
   std::string line;
-  for (const auto& column : columns) line += (line.empty() ? "" : ",") + quoted_column(column);
+  for (const auto& column : columns) line += (line.empty() ? "" : ",") + csv_field(column);
   return line + "\n";
 }
 

@@ -10,6 +10,9 @@ namespace levin {
 /// A number as Python spells it, which is what readers of these files expect.
 [[nodiscard]] std::string csv_number(double value);
 
+/// A text as a field, in quotes where it needs them (RFC 4180).
+[[nodiscard]] std::string csv_field(const std::string& text);
+
 /// A header line of these columns, with quotes where a name needs them, and its line end.
 [[nodiscard]] std::string csv_header(const std::vector<std::string>& columns);
 

@@ -6,6 +6,7 @@
 
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/core/joined_name.h"
 #include "levin/loggers/run_folder.h"
 
 namespace levin {
@@ -36,7 +37,10 @@ LoggersOfOneRun::~LoggersOfOneRun() {
 }
 
 LoggerFolder::LoggerFolder(std::string save_dir, std::string name, std::string version)
-    : save_dir_(std::move(save_dir)), name_(std::move(name)), version_(std::move(version)) {}
+    : save_dir_(std::move(save_dir)), name_(std::move(name)), version_(std::move(version)) {
+  check_joined_name("the logger's name", name_, "save_dir");
+  check_joined_name("the logger's version", version_, "save_dir");
+}
 
 std::string LoggerFolder::experiment(const std::string& default_root_dir) const {
   namespace fs = std::filesystem;

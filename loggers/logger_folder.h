@@ -18,7 +18,8 @@ class LoggersOfOneRun {
 
 class LoggerFolder {
  public:
-  /// An empty `save_dir`: the trainer's default_root_dir; an empty `version`: the first free version_N.
+  /// An empty `save_dir`: the trainer's default_root_dir; an empty `version`: the first free version_N. Throws
+  /// ConfigError if `name` or `version` leads out of `save_dir`.
   LoggerFolder(std::string save_dir, std::string name, std::string version);
 
   /// As Logger::start and start_again. Only the first call does something. Throws Error naming path and cause.

@@ -83,7 +83,7 @@ void MetricsFile::read(int64_t most_rows) {
   const auto rows = static_cast<int64_t>(table.rows.size());
   rows_in_file_ = std::min(rows, most_rows);
   appendable_ = !table.columns.empty() && table.text.back() == '\n' && rows <= most_rows;
-  const FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(open_regular_file(path_, O_RDONLY));
   remember(file.get());
 }
 
@@ -183,7 +183,7 @@ void MetricsFile::forget_first(size_t count) {
 // In pieces; if one fails the file is truncated to its last complete row.
 void MetricsFile::append(size_t most_rows) {
   if (most_rows == 0) return;
-  const FileDescriptor file(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  const FileDescriptor file(open_regular_file(path_, O_WRONLY | O_APPEND));
   const auto fail = [this] { throw Error("cannot write " + path_ + ": " + system_error_text(errno) + "."); };
   if (!file) fail();
   while (most_rows > 0) {
@@ -241,7 +241,7 @@ void MetricsFile::rewrite(size_t row_count) {
     place_ = place_before;
     throw;
   }
-  const FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(open_regular_file(path_, O_RDONLY));
   appendable_ = true;
   remember(file.get());
   rows_in_file_ += static_cast<int64_t>(row_count);
@@ -272,6 +272,7 @@ int64_t MetricsFile::cut(int64_t rows, const std::vector<std::string>& columns) 
     if (code) throw Error("cannot remove " + path_ + ": " + code.message() + ".");
     return 0;
   }
+  (void)FileDescriptor(open_regular_file(path_, O_RDONLY));  // a link is an error: its file is another's
   const CsvTable table = read_csv_table(path_);
   for (const auto& name : columns) (void)column(name);
   write_file_durably(path_, csv_text(table, static_cast<size_t>(rows), this->columns()));

@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 #include "levin/core/json_depth.h"
+#include "levin/core/paths.h"
 
 namespace levin {
 
@@ -54,6 +56,44 @@ std::string problem_of(const HttpAnswer& answer) {
   if (answer.status == 401 || answer.status == 403)
     text += ". Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN";
   return text.ends_with('.') ? text : text + ".";
+}
+
+// A name with its value.
+bool is_pair(const Json& item) {
+  return item.is_array() && item.size() == 2 && item[0].is_string() && (item[1].is_string() || item[1].is_number());
+}
+
+// The members that events of a kind have: texts, whole numbers, or lists of pairs.
+bool is_whole_event(const Json& event) {
+  const auto is_text = [&](const char* key) { return event.contains(key) && event[key].is_string(); };
+  const auto is_number = [&](const char* key) { return event.contains(key) && event[key].is_number_integer(); };
+  const auto are_pairs = [&](const char* key) {
+    return event.contains(key) && event[key].is_array() && std::all_of(event[key].begin(), event[key].end(), is_pair);
+  };
+  if (!event.is_object() || !is_text("k")) return false;
+  const std::string kind = event["k"];
+  if (kind == "metrics") return are_pairs("i") && is_number("t") && is_number("step");
+  if (kind == "params" || kind == "tags") return are_pairs("i");
+  if (kind == "status") return is_text("status") && is_number("t");
+  if (kind == "text") return is_text("to") && is_text("text");
+  return kind == "file" && is_text("to") && is_text("file");
+}
+
+// Whether each part of a path is a name: a server resolves "..", and would store the file elsewhere.
+bool is_path_below(const std::string& path) {
+  for (size_t begin = 0; begin <= path.size();) {
+    const size_t end = std::min(path.find('/', begin), path.size());
+    const std::string_view part = std::string_view(path).substr(begin, end - begin);
+    if (part.empty() || part == "." || part == "..") return false;
+    begin = end + 1;
+  }
+  return true;
+}
+
+// The event of a line; null if the line is damaged, or of another program.
+Json event_of(const SpilledEvent& spilled) {
+  Json event = parsed(spilled.line);
+  return is_whole_event(event) ? event : Json();
 }
 
 Delivery failed(const HttpAnswer& answer, Delivery::Kind otherwise, size_t count = 0) {
@@ -103,9 +143,21 @@ void write_mlflow_run(const std::string& folder, const MlflowRun& run) {
   (void)write_file_durably(run_file(folder), json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-MlflowCredentials mlflow_credentials(const Variables& variables) {
-  return {variables("MLFLOW_TRACKING_USERNAME").value_or(""), variables("MLFLOW_TRACKING_PASSWORD").value_or(""),
-          variables("MLFLOW_TRACKING_TOKEN").value_or("")};
+MlflowCredentials mlflow_credentials(const Variables& variables, const std::string& tracking_uri, NamedBy named_by,
+                                     const std::string& who) {
+  const SplitUrl named = split_credentials(variables("MLFLOW_TRACKING_URI").value_or(""));
+  MlflowCredentials found{variables("MLFLOW_TRACKING_USERNAME").value_or(""),
+                          variables("MLFLOW_TRACKING_PASSWORD").value_or(""),
+                          variables("MLFLOW_TRACKING_TOKEN").value_or("")};
+  if (!named.user.empty()) found = {named.user, named.password, ""};
+  const std::string origin = url_origin(tracking_uri);
+  if (named.url.empty() ? named_by == NamedBy::user : !origin.empty() && url_origin(named.url) == origin) return found;
+  if (found.user.empty() && found.password.empty() && found.token.empty()) return found;
+  Console::instance().warn(who + ": the credentials of the environment are not sent to " + cut_text(tracking_uri, 200) +
+                           (named.url.empty() ? ", a server that only this folder names."
+                                              : ", because MLFLOW_TRACKING_URI names another server.") +
+                           " If they belong to this server, set MLFLOW_TRACKING_URI to its URL.");
+  return {};
 }
 
 MlflowClient::MlflowClient(std::string folder, MlflowRun run, MlflowCredentials credentials, MlflowTimeouts timeouts)
@@ -158,7 +210,7 @@ MlflowClient::Failure MlflowClient::find_experiment(std::string& id) {
     if (!run_.artifact_location.empty()) body["artifact_location"] = run_.artifact_location;
     const HttpAnswer made = call("POST", "experiments/create", body);
     if (made.is_success()) {
-      id = parsed(made.body).value("experiment_id", "");
+      id = parsed(made.body).at("experiment_id").get<std::string>();
       return std::nullopt;
     }
     // Another run may have made it meanwhile.
@@ -169,7 +221,7 @@ MlflowClient::Failure MlflowClient::find_experiment(std::string& id) {
 }
 
 void MlflowClient::remember_run(const Json& info) {
-  run_.run_id = info.value("run_id", "");
+  run_.run_id = info.at("run_id").get<std::string>();
   run_.artifact_uri = info.value("artifact_uri", "");
   is_known_ = true;
   write_mlflow_run(folder_, run_);
@@ -183,7 +235,8 @@ MlflowClient::Failure MlflowClient::find_run(const std::string& experiment) {
                                  {"max_results", 1}});
   if (!found.is_success()) return failed(found, Delivery::Kind::halted);
   const Json json = parsed(found.body);
-  if (json.is_object() && json.contains("runs") && !json["runs"].empty()) remember_run(json["runs"][0]["info"]);
+  // An answer without runs has none that were found.
+  if (json.contains("runs") && !json.at("runs").empty()) remember_run(json.at("runs").at(0).at("info"));
   return std::nullopt;
 }
 
@@ -220,12 +273,14 @@ Delivery MlflowClient::deliver(std::span<const SpilledEvent> events, const std::
   remove_delivered();  // the outbox has noted by now that they were delivered
   try {
     if (Failure failure = ensure_run()) return *failure;
-    const Json first = parsed(events.front().line);
-    const std::string kind = first.is_object() ? first.value("k", "") : "";
+    const Json first = event_of(events.front());
+    const std::string kind = first.is_null() ? std::string() : first.at("k").get<std::string>();
     if (kind == "metrics" || kind == "params" || kind == "tags") return send_batch(events);
     if (kind == "status") return send_status(first);
     if (kind == "text" || kind == "file") return send_artifact(first);
-    return {Delivery::Kind::refused, 1, "an event of an unknown kind \"" + cut_text(kind) + "\" is in the outbox."};
+    return {Delivery::Kind::damaged, 1,
+            "event " + std::to_string(events.front().number) + " is not an event of MLFlowLogger: " +
+                cut_text(events.front().line.substr(0, events.front().line.find_last_not_of('\n') + 1)) + "."};
   } catch (const Json::exception& error) {
     return {Delivery::Kind::again, 0, std::string("the answer is not one of MLflow's: ") + error.what() + "."};
   }
@@ -238,7 +293,7 @@ struct MlflowClient::Batch {
 
   // False, and unchanged, if the event does not belong into this request any more.
   bool take(const Json& event) {
-    const std::string kind = event.is_object() ? event.value("k", "") : "";
+    const std::string kind = event.is_null() ? std::string() : event.at("k").get<std::string>();
     if (kind != "metrics" && kind != "params" && kind != "tags") return false;
     const Json& items = event.at("i");
     Json& list = kind == "metrics" ? metrics : kind == "params" ? params : tags;
@@ -264,7 +319,7 @@ struct MlflowClient::Batch {
 Delivery MlflowClient::send_batch(std::span<const SpilledEvent> events) {
   Batch batch;
   size_t count = 0;
-  while (count < events.size() && count < most_events_ && batch.take(parsed(events[count].line))) ++count;
+  while (count < events.size() && count < most_events_ && batch.take(event_of(events[count]))) ++count;
   const HttpAnswer answer = call("POST", "runs/log-batch",
                                  {{"run_id", run_.run_id},
                                   {"metrics", std::move(batch.metrics)},
@@ -291,6 +346,8 @@ Delivery MlflowClient::send_status(const Json& event) {
 
 Delivery MlflowClient::send_artifact(const Json& event) {
   const std::string to = event.at("to");
+  if (!is_path_below(to))
+    return {Delivery::Kind::damaged, 1, cut_text(to, 200) + " is not a place among the run's files."};
   if (!run_.artifact_uri.starts_with(kProxy))
     return {Delivery::Kind::refused, 1,
             "the run's files are at " + split_credentials(run_.artifact_uri).url + ", where " + to +
@@ -298,6 +355,9 @@ Delivery MlflowClient::send_artifact(const Json& event) {
   std::string path = run_.artifact_uri.substr(std::string(kProxy).size());
   if (path.starts_with("//")) path = path.find('/', 2) == std::string::npos ? "" : path.substr(path.find('/', 2));
   while (path.starts_with('/')) path.erase(0, 1);
+  if (!path.empty() && !is_path_below(path))
+    return {Delivery::Kind::halted, 0,
+            "the server says that the run's files are at " + cut_text(run_.artifact_uri, 200) + ", which is no place."};
   HttpRequest request;
   request.method = "PUT";
   request.url = run_.tracking_uri + "/api/2.0/mlflow-artifacts/artifacts/" + url_encoded(path + "/" + to, "/");
@@ -308,13 +368,16 @@ Delivery MlflowClient::send_artifact(const Json& event) {
   } else {
     // Only copies of this folder: an outbox from a stranger must name no other file, neither to send nor to remove.
     const fs::path name = event.at("file").get<std::string>();
-    if (name.parent_path() != "outbox_files" || name.filename() == "..")
-      return {Delivery::Kind::refused, 1, name.string() + " is not a file of the outbox."};
     file = (fs::path(folder_) / name).string();
-    request.body_file = file;
+    if (name.parent_path() != "outbox_files" || !is_inside(file, folder_))
+      return {Delivery::Kind::damaged, 1, cut_text(name.string(), 200) + " is not a file of the outbox."};
     std::error_code code;
-    if (!fs::exists(file, code))
-      return {Delivery::Kind::refused, 1, file + " is gone, and cannot be sent as " + to + "."};
+    const fs::file_status status = fs::symlink_status(file, code);
+    if (!fs::is_regular_file(status))
+      return {Delivery::Kind::damaged, 1,
+              cut_text(file, 400) + (fs::exists(status) ? " is not a regular file" : " is gone") +
+                  ", and cannot be sent as " + cut_text(to, 200) + "."};
+    request.body_file = file;
   }
   const HttpAnswer answer = send(std::move(request));
   if (!answer.is_success()) return failed(answer, Delivery::Kind::refused, 1);

@@ -46,7 +46,14 @@ struct MlflowCredentials {
   std::string password = "";
   std::string token = "";
 };
-[[nodiscard]] MlflowCredentials mlflow_credentials(const Variables& variables);
+
+/// Who named a server: the user, by an option of the run, or a file that may be a stranger's.
+enum class NamedBy { user, folder };
+
+/// The credentials of the environment (MLFLOW_TRACKING_URI may hold some too) for the server at `tracking_uri`. None,
+/// with a warning from `who`, if MLFLOW_TRACKING_URI names another server, or none and only a folder names this one.
+[[nodiscard]] MlflowCredentials mlflow_credentials(const Variables& variables, const std::string& tracking_uri,
+                                                   NamedBy named_by, const std::string& who);
 
 struct MlflowTimeouts {
   Seconds connect = Seconds(10);

@@ -100,7 +100,6 @@ std::string MLFlowLogger::experiment_folder(const std::string& default_root_dir)
 
 void MLFlowLogger::start_in(const std::string& folder) {
   const Variables variables = process_variables();
-  credentials_ = mlflow_credentials(variables);
   const bool from_environment = options_.tracking_uri.empty();
   const SplitUrl url =
       split_credentials(from_environment ? variables("MLFLOW_TRACKING_URI").value_or("") : options_.tracking_uri);
@@ -116,7 +115,7 @@ void MLFlowLogger::start_in(const std::string& folder) {
     throw ConfigError(
         "MLFlowLogger: tracking_uri contains a user or a password, which would be written to config.yaml "
         "and checkpoints. Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead.");
-  if (!url.user.empty()) credentials_ = {url.user, url.password, ""};
+  credentials_ = mlflow_credentials(variables, url.url, NamedBy::user, "MLFlowLogger");
   run_.tracking_uri = url.url;
   log_dir_ = folder;
   make_folder(log_dir_);
@@ -278,13 +277,19 @@ void MLFlowLogger::log_table(const std::string& name, const LogTable& table, con
 // system has no second names.
 void MLFlowLogger::push_file(const std::string& to, const std::string& path) {
   const std::string folder = (fs::path(log_dir_) / "outbox_files").string();
+  std::error_code code;
+  if (fs::is_symlink(fs::symlink_status(folder, code))) {
+    return Console::instance().warn("MLFlowLogger: " + folder + " is a symbolic link, and nothing is kept there: " +
+                                    path + " is left out. Remove the link.");
+  }
   make_folder(folder);
   std::string own;
-  std::error_code code;
   do {
     own = "outbox_files/" + std::to_string(milliseconds_of(0)) + "-" + std::to_string(copies_++);
   } while (fs::exists(fs::path(log_dir_) / own, code));
-  fs::create_hard_link(path, fs::path(log_dir_) / own, code);
+  // Of the file itself: a second name of a link such as last.ckpt would lead nowhere from this folder.
+  const fs::path source = fs::canonical(path, code);
+  if (!code) fs::create_hard_link(source, fs::path(log_dir_) / own, code);
   if (code) fs::copy_file(path, fs::path(log_dir_) / own, code);
   if (code) {
     return Console::instance().warn("MLFlowLogger: " + path +
@@ -368,6 +373,8 @@ void MLFlowLogger::report(const OutboxReport& left) {
   if (left.refused > 0)
     Console::instance().error("MLFlowLogger: " + server + " refused " + count_of(left.refused, "value") +
                               " of this run.");
+  if (left.damaged > 0)
+    Console::instance().error("MLFlowLogger: " + count_of(left.damaged, "value") + " of this run could not be sent.");
   if (left.problem.empty() && left.waiting == 0) return;
   Console::instance().error("MLFlowLogger: " + count_of(left.waiting, "value was", "values were") + " not sent to " +
                             server + (left.problem.empty() ? " in time." : ": " + left.problem) + " They are kept in " +

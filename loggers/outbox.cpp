@@ -108,16 +108,23 @@ void Outbox::handle(const std::vector<SpilledEvent>& events, const Delivery& del
   int64_t values = 0;
   for (size_t k = 0; k < count; ++k) values += events[k].values;
   const bool refused = delivery.kind == Delivery::Kind::refused;
+  const bool damaged = delivery.kind == Delivery::Kind::damaged;
   bool was_failing = false;
   bool is_first_refusal = false;
+  bool is_first_damage = false;
   {
     const std::lock_guard lock(mutex_);
     if (count > 0) spill_.acknowledge(events[count - 1].number, refused ? values : 0);
-    if (!refused) delivered_ += values;
+    if (!refused) (damaged ? damaged_ : delivered_) += values;
     pause_ = Seconds(0);
     failures_ = 0;
     was_failing = std::exchange(failing_, false);
     is_first_refusal = refused && !std::exchange(told_of_refusal_, true);
+    is_first_damage = damaged && !std::exchange(told_of_damage_, true);
+  }
+  if (is_first_damage) {
+    Console::instance().error(options_.who + ": " + count_of(values, "value") + " in " + spill_.path() +
+                              " cannot be sent: " + delivery.problem + " Further ones are counted.");
   }
   if (was_failing) Console::instance().print(options_.who + ": " + options_.where + " answers again.");
   if (is_first_refusal) {
@@ -177,7 +184,11 @@ int64_t Outbox::last_number() const {
 
 OutboxReport Outbox::report() const {
   const std::lock_guard lock(mutex_);
-  return {delivered_, spill_.waiting_values(), spill_.counts().dropped, spill_.counts().refused,
+  return {delivered_,
+          spill_.waiting_values(),
+          spill_.counts().dropped,
+          spill_.counts().refused,
+          damaged_,
           spill_.waiting_events() > 0 ? problem_ : ""};
 }
 

@@ -21,6 +21,7 @@ struct Delivery {
     delivered,  // the first `count` events
     again,      // none; the same later: no answer, a server that is overloaded
     refused,    // the first `count` events, for good: the receiver does not want them
+    damaged,    // the first `count` events cannot be sent: they are no events, or their files are gone
     halted,     // none, and nothing else will be in this session: wrong credentials, no such experiment
   };
   Kind kind = Kind::delivered;
@@ -43,6 +44,7 @@ struct OutboxReport {
   int64_t waiting = 0;    // values, on the disk
   int64_t dropped = 0;    // values that found no room, over the whole run
   int64_t refused = 0;    // values that the server refused, over the whole run
+  int64_t damaged = 0;    // values of damaged events, by this object
   std::string problem = "";
 };
 
@@ -92,8 +94,10 @@ class Outbox {
   bool disk_failing_ = false;
   bool told_of_drops_ = false;
   bool told_of_refusal_ = false;
+  bool told_of_damage_ = false;
   int64_t failures_ = 0;  // since the last success
   int64_t delivered_ = 0;
+  int64_t damaged_ = 0;
   Seconds pause_ = Seconds(0);
   std::string problem_ = "";
 };

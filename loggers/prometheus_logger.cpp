@@ -119,7 +119,7 @@ std::vector<PrometheusGauge> PrometheusLogger::gauges() const {
 void PrometheusLogger::write_file() {
   if (!std::exchange(is_stale_, false)) return;
   try {
-    (void)write_file_durably(path_, prometheus_text(gauges()));
+    (void)write_file_durably(followed_links(path_), prometheus_text(gauges()));
   } catch (const Error& error) {
     is_stale_ = true;
     timer_.arm(options_.every);

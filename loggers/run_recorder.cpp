@@ -84,6 +84,7 @@ OrderedJson usage_node(const RankUsage& usage) {
 
 // Replaces the file, without waiting for the disk: it is written every second, and a reader sees the old or the new.
 void replace_file(const std::string& path, const std::string& text) {
+  check_replaceable(path);
   const std::string made = temporary_name(path);
   std::ofstream file(made, std::ios::binary);
   file << text;

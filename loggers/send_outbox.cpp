@@ -15,13 +15,13 @@ std::vector<std::string> outbox_folders(const std::string& folder) {
   std::vector<std::string> found;
   std::error_code code;
   const auto add = [&](const fs::path& path) {
-    if (fs::exists(path / "mlflow.json", code) && fs::exists(path / "outbox.jsonl", code))
+    if (fs::exists(path / "mlflow.json", code) && fs::exists(fs::symlink_status(path / "outbox.jsonl", code)))
       found.push_back(path.string());
   };
   add(folder);
   fs::recursive_directory_iterator entry(folder, fs::directory_options::skip_permission_denied, code);
   for (; !code && entry != fs::recursive_directory_iterator(); entry.increment(code)) {
-    if (entry->is_directory(code)) add(entry->path());
+    if (fs::is_directory(entry->symlink_status(code))) add(entry->path());  // what a link leads to is another's
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -34,7 +34,8 @@ OutboxReport send_outbox(const std::string& folder, Seconds timeout) {
         folder +
         " has no mlflow.json that says where to send the values of its run. Name the folder of a run of MLFlowLogger.");
   const FolderLock lock(folder, std::chrono::milliseconds(0));
-  MlflowClient client(folder, *run, mlflow_credentials(process_variables()), {});
+  MlflowClient client(folder, *run, mlflow_credentials(process_variables(), run->tracking_uri, NamedBy::folder, folder),
+                      {});
   OutboxOptions options;
   options.who = folder;
   options.where = "the server " + run->tracking_uri;

@@ -14,6 +14,8 @@
 #include <string_view>
 #include <utility>
 
+#include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/file_descriptor.h"
 #include "levin/core/files.h"
@@ -35,6 +37,12 @@ std::optional<int64_t> count_in(const nlohmann::json& json, const char* key) {
   return found->get<int64_t>();
 }
 
+std::string within_sentence(const Error& error) {
+  std::string text = error.what();
+  if (text.ends_with('.')) text.pop_back();
+  return text;
+}
+
 // The number of a line and its values; the line must be whole.
 bool read_event(const std::string& line, SpilledEvent& event) {
   const nlohmann::json json = parse_json(line);
@@ -42,6 +50,25 @@ bool read_event(const std::string& line, SpilledEvent& event) {
   if (!number || !values) return false;
   event = {*number, *values, line};
   return true;
+}
+
+// Numbers of events grow: keeps as many as do (the longest increasing subsequence, by patience sorting), so that a
+// number that is damaged hides no other event. Returns how many are left out.
+template <class Places>
+int64_t keep_growing(Places& places) {
+  std::vector<size_t> ends;  // ends[k]: that of k + 1 growing numbers which ends lowest
+  std::vector<size_t> before(places.size());
+  for (size_t i = 0; i < places.size(); ++i) {
+    const auto place = std::lower_bound(ends.begin(), ends.end(), places[i].number,
+                                        [&](size_t end, int64_t number) { return places[end].number < number; });
+    before[i] = place == ends.begin() ? i : place[-1];
+    place == ends.end() ? ends.push_back(i) : void(*place = i);
+  }
+  Places kept;
+  for (size_t k = 0, i = ends.empty() ? 0 : ends.back(); k < ends.size(); ++k, i = before[i])
+    kept.push_front(places[i]);
+  places.swap(kept);
+  return static_cast<int64_t>(kept.size() - places.size());
 }
 
 }  // namespace
@@ -61,8 +88,8 @@ SpillFile::~SpillFile() {
 }
 
 void SpillFile::read_position() {
-  std::error_code code;
-  if (!std::filesystem::exists(position_path_, code)) return;
+  const FileDescriptor file(open_regular_file(position_path_, O_RDONLY));  // a link may lead to any file
+  if (!file) return;
   // What is not there was lost in a power failure: what was delivered is delivered again.
   const nlohmann::json json = parse_json(read_file(position_path_, 1 << 16));
   acknowledged_ = count_in(json, "acknowledged").value_or(0);
@@ -71,33 +98,55 @@ void SpillFile::read_position() {
 }
 
 void SpillFile::read_lines() {
-  std::error_code code;
-  if (!std::filesystem::exists(path_, code)) return;
-  const std::string text = read_file(path_);
+  const FileDescriptor file(open_regular_file(path_, O_RDONLY));
+  if (!file) return;
+  std::string text = read_file(path_);
+  const size_t last_begin = text.rfind('\n') + 1;  // 0: there is one line
+  SpilledEvent event;
+  if (last_begin < text.size() && read_event(text.substr(last_begin), event)) {  // only its end is missing
+    const FileDescriptor whole(open_regular_file(path_, O_WRONLY | O_APPEND));
+    if (write_all(whole.get(), "\n")) text += '\n';
+  }
   size_t begin = 0;
+  int64_t damaged = 0;
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
     const std::string line = text.substr(begin, end - begin);
-    SpilledEvent event;
-    if (read_event(line, event) && event.number > last_number_) {
-      last_number_ = event.number;
+    if (!read_event(line, event)) {
+      ++damaged;
+    } else if (event.number > acknowledged_) {
       index_.push_back({event.number, event.values, static_cast<int64_t>(begin), line.size() + 1});
-      waiting_bytes_ += static_cast<int64_t>(line.size()) + 1;
-      waiting_values_ += event.values;
     }
     begin = end + 1;
   }
+  damaged += keep_growing(index_);
+  for (const Place& place : index_) {
+    last_number_ = place.number;
+    waiting_bytes_ += static_cast<int64_t>(place.size);
+    waiting_values_ += place.values;
+  }
   size_ = static_cast<int64_t>(begin);
-  if (begin < text.size() && ::truncate(path_.c_str(), static_cast<off_t>(begin)) != 0)
+  if (damaged > 0) {
+    Console::instance().warn(path_ + ": " + count_of(damaged, "line is", "lines are") +
+                             " damaged, and left out. The other lines are sent.");
+  }
+  if (begin == text.size()) return;
+  const FileDescriptor torn(open_regular_file(path_, O_WRONLY));
+  if (::ftruncate(torn.get(), static_cast<off_t>(begin)) != 0)
     throw Error("cannot remove an incomplete line from " + path_ + ": " + system_error_text(errno) + ".");
 }
 
 void SpillFile::open_file() {
-  if (fd_ < 0) fd_ = ::open(path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (fd_ < 0) fd_ = open_regular_file(path_, O_RDWR | O_APPEND | O_CREAT);
 }
 
 // All of it or nothing.
 bool SpillFile::append(const std::string& line) {
-  open_file();
+  try {
+    open_file();
+  } catch (const Error& error) {
+    problem_ = within_sentence(error);
+    return false;
+  }
   if (fd_ >= 0 && write_all(fd_, line)) {
     size_ += static_cast<int64_t>(line.size());
     problem_.clear();
@@ -141,7 +190,7 @@ std::string SpillFile::line_of(size_t index, size_t& in_memory) const {
   if (place.offset < 0) return memory_[in_memory++];
   std::string line(place.size, '\0');
   size_t got = 0;
-  const int fd = fd_ >= 0 ? fd_ : ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = fd_ >= 0 ? fd_ : ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   while (got < line.size()) {
     const ssize_t done = ::pread(fd, line.data() + got, line.size() - got, place.offset + static_cast<off_t>(got));
     if (done < 0 && errno == EINTR) continue;
@@ -185,7 +234,11 @@ void SpillFile::write_position() {
           .dump();
   text.resize(kPositionSize - 1, ' ');
   text += '\n';
-  if (position_fd_ < 0) position_fd_ = ::open(position_path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  try {
+    if (position_fd_ < 0) position_fd_ = open_regular_file(position_path_, O_WRONLY | O_CREAT);
+  } catch (const Error& error) {
+    problem_ = within_sentence(error);
+  }
   if (position_fd_ >= 0 && ::pwrite(position_fd_, text.data(), text.size(), 0) < 0) problem_ = system_error_text(errno);
 }
 

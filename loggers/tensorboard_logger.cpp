@@ -15,6 +15,7 @@
 #include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/core/joined_name.h"
 #include "levin/core/this_process.h"
 #include "levin/core/wall_clock.h"
 #include "levin/loggers/event_records.h"
@@ -43,7 +44,9 @@ TensorBoardLogger::TensorBoardLogger(TensorBoardLoggerOptions options)
     : options_(checked(std::move(options), "TensorBoardLoggerOptions")),
       prefix_(options_.prefix.empty() ? "" : options_.prefix + "-"),
       folder_(options_.save_dir, options_.name, options_.version),
-      file_("TensorBoardLogger", options_.flush_secs) {}
+      file_("TensorBoardLogger", options_.flush_secs) {
+  check_joined_name("TensorBoardLoggerOptions.sub_dir", options_.sub_dir, "save_dir");
+}
 
 TensorBoardLogger::~TensorBoardLogger() {
   try {

@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/log.h"
 #include "levin/core/tensor_text.h"
 #include "levin/models/exported/exported_program.h"
+#include "levin/models/loss_type.h"
 #include "levin/optim/adamw.h"
 
 namespace levin {
@@ -27,6 +29,10 @@ at::Tensor with_classes_second(const at::Tensor& logits, const at::Tensor& targe
   return is_sequence ? logits.transpose(1, 2) : logits;
 }
 
+ExportedProgramOptions operators_of(const ExportedModuleOptions& options) {
+  return options.trust ? ExportedProgramOptions{.operator_namespaces = {"aten"}} : ExportedProgramOptions{};
+}
+
 void check_same_shape(const at::Tensor& output, const at::Tensor& target, const std::string& loss) {
   if (output.sizes() == target.sizes()) return;
   throw Error("ExportedModule: " + loss + " compares tensors of one shape; the output has " + c10::str(output.sizes()) +
@@ -37,7 +43,7 @@ void check_same_shape(const at::Tensor& output, const at::Tensor& target, const 
 
 ExportedModule::ExportedModule(ExportedModuleOptions options)
     : options_(checked(std::move(options), "ExportedModuleOptions")),
-      program_(std::make_shared<ExportedProgram>(options_.path)) {
+      program_(std::make_shared<ExportedProgram>(options_.path, operators_of(options_))) {
   const size_t outputs = program_->output_names().size();
   if (static_cast<size_t>(options_.output) >= outputs) {
     throw Error("ExportedModule: output is " + std::to_string(options_.output) + ", and " + options_.path + " has " +
@@ -84,7 +90,12 @@ at::Tensor ExportedModule::output_of(const Batch& batch) {
   for (size_t k = 0; k < batch.count() && options_.inputs.empty(); ++k) {
     if (!has_target || k != target_index(batch)) inputs.push_back(batch[k]);
   }
-  return program_->forward(inputs).at(static_cast<size_t>(options_.output));
+  const std::vector<at::Tensor> outputs = program_->forward(inputs);
+  const auto wanted_output = static_cast<size_t>(options_.output);
+  if (wanted_output < outputs.size()) return outputs[wanted_output];
+  throw Error("ExportedModule: output is " + std::to_string(options_.output) + ", and in evaluation " + options_.path +
+              " has " + count_of(static_cast<int64_t>(outputs.size()), "output") +
+              ", fewer than in training. Export a model whose prediction is the same output in both modes.");
 }
 
 at::Tensor ExportedModule::loss_of(const at::Tensor& output, const Batch& batch) const {
@@ -94,14 +105,17 @@ at::Tensor ExportedModule::loss_of(const at::Tensor& output, const Batch& batch)
                 c10::str(output.sizes()) + ". Choose a loss, or export a model that returns one.");
   }
   const at::Tensor& target = batch[target_index(batch)];
+  const at::ScalarType type = loss_type(output, target);
+  const at::Tensor predicted = output.to(type);
   if (options_.loss == ExportedLoss::cross_entropy) {
-    return at::cross_entropy_loss(with_classes_second(output, target), target);
+    const at::Tensor wanted = target.is_floating_point() ? target.to(type) : target;
+    return at::cross_entropy_loss(with_classes_second(predicted, wanted), wanted);
   }
   check_same_shape(output, target, enum_word(options_.loss));
-  const at::Tensor wanted = target.to(output.scalar_type());
-  if (options_.loss == ExportedLoss::mse_loss) return at::mse_loss(output, wanted);
-  if (options_.loss == ExportedLoss::l1_loss) return at::l1_loss(output, wanted);
-  return at::binary_cross_entropy_with_logits(output, wanted);
+  const at::Tensor wanted = target.to(type);
+  if (options_.loss == ExportedLoss::mse_loss) return at::mse_loss(predicted, wanted);
+  if (options_.loss == ExportedLoss::l1_loss) return at::l1_loss(predicted, wanted);
+  return at::binary_cross_entropy_with_logits(predicted, wanted);
 }
 
 at::Tensor ExportedModule::training_step(const Batch& batch, int64_t) {

@@ -31,6 +31,7 @@ struct EnumNames<ExportedLoss> {
 
 struct ExportedModuleOptions {
   std::string path = "";
+  bool trust = false;
   ExportedLoss loss = ExportedLoss::cross_entropy;
   std::vector<int64_t> inputs = {};
   int64_t target = -1;
@@ -43,6 +44,10 @@ struct ExportedModuleOptions {
     using O = ExportedModuleOptions;
     return levin::fields(
         field("path", &O::path, "the .pt2 file that torch.export.save or tools/export_model.py wrote").not_empty(),
+        field(
+            "trust", &O::trust,
+            "true: the file may call operators that can reach memory outside of their tensors, and so do whatever you "
+            "can"),
         field("loss", &O::loss, "loss of the output and the target; none: the output is the loss"),
         field("inputs", &O::inputs, "which tensors of a batch the program takes, in its order; []: all but the target"),
         field("target", &O::target, "which tensor of a batch is the target; -1: the last").min(-1),

@@ -1,13 +1,17 @@
 #include "levin/models/huggingface_classifier.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/binary_cross_entropy_with_logits.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/mse_loss.h>
 
 #include <iterator>
 
 #include "levin/core/error.h"
+#include "levin/core/tensor_text.h"
 #include "levin/data/sets/image_folder_data.h"
 #include "levin/data/sets/text_csv.h"
+#include "levin/models/loss_type.h"
 #include "levin/trainer/found_option.h"
 #include "levin/trainer/trainer.h"
 
@@ -43,6 +47,22 @@ void check_fits(const PretrainedConfig& config, const TextCsv& texts) {
   problems.throw_if_any();
 }
 
+// (batch) or, as transformers takes them too, (batch, 1)
+at::Tensor class_numbers(const at::Tensor& label) {
+  if (label.dim() <= 1) return label;
+  if (label.numel() == label.size(0)) return label.flatten();
+  throw Error("HuggingFaceClassifier: labels of one class for each sample have the shape (batch), and these are " +
+              shape_text(label.sizes()) +
+              ". Where a sample has several labels, set problem_type: multi_label_classification.");
+}
+
+void check_same_shape(const at::Tensor& logits, const at::Tensor& label, ProblemType type) {
+  if (logits.sizes() == label.sizes()) return;
+  throw Error("HuggingFaceClassifier: " + enum_word(type) + " compares logits " + shape_text(logits.sizes()) +
+              " with labels of the same shape, and they are " + shape_text(label.sizes()) +
+              ". Give one number for each label, or set problem_type to what they are.");
+}
+
 }  // namespace
 
 HuggingFaceClassifier::HuggingFaceClassifier(HuggingFaceClassifierOptions options)
@@ -55,8 +75,10 @@ HuggingFaceClassifier::HuggingFaceClassifier(HuggingFaceClassifierOptions option
 void HuggingFaceClassifier::make(PretrainedConfig config, int64_t num_labels, const std::vector<std::string>& classes) {
   if (num_labels > 0) config.set_num_labels(num_labels);
   if (!classes.empty()) config.set_labels(classes);
+  if (options_.problem_type) config.set("problem_type", enum_word(*options_.problem_type));
   const bool is_vision = huggingface::has_task(config.model_type(), huggingface::Task::image_classification);
   make_model(config, is_vision ? huggingface::Task::image_classification : huggingface::Task::sequence_classification);
+  (void)known_problem_type();  // an unknown word is an error before the run
 }
 
 void HuggingFaceClassifier::configure_model() {
@@ -79,6 +101,53 @@ void HuggingFaceClassifier::configure_model() {
   } else if (!classes.empty() && static_cast<int64_t>(classes.size()) == model()->config().num_labels()) {
     model()->config().set_labels(classes);
   }
+  const auto type = known_problem_type();
+  if (classes.empty() || !type || *type == ProblemType::single_label_classification) return;
+  throw ConfigError(
+      model()->config().source() + ": problem_type: " + enum_word(*type) +
+      ", but the labels of the data are numbers of classes (" + cut_text(join(classes)) +
+      "). Set problem_type: single_label_classification and num_labels: 0, or use a DataModule that gives "
+      "the numbers.");
+}
+
+// As transformers finds it (ForSequenceClassificationLoss); nothing: by the labels.
+std::optional<ProblemType> HuggingFaceClassifier::known_problem_type() const {
+  const PretrainedConfig& config = model()->config();
+  const ConfigNode* node = config.find("problem_type");
+  if (node == nullptr || node->is_null()) {
+    return config.num_labels() == 1 ? std::optional(ProblemType::regression) : std::nullopt;
+  }
+  ProblemType type{};
+  Problems problems;
+  if (!ValueType<ProblemType>::read(*node, type, "problem_type", problems)) problems.throw_if_any();
+  return type;
+}
+
+ProblemType HuggingFaceClassifier::problem_type(const at::Tensor& label) {
+  if (const auto known = known_problem_type()) return *known;
+  const auto type =
+      label.is_floating_point() ? ProblemType::multi_label_classification : ProblemType::single_label_classification;
+  model()->config().set("problem_type", enum_word(type));  // for predictions, and for the folder that is written
+  keep_found_option(*this, "problem_type", type);
+  return type;
+}
+
+at::Tensor HuggingFaceClassifier::loss_of(const at::Tensor& logits, const at::Tensor& label) {
+  const ProblemType type = problem_type(label);
+  const at::ScalarType wide = loss_type(logits, label);
+  const at::Tensor predicted = logits.to(wide);
+  const at::Tensor wanted = label.to(wide);
+  if (type == ProblemType::single_label_classification) {
+    if (label.is_floating_point()) return at::cross_entropy_loss(predicted, wanted);
+    return at::cross_entropy_loss(predicted, class_numbers(label));
+  }
+  if (type == ProblemType::multi_label_classification) {
+    check_same_shape(logits, label, type);
+    return at::binary_cross_entropy_with_logits(predicted, wanted);
+  }
+  const bool is_column = logits.size(-1) == 1 && label.dim() == 1;
+  check_same_shape(is_column ? logits.squeeze(-1) : logits, label, type);
+  return at::mse_loss(is_column ? predicted.squeeze(-1) : predicted, wanted);
 }
 
 ModelInputs HuggingFaceClassifier::inputs_of(const at::Tensor& first) const {
@@ -102,19 +171,34 @@ at::Tensor HuggingFaceClassifier::logits_of(const Batch& batch) {
 }
 
 at::Tensor HuggingFaceClassifier::training_step(const Batch& batch, int64_t) {
-  const at::Tensor loss = at::cross_entropy_loss(logits_of(batch), batch[batch.count() - 1]);
+  const at::Tensor loss = loss_of(logits_of(batch), batch[batch.count() - 1]);
   log("train_loss", loss, {.prog_bar = true});
   return loss;
 }
 
 void HuggingFaceClassifier::evaluate(const Batch& batch, const std::string& stage) {
   const at::Tensor logits = logits_of(batch), label = batch[batch.count() - 1];
-  log(stage + "_loss", at::cross_entropy_loss(logits, label), {.prog_bar = true, .sync_dist = true});
-  log(stage + "_acc", logits.argmax(-1).eq(label).to(at::kFloat).mean(), {.prog_bar = true, .sync_dist = true});
+  log(stage + "_loss", loss_of(logits, label), {.prog_bar = true, .sync_dist = true});
+  const ProblemType type = problem_type(label);
+  if (type == ProblemType::regression) return;
+  const bool is_single = type == ProblemType::single_label_classification;
+  const auto classes = [&] { return label.is_floating_point() ? label.argmax(-1) : class_numbers(label); };
+  const at::Tensor right = is_single ? logits.argmax(-1).eq(classes()) : logits.gt(0).eq(label.gt(0.5));
+  log(stage + "_acc", right.to(at::kFloat).mean(), {.prog_bar = true, .sync_dist = true});
 }
 
 at::Tensor HuggingFaceClassifier::predict_step(const Batch& batch, int64_t) {
-  return logits_of(batch).argmax(-1);
+  const at::Tensor logits = logits_of(batch);
+  const auto type = known_problem_type().value_or(ProblemType::single_label_classification);
+  if (type == ProblemType::single_label_classification) {
+    step_output("probability", logits.softmax(-1).amax(-1));
+    return logits.argmax(-1);
+  }
+  if (type == ProblemType::multi_label_classification) {
+    step_output("probability", logits.sigmoid());
+    return logits.gt(0).to(at::kLong);
+  }
+  return logits.size(-1) == 1 ? logits.squeeze(-1) : logits;
 }
 
 }  // namespace levin

@@ -1,20 +1,34 @@
-// Texts or images into classes by a model of a Hugging Face folder:
+// Texts or images into classes, several labels or numbers by a model of a Hugging Face folder:
 //
 //   model: {class_path: HuggingFaceClassifier, init_args: {path: bert-base-uncased, save_to: tuned}}
 //
 // Batches: (ids, label), (ids, attention_mask, label) or (images, label), as TextCsv and ImageFolderData give them: ids
-// and attention_mask (B, T), images (B, channels, height, width), label (B) int64. In (ids, label) what is the config's
-// pad_token_id is padding.
+// and attention_mask (B, T), images (B, channels, height, width), label (B) int64; of several labels (B, num_labels),
+// 0 or 1 each; of a regression (B) or (B, num_labels). In (ids, label) what is the config's pad_token_id is padding.
 #pragma once
+
+#include <array>
+#include <optional>
+#include <utility>
 
 #include "levin/models/huggingface_module.h"
 
 namespace levin {
 
+/// What labels are, by transformers' words: one class of several, yes or no for each class, or numbers.
+enum class ProblemType { single_label_classification, multi_label_classification, regression };
+template <>
+struct EnumNames<ProblemType> {
+  static constexpr std::array names{std::pair{"single_label_classification", ProblemType::single_label_classification},
+                                    std::pair{"multi_label_classification", ProblemType::multi_label_classification},
+                                    std::pair{"regression", ProblemType::regression}};
+};
+
 struct HuggingFaceClassifierOptions {
   std::string path = "";
   bool from_scratch = false;
   int64_t num_labels = 0;
+  std::optional<ProblemType> problem_type = std::nullopt;
   std::optional<double> dropout = std::nullopt;
   bool ignore_mismatched_sizes = false;
   double lr = 2e-5;
@@ -34,6 +48,10 @@ struct HuggingFaceClassifierOptions {
             .ranks_may_differ(),
         field("from_scratch", &O::from_scratch, "new weights for the folder's config.json instead of its own"),
         field("num_labels", &O::num_labels, "classes; 0: the data's, or config.json's if the data has none").min(0),
+        field(
+            "problem_type", &O::problem_type,
+            "the loss: cross entropy, binary cross entropy of each label, or mean squared error; null: config.json's, "
+            "else regression of one label, and of several what the first batch's labels are"),
         field("dropout", &O::dropout, "all shares dropped while training; null: config.json's")
             .check([](const auto& share) { return !share || (*share >= 0 && *share < 1); }, ">= 0 and < 1"),
         field("ignore_mismatched_sizes", &O::ignore_mismatched_sizes,
@@ -59,7 +77,7 @@ class HuggingFaceClassifier final : public HuggingFaceModule {
   explicit HuggingFaceClassifier(HuggingFaceClassifierOptions options);
 
   /// Makes the model if the number of labels is the data's, and writes the data's names of classes into its config.
-  /// Throws ConfigError if the data's tokens do not fit the model.
+  /// Throws ConfigError if the data's tokens or classes do not fit the model.
   void configure_model() override;
 
   /// ids (B, T) or images (B, channels, height, width); returns logits (B, num_labels).
@@ -67,7 +85,9 @@ class HuggingFaceClassifier final : public HuggingFaceModule {
   at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;
   void validation_step(const Batch& batch, int64_t) override { evaluate(batch, "val"); }
   void test_step(const Batch& batch, int64_t) override { evaluate(batch, "test"); }
-  /// The likeliest classes: (B) int64.
+  /// The likeliest classes, (B) int64; of several labels 1 where the probability is above a half, (B, num_labels)
+  /// int64; of a regression the numbers, (B) or (B, num_labels). Publishes "probability" with step_output, of the class
+  /// or of each label.
   at::Tensor predict_step(const Batch& batch, int64_t batch_idx) override;
 
   [[nodiscard]] const HuggingFaceClassifierOptions& options() const { return options_; }
@@ -76,6 +96,9 @@ class HuggingFaceClassifier final : public HuggingFaceModule {
   [[nodiscard]] ModelInputs inputs_of(const at::Tensor& first) const;
   at::Tensor logits_of(const Batch& batch);
   void evaluate(const Batch& batch, const std::string& stage);
+  [[nodiscard]] std::optional<ProblemType> known_problem_type() const;
+  ProblemType problem_type(const at::Tensor& label);
+  at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& label);
   void make(PretrainedConfig config, int64_t num_labels, const std::vector<std::string>& classes);
 
   HuggingFaceClassifierOptions options_;

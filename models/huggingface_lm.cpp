@@ -12,6 +12,7 @@
 #include "levin/core/files.h"
 #include "levin/data/sets/text.h"
 #include "levin/models/huggingface/json_config.h"
+#include "levin/models/loss_type.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
@@ -92,11 +93,13 @@ at::Tensor HuggingFaceLM::forward(const at::Tensor& ids) {
 HuggingFaceLM::Loss HuggingFaceLM::loss_of(const Batch& batch) {
   if (!is_masked_) {
     auto [x, y] = batch.unpack<2>();
-    return {at::cross_entropy_loss(forward(x).flatten(0, 1), y.flatten()), {}};
+    const at::Tensor logits = forward(x).flatten(0, 1);
+    return {at::cross_entropy_loss(logits.to(loss_type(logits)), y.flatten()), {}};
   }
   const auto pad = model()->config().pad_token_id();
   const MaskedTokens masked = mask_tokens(batch[0], options_.mlm_probability, mask_token_id_, vocab_size_, pad);
-  const at::Tensor logits = forward(masked.ids).flatten(0, 1).to(at::kFloat);
+  at::Tensor logits = forward(masked.ids).flatten(0, 1);
+  logits = logits.to(loss_type(logits));
   const at::Tensor labels = masked.labels.flatten();
   // A sum over a count, and not a mean: in a small batch no token may be predicted.
   const at::Tensor sum =

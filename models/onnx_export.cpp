@@ -131,7 +131,7 @@ OnnxReport export_onnx(const std::string& path, torch::nn::Module& module, const
   check_devices(request);
   const onnx::Program program = onnx::trace_program(request);
   check_outputs(program, options.output_names);
-  const onnx::Graph graph = onnx::make_graph(program, options.output_names, options.opset);
+  const onnx::Graph graph = onnx::make_graph(program, {options.input_names, options.output_names}, options.opset);
   onnx::write_graph(path, graph, options.external_data ? 0 : onnx::kMostBytes);
   return report_of(graph);
 }

@@ -12,6 +12,7 @@
 #include "levin/core/count_of.h"
 #include "levin/core/exception_text.h"
 #include "levin/core/files.h"
+#include "levin/core/joined_name.h"
 #include "levin/profilers/operator_table.h"
 
 namespace levin {
@@ -55,7 +56,9 @@ std::string table_of(const kineto::ProfilerResult& result, int64_t rows) {
 
 TraceProfiler::TraceProfiler(TraceProfilerOptions options)
     : options_(checked(std::move(options), "TraceProfilerOptions")),
-      schedule_{options_.skip_first, options_.wait, options_.warmup, options_.active, options_.repeat} {}
+      schedule_{options_.skip_first, options_.wait, options_.warmup, options_.active, options_.repeat} {
+  check_joined_name("TraceProfilerOptions.filename", options_.filename, "dirpath");
+}
 
 TraceProfiler::~TraceProfiler() {
   end();
@@ -162,6 +165,7 @@ void TraceProfiler::save_recording() {
                             (run_.stage + "-" + options_.filename + "-rank" + std::to_string(run_.rank) + "-" +
                              std::to_string(cycle_++) + ".pt.trace.json"))
                                .string();
+  check_replaceable(path);
   std::error_code ignored;
   std::filesystem::remove(path, ignored);
   result->save(path);  // does not report failure

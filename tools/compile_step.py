@@ -11,6 +11,7 @@ Requires PyTorch for Python, of Levin's LibTorch version, and a C++ compiler (CX
 """
 import argparse
 import ast
+import copy
 import ctypes
 import importlib
 import importlib.util
@@ -25,6 +26,7 @@ import warnings
 import torch
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from export_model import compare as compare_programs
 from step_graphs import Graph, Refused, Step, trace
 
 FORMAT = "levin-compiled-1"
@@ -189,6 +191,16 @@ def check_training(files, graph, step, batch, tolerance):
     return worst
 
 
+def check_traced(step, batch):
+    """Loss, buffers and gradients of the step as traced are the module's, with the same random numbers."""
+    own, traced = copy.deepcopy(step).train(), copy.deepcopy(step).train()  # a program's gradients are its module's
+    program = torch.export.export(traced, tuple(batch), strict=False).module()
+    try:
+        compare_programs(own, program, batch, {}, "training", True)
+    except ValueError as error:
+        raise Refused(f"{error}. The file is not written.") from error
+
+
 def check_evaluation(files, graph, step, batch, tolerance):
     step.eval()
     with torch.no_grad():
@@ -208,6 +220,9 @@ def tensors_of(model):
 def compile_step(model, inputs, loss="cross_entropy", output="net.pt2", target=None, dynamic_batch=False, source="",
                  tolerance=1e-4):
     """Writes `output`. `inputs` and `target` are sample tensors, `loss` a function or a name; returns the description."""
+    output = os.path.realpath(output)  # a link stays, and what it leads to is written
+    if os.path.exists(output) and not os.path.isfile(output):
+        raise Refused(f"the output {output} is not a regular file, and is not replaced. Give another name.")
     loss_name = loss if isinstance(loss, str) else getattr(loss, "__name__", "none") if loss else "none"
     function = find_loss(loss) if isinstance(loss, str) else loss
     batch = list(inputs)
@@ -224,6 +239,7 @@ def compile_step(model, inputs, loss="cross_entropy", output="net.pt2", target=N
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         training = Graph(trace(step, own, batch, dynamic_batch, True), tensors, batch, dynamic_batch)
+        check_traced(step, batch)
         evaluation = evaluation_graph(model, function, batch, own, tensors)
         files = {"training": training.compile(), "evaluation": evaluation.compile()}
     changed = {name.partition(":")[2] for name in training.outputs if name.startswith("buffer:")}
@@ -242,7 +258,7 @@ def compile_step(model, inputs, loss="cross_entropy", output="net.pt2", target=N
         "graphs": {name: {"dynamic_batch": graph.dynamic, "inputs": graph.inputs, "outputs": graph.outputs}
                    for name, graph in (("training", training), ("evaluation", evaluation))},
     }
-    # Random numbers of compiled code are Inductor's own, so a step with dropout has no equal to compare with.
+    # Random numbers of compiled code are Inductor's own, so a step with dropout is compared as it was traced alone.
     worst = 0.0 if training.random else check_training(files["training"], training, step, batch, tolerance)
     worst = max(worst, check_evaluation(files["evaluation"], evaluation, Step(model, function, True), batch, tolerance))
     manifest["checked"] = {"tolerance": tolerance, "worst": worst}

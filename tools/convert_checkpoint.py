@@ -199,7 +199,10 @@ def write_safetensors(path, tensors, archive):
         at = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    folder = os.path.dirname(os.path.abspath(path))
+    path = os.path.realpath(path)  # a link stays, and what it leads to is written
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise Refused(f"the output {path} is not a regular file, and is not replaced. Give another name.")
+    folder = os.path.dirname(path)
     with tempfile.NamedTemporaryFile(dir=folder, prefix=os.path.basename(path) + ".tmp-", delete=False) as file:
         try:
             file.write(len(text).to_bytes(8, "little") + text)

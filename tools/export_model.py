@@ -6,71 +6,264 @@
   python3 tools/export_model.py mynet.py:make_net --inputs 'int64[2, 128] < 30522' 'int64[2, 128] < 2' --output net.pt2
 
 MODULE:NAME is a class, or a function that returns the module; MODULE may be a file. An input is DTYPE[SIZES]; whole numbers
-are drawn below the number after "<" (default 2). The first size of every input is the batch: any size unless --static. The
-model is exported in training mode unless --eval: Levin's eval() switches dropout and batch norm off, but what an export in
-evaluation mode has left out, no train() brings back.
+are drawn below the number after "<" (default 2). The first size of every input is the batch: any size unless --static.
+
+The file holds two graphs with the same weights: the model in training mode, and in evaluation mode for validation, tests and
+predictions. Both are compared with the model, the first with its gradients too. With --eval it holds the second alone: Levin's
+train() switches dropout and batch norm on, but what the model does in training only is not in the file.
+
+--precision records the model for a run of that precision: types that Python reads (x.dtype, torch.finfo(x.dtype).min) are
+constants in a graph, and are right for the precision in which it was recorded.
 
 With --compile the file holds the training step as native code instead (class_path: CompiledModule): forward, --loss and
 backward, compiled for this machine by Inductor; docs/compiled_steps.md.
 
-In a program of your own: export_model(model, args, "net.pt2") after `from export_model import export_model`.
+In a program of your own: export_model(model, args, "net.pt2") after `from export_model import export_model`; for another
+precision, a model and inputs of that dtype, or a call within torch.autocast.
 """
 import argparse
+import contextlib
 import importlib
 import importlib.util
 import json
+import os
 import pathlib
 import re
 import sys
+import tempfile
+
+PRECISIONS = {"32-true": "float32", "bf16-true": "bfloat16", "16-true": "float16", "64-true": "float64",
+              "bf16-mixed": "bfloat16", "16-mixed": "float16"}
 
 
 def export_model(model, args, output, kwargs=None, dynamic_batch=True, train=True):
     """Writes `output` and returns {"inputs": [...], "outputs": [...], "loaded": the program as read back}.
 
-    Raises ValueError where the saved program, in evaluation mode of its operators or with the same random numbers, gives
-    other numbers than the model. The model keeps its mode and its state.
+    Raises ValueError where a saved program, with the same random numbers, gives other numbers than the model: outputs,
+    buffers or gradients. Then no file is written. The model keeps its modes, its state and its gradients.
     """
     import torch
+    from torch.export.pt2_archive._package import load_pt2
 
     kwargs = kwargs or {}
-    was_training = model.training
-    state = {name: value.detach().clone() for name, value in model.state_dict().items()}
-    model.train(train)
-    try:
-        shapes = None
-        if dynamic_batch:
-            def first_size(value):
-                return {0: torch.export.Dim.DYNAMIC} if isinstance(value, torch.Tensor) and value.dim() else None
-            # One tuple for *args, whatever the names: positions first, then keywords.
-            shapes = torch.utils._pytree.tree_map(first_size, (tuple(args), kwargs))
-            shapes = (*shapes[0], *shapes[1].values()) if kwargs else shapes[0]
-        program = torch.export.export(model, tuple(args), kwargs, dynamic_shapes=shapes)
-        torch.export.save(program, str(output))
-        loaded = torch.export.load(str(output))
-        compare(model, loaded.module(), args, kwargs)
-    finally:
-        model.load_state_dict(state)
-        model.train(was_training)
-    user_inputs = list(loaded.graph_signature.user_inputs)
-    user_outputs = [str(name) for name in loaded.graph_signature.user_outputs]
-    return {"inputs": user_inputs, "outputs": user_outputs, "loaded": loaded}
+    shapes = None
+    if dynamic_batch:
+        def first_size(value):
+            return {0: torch.export.Dim.DYNAMIC} if isinstance(value, torch.Tensor) and value.dim() else None
+        # One tuple for *args, whatever the names: positions first, then keywords.
+        shapes = torch.utils._pytree.tree_map(first_size, (tuple(args), kwargs))
+        shapes = (*shapes[0], *shapes[1].values()) if kwargs else shapes[0]
+    modes = {"model": True, "evaluation": False} if train else {"model": False}
+    output = pathlib.Path(output).resolve()  # a link stays, and what it leads to is written
+    if output.exists() and not output.is_file():
+        raise ValueError(f"the output {output} is not a regular file, and is not replaced. Give another name.")
+    run_once(model, args, kwargs, modes.values())
+    with kept(model) as restore, tempfile.TemporaryDirectory(prefix=f"{output.name}.tmp-", dir=output.parent) as folder:
+        programs = {}
+        for name, mode in modes.items():
+            model.train(mode)
+            try:
+                programs[name] = torch.export.export(model, tuple(args), kwargs, dynamic_shapes=shapes)
+            except Exception as error:  # torch.export raises many types, several of them private
+                if name == "model":
+                    raise
+                raise ValueError(f"the model cannot be exported in evaluation mode: {error}") from error
+            restore()
+        if train and same_graph(*programs.values()):
+            programs["evaluation"] = programs["model"]
+        written = pathlib.Path(folder) / output.name  # which the archive has in it
+        save(programs, written)
+        loaded = load_pt2(str(written)).exported_programs
+        for name, mode in modes.items():
+            model.train(mode)
+            compare(model, loaded[name].module(), args, kwargs, "training" if mode else "evaluation",
+                    gradients=name == "model")
+            restore()
+        os.replace(written, output)
+    program = loaded["model"]
+    user_inputs = list(program.graph_signature.user_inputs)
+    user_outputs = [str(name) for name in program.graph_signature.user_outputs]
+    return {"inputs": user_inputs, "outputs": user_outputs, "loaded": program}
 
 
-def compare(model, again, args, kwargs):
-    """Both with the same random numbers; a module of the program has the model's state of before the export."""
+def run_once(model, args, kwargs, modes):
+    """Lazy modules get their parameters, and named tuples among the outputs a name, without which no file can have them."""
     import torch
 
-    flat = torch.utils._pytree.tree_leaves
-    with torch.no_grad():
+    def register(value):
+        if isinstance(value, tuple) and hasattr(value, "_fields") and type(value) not in torch.utils._pytree.SUPPORTED_NODES:
+            of = type(value)
+            torch.utils._pytree._register_namedtuple(of, serialized_type_name=f"{of.__module__}.{of.__qualname__}")
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
+        for part in parts:
+            register(part)
+
+    def run():
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            return model(*args, **kwargs)
+
+    if any(isinstance(value, torch.nn.parameter.UninitializedTensorMixin) for value in
+           (*model.parameters(), *model.buffers())):
+        run()
+    with kept(model) as restore:
+        for mode in modes:
+            model.train(mode)
+            register(run())
+            restore()
+
+
+@contextlib.contextmanager
+def kept(model):
+    """Gives a function that brings back the model's parameters, buffers and gradients; at the end they are back, and so
+    are the modes of its submodules."""
+    import torch
+
+    def tensors():
+        return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+    modes = [(part, part.training) for part in model.modules()]
+    values = {name: value.detach().clone() for name, value in tensors().items()}
+    gradients = [(value, value.grad) for value in model.parameters()]
+
+    @torch.no_grad()
+    def restore():
+        for name, value in tensors().items():
+            if name in values and values[name].shape == value.shape:
+                value.data.copy_(values[name])
+        for value, gradient in gradients:
+            value.grad = gradient
+
+    try:
+        yield restore
+    finally:
+        restore()
+        for part, mode in modes:
+            part.training = mode
+
+
+def same_graph(one, other):
+    """Whether two programs compute the same, in training and in evaluation."""
+    import torch
+
+    def text(program):
+        return program.graph_module.print_readable(print_output=False), str(program.graph_signature), \
+            str(program.range_constraints)
+
+    def same(name):
+        value, again = one.constants[name], other.constants[name]
+        return isinstance(value, torch.Tensor) and isinstance(again, torch.Tensor) and value.dtype == again.dtype and \
+            torch.equal(value, again)
+
+    return text(one) == text(other) and one.constants.keys() == other.constants.keys() and all(map(same, one.constants))
+
+
+def save(programs, output):
+    """One archive of the programs under their names, with the weights of the first, which are those of all."""
+    from torch.export.pt2_archive import PT2ArchiveReader, PT2ArchiveWriter
+    from torch.export.pt2_archive._package import package_pt2
+
+    package_pt2(str(output), exported_programs=programs)
+    if len(programs) == 1:
+        return
+    config, own, other = "data/weights/{}_weights_config.json", *programs
+    whole = output.with_suffix(".whole.pt2")
+    os.replace(output, whole)
+    try:
+        reader = PT2ArchiveReader(str(whole))
+        weights = json.loads(reader.read_string(config.format(own)))["config"]
+        if weights.keys() != json.loads(reader.read_string(config.format(other)))["config"].keys():
+            raise ValueError("the model has other parameters or buffers in training than in evaluation")
+        used = {f"data/weights/{entry['path_name']}" for entry in weights.values()}
+        with PT2ArchiveWriter(str(output)) as writer:
+            for name in reader.get_file_names():
+                if name.startswith(".data/") or name in ("byteorder", "version"):
+                    continue  # the writer's own
+                if name.startswith("data/weights/") and not name.endswith(".json") and name not in used:
+                    continue
+                writer.write_bytes(name, reader.read_bytes(config.format(own) if name == config.format(other) else name))
+    finally:
+        whole.unlink()
+
+
+def compare(model, again, args, kwargs, mode, gradients):
+    """Outputs, buffers and gradients of both, with the same random numbers, from the same state."""
+    import torch
+
+    def run(module):
         torch.manual_seed(0)
-        wanted = flat(model(*args, **kwargs))
-        torch.manual_seed(0)
-        given = flat(again(*args, **kwargs))
+        outputs = torch.utils._pytree.tree_leaves(module(*args, **kwargs))
+        if gradients:
+            generator = torch.Generator().manual_seed(1)
+            ends = [value for value in outputs if isinstance(value, torch.Tensor) and value.requires_grad]
+            factors = [torch.randn(value.shape, generator=generator, dtype=value.dtype).to(value.device) for value in ends]
+            module.zero_grad()
+            if ends:
+                torch.autograd.backward(ends, factors)
+        return outputs
+
+    with torch.set_grad_enabled(gradients):
+        wanted, given = run(model), run(again)
     if len(wanted) != len(given):
-        raise ValueError(f"the saved program has {len(given)} outputs, the model {len(wanted)}")
+        raise ValueError(f"the saved program of {mode} has {len(given)} outputs, the model {len(wanted)}")
     for k, (one, other) in enumerate(zip(wanted, given)):
-        if isinstance(one, torch.Tensor) and not torch.allclose(one, other, rtol=1e-4, atol=1e-5, equal_nan=True):
-            raise ValueError(f"output {k} of the saved program differs from the model's by {(one - other).abs().max()}")
+        compare_values(f"output {k}", mode, one, other)
+    buffers = dict(again.named_buffers())
+    for name, value in model.named_buffers():
+        if name in buffers:
+            compare_values(f"the buffer {name} that it leaves", mode, value, buffers[name])
+    if gradients:
+        compare_gradients(model, again, mode)
+
+
+def compare_values(what, mode, wanted, given):
+    import torch
+
+    if not isinstance(wanted, torch.Tensor) or not isinstance(given, torch.Tensor):
+        return
+    if wanted.shape != given.shape or wanted.dtype != given.dtype:
+        raise ValueError(f"{what} of the saved program of {mode} is {given.dtype}{list(given.shape)}, and the model's "
+                         f"{wanted.dtype}{list(wanted.shape)}")
+    if not (wanted.is_floating_point() or wanted.is_complex()):
+        if not torch.equal(wanted, given):
+            raise ValueError(f"{what} of the saved program of {mode} differs from the model's")
+    elif not torch.allclose(wanted, given, rtol=1e-4, atol=1e-5, equal_nan=True):
+        raise ValueError(f"{what} of the saved program of {mode} differs from the model's by "
+                         f"{(wanted - given).abs().max()}")
+
+
+def compare_gradients(model, again, mode):
+    """The program has a parameter for each name of a tied weight, whose gradients add up."""
+    import torch
+
+    names = {}
+    for name, value in model.named_parameters(remove_duplicate=False):
+        names.setdefault(value, []).append(name)
+    parameters = dict(again.named_parameters(remove_duplicate=False))
+    pairs = []
+    for value, own in names.items():
+        others = {id(parameters[name]): parameters[name] for name in own if name in parameters}.values()
+        sums = [each.grad for each in others if each.grad is not None]
+        if value.grad is None and not sums:
+            continue
+        zero = torch.zeros_like(value)
+        pairs.append((own[0], zero if value.grad is None else value.grad, sum(sums, zero)))
+    largest = max((wanted.nan_to_num(0, 0, 0).abs().max().item() for _, wanted, _ in pairs if wanted.numel()), default=0.0)
+    for name, wanted, given in pairs:
+        if not wanted.numel():
+            continue
+        finite, same = wanted.isfinite(), wanted.isfinite() == given.isfinite()
+        if same.all():
+            wanted, given = wanted.where(finite, 0), given.where(finite, 0)
+        # Where a gradient is rounding alone, as a bias's before a batch norm, it is compared with the others.
+        scale = max(wanted.abs().max().item(), given.abs().max().item(), 1e-4 * largest)
+        difference = (wanted - given).abs().max().item()
+        if not difference <= 1e-3 * scale:  # nan is no number
+            raise ValueError(
+                f"the gradient of {name} of the saved program of {mode} differs from the model's by {difference:.3g}, where "
+                f"the largest is {scale:.3g}. An export records forward, and loses gradients that Python defines: "
+                "torch.autograd.Function, register_hook, register_full_backward_hook. Write them with tensors: "
+                "x + (f(x) - x).detach() computes f(x) and has the gradient of x, and -a * x + (1 + a) * x.detach() "
+                "computes x and has the gradient of -a * x")
 
 
 def load_object(spec):
@@ -102,12 +295,27 @@ def make_input(text):
     return torch.randint(0, int(parts[3] or 2), sizes).to(dtype)
 
 
+@contextlib.contextmanager
+def recording(precision, model, inputs):
+    """The model and the inputs as a run of that precision has them; None: as they are."""
+    import torch
+
+    dtype = getattr(torch, PRECISIONS.get(precision) or PRECISIONS[f"{precision}-true"]) if precision else None
+    is_mixed = bool(precision) and precision.endswith("-mixed")
+    if dtype and not is_mixed:
+        model.to(dtype)
+        inputs[:] = [value.to(dtype) if value.is_floating_point() else value for value in inputs]
+    with torch.autocast("cpu", dtype, cache_enabled=False) if is_mixed else contextlib.nullcontext():
+        yield
+
+
 def compile_model(model, options):
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
     from compile_step import Refused, compile_step
 
-    if options.eval:
-        raise SystemExit("export_model: --compile makes a training step and an evaluation; leave --eval out")
+    if options.eval or options.precision:
+        raise SystemExit("export_model: --compile makes a training step and an evaluation, in the model's own types; leave "
+                         "--eval and --precision out")
     try:
         done = compile_step(model, [make_input(text) for text in options.inputs], options.loss, options.output,
                             make_input(options.target) if options.target else None, not options.static, options.model)
@@ -123,7 +331,10 @@ def main():
     parser.add_argument("--kwargs", default="{}", help="its keyword arguments, a JSON object")
     parser.add_argument("--inputs", nargs="+", required=True, metavar="DTYPE[SIZES]", help="example inputs of forward")
     parser.add_argument("--static", action="store_true", help="the batch has the examples' size, always")
-    parser.add_argument("--eval", action="store_true", help="export in evaluation mode")
+    parser.add_argument("--eval", action="store_true", help="the graph of evaluation alone")
+    parser.add_argument("--precision", choices=[*PRECISIONS, "32", "bf16", "16", "64"], metavar="PRECISION",
+                        help="trainer.precision of the runs: 32-true, bf16-true, 16-true, 64-true, bf16-mixed or 16-mixed; "
+                        "32, bf16, 16 and 64 stand for -true; default: the model's own types")
     parser.add_argument("--output", required=True, help="the .pt2 file to write")
     parser.add_argument("--compile", action="store_true", help="compile the training step, for CompiledModule")
     parser.add_argument("--loss", default="cross_entropy", help="with --compile: a function of torch.nn.functional, "
@@ -133,8 +344,12 @@ def main():
     model = load_object(options.model)(*json.loads(options.args), **json.loads(options.kwargs))
     if options.compile:
         return compile_model(model, options)
-    done = export_model(model, [make_input(text) for text in options.inputs], options.output,
-                        dynamic_batch=not options.static, train=not options.eval)
+    inputs = [make_input(text) for text in options.inputs]
+    try:
+        with recording(options.precision, model, inputs):
+            done = export_model(model, inputs, options.output, dynamic_batch=not options.static, train=not options.eval)
+    except ValueError as error:
+        raise SystemExit(f"export_model: {error}. Nothing was written.") from error
     print(f"{options.output}: the same numbers as the model\ninputs: {', '.join(done['inputs'])}\n"
           f"outputs: {', '.join(done['outputs'])}")
 

@@ -14,7 +14,6 @@
 #include "levin/core/duration.h"
 #include "levin/core/fields.h"
 #include "levin/core/log_file.h"
-#include "levin/core/paths.h"
 #include "levin/core/period.h"
 #include "levin/loggers/logger.h"
 #include "levin/precision/precision.h"
@@ -270,8 +269,7 @@ struct TrainerOptions {
               "save a checkpoint after each epoch if no ModelCheckpoint is given; default true"),
         field("enable_progress_bar", &O::enable_progress_bar, "show progress; default true"),
         field("enable_model_summary", &O::enable_model_summary, "print the layers before training; default true"),
-        field("default_root_dir", &O::default_root_dir, "where logs and checkpoints go; empty: the working directory")
-            .check_silently(has_no_nul, "a path without NUL bytes"),
+        field("default_root_dir", &O::default_root_dir, "where logs and checkpoints go; empty: the working directory"),
         field("auto_resume", &O::auto_resume,
               "true: continue the newest run of this folder from its newest good checkpoint, or start if there is "
               "none; refuse "

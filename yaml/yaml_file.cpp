@@ -88,13 +88,26 @@ ConfigNode read_yaml_text(const std::string& text, const std::string& source_nam
   return std::move(*root);
 }
 
-ConfigNode read_yaml_file(const std::string& path, Problems& problems) {
+namespace {
+
+ConfigNode read_yaml(const std::string& path, std::string (*read)(const std::string& path, uint64_t max_bytes),
+                     Problems& problems) {
   try {
-    return read_yaml_text(read_file(path, kMaxYamlFileBytes + kByteOrderMark.size()), path, problems);
+    return read_yaml_text(read(path, kMaxYamlFileBytes + kByteOrderMark.size()), path, problems);
   } catch (const Error& error) {
     problems.add({}, "", error.what());
     return ConfigNode::map();
   }
+}
+
+}  // namespace
+
+ConfigNode read_yaml_file(const std::string& path, Problems& problems) {
+  return read_yaml(path, &read_file, problems);
+}
+
+ConfigNode read_yaml_input(const std::string& path, Problems& problems) {
+  return read_yaml(path, &read_input, problems);
 }
 
 bool check_yaml_characters(const std::string& text, const Mark& mark, Problems& problems) {

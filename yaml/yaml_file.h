@@ -19,6 +19,9 @@ namespace levin {
 /// The file's map; an empty map if the file is empty or could not be read.
 [[nodiscard]] ConfigNode read_yaml_file(const std::string& path, Problems& problems);
 
+/// The same for a path that a user has named, which may be a FIFO: levin fit --config <(program).
+[[nodiscard]] ConfigNode read_yaml_input(const std::string& path, Problems& problems);
+
 /// The same from memory; `source_name` replaces the file name in messages.
 [[nodiscard]] ConfigNode read_yaml_text(const std::string& text, const std::string& source_name, Problems& problems);
 

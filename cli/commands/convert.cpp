@@ -64,7 +64,7 @@ int run_convert(const std::vector<std::string>& words, int width) {
   if (!problems.empty()) return report_problems(problems, kNothingWritten);
 
   const std::string& input = read.run[0];
-  const ConfigNode file = read_yaml_file(input, problems);
+  const ConfigNode file = read_yaml_input(input, problems);
   if (!problems.empty()) return report_problems(problems, kNothingWritten);
   const TranslatedFile translated =
       translate_lightning_file(file, {options.model, options.data, options.optimizer, options.lr_scheduler}, problems);
@@ -74,7 +74,7 @@ int run_convert(const std::vector<std::string>& words, int width) {
   if (options.output.empty()) {
     console.print(text.substr(0, text.size() - 1));
   } else {
-    write_file_durably(options.output, text);
+    write_output(options.output, text);
     console.print(options.output + " is written.");
   }
   for (const auto& note : translated.notes) console.warn(note);

@@ -2,6 +2,8 @@
 
 #include <ATen/TensorOperators.h>
 
+#include <vector>
+
 #include "levin/core/error.h"
 #include "levin/models/huggingface_classifier.h"
 #include "levin/models/huggingface_module.h"
@@ -81,17 +83,9 @@ ExportExample example_of(LightningModule& module, const Batch& batch, ExportMeth
 
 }  // namespace
 
-ExportExample export_example(LightningModule& module, const Batch& batch, ExportMethod method,
-                             const std::vector<std::string>& input_names) {
+ExportExample export_example(LightningModule& module, const Batch& batch, ExportMethod method) {
   if (batch.count() == 0) throw Error("levin export: the data's batches hold no tensors.");
-  ExportExample example = example_of(module, batch, method);
-  if (input_names.empty()) return example;
-  if (input_names.size() != example.inputs.size()) {
-    throw ConfigError("--input_names: there are " + std::to_string(input_names.size()) + " for " +
-                      std::to_string(example.inputs.size()) + " inputs.");
-  }
-  for (size_t k = 0; k < input_names.size(); ++k) example.inputs[k].first = input_names[k];
-  return example;
+  return example_of(module, batch, method);
 }
 
 }  // namespace levin

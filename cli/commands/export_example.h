@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "levin/cli/commands/export_options.h"
 #include "levin/data/batch.h"
@@ -16,8 +15,7 @@ struct ExportExample {
   std::string output_name = "output";
 };
 
-/// `module` and `batch` must live as long as the result. Throws ConfigError for names that do not fit the inputs.
-[[nodiscard]] ExportExample export_example(LightningModule& module, const Batch& batch, ExportMethod method,
-                                           const std::vector<std::string>& input_names);
+/// `module` and `batch` must live as long as the result.
+[[nodiscard]] ExportExample export_example(LightningModule& module, const Batch& batch, ExportMethod method);
 
 }  // namespace levin

@@ -21,6 +21,7 @@
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/exit_codes.h"
+#include "levin/core/files.h"
 #include "levin/core/tensor_text.h"
 #include "levin/models/huggingface_module.h"
 #include "levin/models/onnx_export.h"
@@ -126,13 +127,14 @@ std::vector<std::string> words_of(const std::string& list) {
 }
 
 void write_onnx(const ExportOptions& options, LightningModule& module, const Batch& batch) {
-  const ExportExample example = export_example(module, batch, options.method, words_of(options.input_names));
+  const ExportExample example = export_example(module, batch, options.method);
   const std::string output = options.output_name.empty() ? example.output_name : options.output_name;
   const OnnxReport report = export_onnx(options.output, module, example.forward, example.inputs,
                                         {.opset = options.opset,
                                          .fixed_batch = options.fixed_batch,
                                          .dynamic_length = options.dynamic_length,
                                          .external_data = options.external_data,
+                                         .input_names = words_of(options.input_names),
                                          .output_names = {output}});
   Console& console = Console::instance();
   console.print(options.output + ": opset " + std::to_string(options.opset) + ", " + count_of(report.nodes, "node") +
@@ -268,6 +270,10 @@ void export_at_a_batch(const ResolvedRun& run, const ExportOptions& options) {
       run_one_batch(*trainer, parts, stage, ckpt_path);
     } catch (const NoLoaderError&) {  // it has the method, which returns none
       continue;
+    } catch (const Interrupted&) {
+      throw;
+    } catch (const std::exception&) {  // of the step that follows, such as a loss that the batch does not suit
+      if (!exporter->is_done()) throw;
     }
     exporter->throw_if_failed();
     if (exporter->is_done()) return;
@@ -294,6 +300,7 @@ int run_export(const std::vector<std::string>& words, int width) {
   settle_format(options, problems);
   check_output(options, problems);
   if (!problems.empty()) return report_problems(problems, kNothingWritten);
+  options.output = followed_links(options.output);
   warn_of_initial_weights("export", run.config);
   export_at_a_batch(run, options);
   return kExitOk;

@@ -62,7 +62,8 @@ struct ExportOptions {
         field("external_data", &O::external_data,
               "onnx: write the weights beside the file, to OUTPUT.data; always so from 2 GiB on"),
         field("input_names", &O::input_names,
-              "onnx: names of the inputs, separated by commas; \"\": the batch's, or input"),
+              "onnx: names of the inputs, separated by commas: of all, or of those that the output depends on; \"\": "
+              "the batch's, or input"),
         field("output_name", &O::output_name, "onnx: name of the output; \"\": output, or logits"));
   }
 };

@@ -169,6 +169,28 @@ constexpr std::array kCommandDocs{
     std::pair{"help [NAME]", "every option of a class, of the trainer, or of a command: levin help fit"},
 };
 
+// The options of the commands that run a model, with a line for --output where the command has it.
+std::string run_options_table(bool has_output, int width) {
+  std::vector<std::vector<std::string>> rows = {
+      {"-c, --config FILE", "a run file; several are merged from left to right"},
+      {"--trainer.NAME=VALUE", "override of one option; also --trainer.NAME VALUE"},
+      {"--ckpt_path FILE", "the checkpoint: a file, the folder of a run, best or last"}};
+  if (has_output) {
+    rows.push_back({"--output FILE",
+                    "write the predictions to FILE: .csv (a row per sample), .jsonl (an object per "
+                    "sample) or .safetensors; levin help PredictionWriter has more options"});
+  }
+  const std::vector<std::vector<std::string>> others = {
+      {"--init-method tcp://HOST:PORT", "with --rank R --world-size N: be one of N processes that connect there"},
+      {"--print_config", "print the configuration as it would run, and stop"},
+      {"--log_level LEVELS", "what run.log says: debug, or data=debug,info; --log_format json"},
+      {"-h, --help", "help; after a subcommand with all its options"},
+      {"--version", "version of Levin and of LibTorch"}};
+  rows.insert(rows.end(), others.begin(), others.end());
+  const auto all = static_cast<size_t>(std::max(width, 0));
+  return table(rows, {all / 2}, all);
+}
+
 }  // namespace
 
 std::string wrapped(const std::string& text, int width, int indent) {
@@ -200,26 +222,19 @@ std::string usage_text(int width) {
   for (const auto& [word, doc] : kCommandDocs) commands.push_back({word, doc});
   const auto all = static_cast<size_t>(std::max(width, 0));
   return "levin fit|validate|test|predict --config FILE… [--ckpt_path FILE] [overrides…]\n\n" +
-         table(commands, {all / 2}, all) + "\nOptions\n" +
-         table({{"-c, --config FILE", "a run file; several are merged from left to right"},
-                {"--trainer.NAME=VALUE", "override of one option; also --trainer.NAME VALUE"},
-                {"--init-method tcp://HOST:PORT",
-                 "with --rank R --world-size N: be one of N processes that connect there"},
-                {"--print_config", "print the configuration as it would run, and stop"},
-                {"--log_level LEVELS", "what run.log says: debug, or data=debug,info; --log_format json"},
-                {"-h, --help", "help; after a subcommand with all its options"},
-                {"--version", "version of Levin and of LibTorch"}},
-               {all / 2}, all);
+         table(commands, {all / 2}, all) + "\nOptions\n" + run_options_table(/*has_output=*/false, width);
 }
 
 std::string command_help(Command command, const std::string& trainer, int width) {
-  std::string out =
-      "levin " + command_word(command) + " --config FILE… [--ckpt_path FILE] [--print_config] [overrides…]\n\n";
+  const bool has_output = command == Command::predict;
+  std::string out = "levin " + command_word(command) + " --config FILE… [--ckpt_path FILE] " +
+                    (has_output ? "[--output FILE]" : "[--print_config]") + " [overrides…]\n\n";
   out += wrapped(
       "Files and overrides are merged from left to right. An override is --PATH=VALUE or "
       "--PATH VALUE: --trainer.max_epochs=5, --model=Classifier --model.hidden=256, "
       "--trainer.callbacks.0.init_args.patience=3, --trainer.callbacks+=LearningRateMonitor.",
       width);
+  out += "\nOptions\n" + run_options_table(has_output, width);
   out += "\nKeys of a run file\n" + options_table(top_level_fields(), width);
   return out + "\n" + trainer + "\n" +
          wrapped("levin list names the classes that a run file can use, levin help NAME describes the options of one.",

@@ -1,5 +1,7 @@
 #include "levin/cli/commands/make_report.h"
 
+#include <optional>
+
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/report.h"
 #include "levin/cli/runs/report_data.h"
@@ -18,7 +20,7 @@ constexpr size_t kMostReportRuns = 100;
 
 struct MakeReportWords {
   std::vector<std::string> runs = {};
-  std::string output = "report.html";
+  std::optional<std::string> output = std::nullopt;
   bool help = false;
 };
 
@@ -46,7 +48,7 @@ MakeReportWords read_make_report_words(const std::vector<std::string>& words, Pr
   }
   if (read.help) return read;
   if (read.runs.empty()) problems.add({}, "report", "no run was named. Write levin report levin_logs/version_0.");
-  if (read.output.empty()) problems.add({}, "--output", "the file's name is empty. Write --output report.html.");
+  if (read.output == "") problems.add({}, "--output", "the file's name is empty. Write --output report.html.");
   return read;
 }
 
@@ -111,8 +113,9 @@ int run_make_report(const std::vector<std::string>& words, int width) {
   }
   try {
     const std::string page = report_page(collect_report(folders));
-    write_file_durably(read.output, page);
-    console.print(cut_text(read.output, 400) + ": " + count_of(static_cast<int64_t>(folders.size()), "run") + ", " +
+    const std::string file = read.output.value_or("report.html");
+    read.output ? write_output(file, page) : void(write_file_durably(file, page));
+    console.print(cut_text(file, 400) + ": " + count_of(static_cast<int64_t>(folders.size()), "run") + ", " +
                   std::to_string((page.size() + 1023) / 1024) + " KiB");
     return kExitOk;
   } catch (const Error& error) {

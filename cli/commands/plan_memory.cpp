@@ -132,7 +132,7 @@ void write_picture(const std::string& path, const MeasuredMemory& measured, Memo
     if (same == line) picture.curves.push_back({line->name, line->prediction});
   }
   picture.budget = budget.bytes;
-  write_file_durably(path, draw_memory(picture));
+  write_output(path, draw_memory(picture));
   Console::instance().print("memory over the step: " + path);
 }
 

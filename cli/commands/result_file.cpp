@@ -64,7 +64,7 @@ void write_result_file(Trainer& trainer, bool stopped) {
   result["status"] = paused ? "paused" : stopped ? "interrupted" : "success";
   add_metrics(trainer, result);
   add_checkpoints(trainer, stopped, result);
-  write_file_durably(*path, result.dump(-1, ' ', false, json::error_handler_t::replace));
+  write_output(*path, result.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 }  // namespace levin

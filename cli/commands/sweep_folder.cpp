@@ -105,8 +105,10 @@ int best(SweepStore& store, const SweepWords& words) {
 }
 
 int report(SweepStore& store, const SweepWords& words) {
-  const std::string file = words.output.empty() ? (fs::path(store.folder()) / "report.html").string() : words.output;
-  write_file_durably(file, sweep_html(store, store.trials()));
+  const std::string page = sweep_html(store, store.trials());
+  const bool is_named = !words.output.empty();
+  const std::string file = is_named ? words.output : (fs::path(store.folder()) / "report.html").string();
+  is_named ? write_output(file, page) : void(write_file_durably(file, page));
   Console::instance().print(file);
   return kExitOk;
 }

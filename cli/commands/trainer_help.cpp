@@ -41,8 +41,9 @@ std::string lower(std::string text) {
   return text;
 }
 
-// As much of the meaning as fits into a line: whole parts between semicolons, else words.
-std::string one_line(const FieldInfo& option, size_t widest, size_t width) {
+// As much of the meaning as fits into a line: whole parts between semicolons. Where the first part alone is longer, as
+// those that list the values are, as many of its words as fit into two lines.
+std::string short_meaning(const FieldInfo& option, size_t widest, size_t width) {
   const size_t gap = std::max(widest, option.name.size()) - option.name.size() + 2;
   const std::string name = "  " + option.name + std::string(gap, ' ');
   const size_t room = width > name.size() + 20 ? width - name.size() : 20;
@@ -52,12 +53,15 @@ std::string one_line(const FieldInfo& option, size_t widest, size_t width) {
     if (part == std::string::npos) break;
     text.resize(part);
   }
-  if (text.size() > room) {
-    text.resize(room - 1);
-    text.resize(std::min(text.rfind(' '), text.size()));
-    text += "…";
+  if (text.size() <= room) return name + text + "\n";
+  const size_t end = std::min(text.rfind(' ', room), text.size());
+  std::string rest = text.substr(std::min(end + 1, text.size()));
+  if (rest.size() > room) {
+    rest.resize(room - 1);
+    rest.resize(std::min(rest.rfind(' '), rest.size()));
+    rest += "…";
   }
-  return name + text + "\n";
+  return name + text.substr(0, end) + "\n" + std::string(name.size(), ' ') + rest + "\n";
 }
 
 std::string overview(const std::vector<FieldInfo>& options, int width) {
@@ -78,11 +82,11 @@ std::string overview(const std::vector<FieldInfo>& options, int width) {
     out += std::string(group.title) + "\n";
     for (const auto& name : group.names) {
       for (const auto& option : options) {
-        if (option.name == name) out += one_line(option, widest, static_cast<size_t>(std::max(width, 0)));
+        if (option.name == name) out += short_meaning(option, widest, static_cast<size_t>(std::max(width, 0)));
       }
     }
   }
-  return out;
+  return out + "levin list strategies (precisions, profilers, …) describes these classes.\n";
 }
 
 }  // namespace

@@ -304,7 +304,8 @@ void apply_override(ConfigNode& config, const Override& change, Problems& proble
 ConfigNode assemble_config(const std::vector<ConfigSource>& sources, Problems& problems) {
   ConfigNode config = ConfigNode::map();
   for (const auto& source : sources) {
-    if (const auto* file = std::get_if<ConfigFile>(&source)) merge_config(config, read_yaml_file(file->path, problems));
+    if (const auto* file = std::get_if<ConfigFile>(&source))
+      merge_config(config, read_yaml_input(file->path, problems));
     if (const auto* change = std::get_if<Override>(&source)) apply_override(config, *change, problems);
   }
   return config;

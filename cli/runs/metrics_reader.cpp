@@ -128,7 +128,10 @@ bool MetricsReader::update() {
   if (file.fd < 0 && errno != ENOENT && errno != ENOTDIR) {
     throw Error(path + ": cannot be opened: " + system_error_text(errno) + ".");
   }
-  if (file.fd < 0 || ::fstat(file.fd, &found) != 0 || !S_ISREG(found.st_mode)) {
+  if (file.fd >= 0 && ::fstat(file.fd, &found) == 0 && !S_ISREG(found.st_mode)) {
+    throw Error(path + ": it is not a regular file, and is left out.");
+  }
+  if (file.fd < 0) {
     const bool had = read_ > 0;
     start_again();
     return had;

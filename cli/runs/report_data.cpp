@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "levin/cli/runs/metrics_reader.h"
+#include "levin/core/error.h"
 
 namespace levin {
 
@@ -124,7 +125,11 @@ ReportData collect_report(const std::vector<std::string>& folders) {
   std::vector<ListedRun> listed = read_runs(folders, "");
   for (ListedRun& run : listed) {
     MetricsReader reader(run.record.folder);
-    reader.update();
+    try {
+      reader.update();
+    } catch (const Error& error) {
+      run.record.unreadable = error.what();  // shown with the run; the others are whole
+    }
     use_times(run.record, reader.times());
     ReportRun entry;
     entry.findings = run_health(run.record, reader.series());

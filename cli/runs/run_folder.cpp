@@ -194,9 +194,10 @@ void read_lists(const json& file, RunRecord& record) {
 // ---- folders
 // ---------------------------------------------------------------------------------------------------------
 
+// Also if it is a FIFO or a device: reading it is an error, which is shown with the run.
 bool has_file(const fs::path& folder, const char* name) {
   struct stat found {};
-  return ::stat((folder / name).c_str(), &found) == 0 && S_ISREG(found.st_mode);
+  return ::stat((folder / name).c_str(), &found) == 0 && !S_ISDIR(found.st_mode);
 }
 
 double time_of(const std::string& folder, const char* name) {

@@ -4,7 +4,10 @@
 #include <array>
 #include <cmath>
 #include <ctime>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <unordered_map>
 
 #include "levin/core/count_of.h"
 #include "levin/core/duration.h"
@@ -201,9 +204,15 @@ ordered_json json_value(double value) {
   return std::isfinite(value) ? ordered_json(value) : ordered_json();
 }
 
+// An ordered_json's operator[] looks at every name, which takes a time that is quadratic in their number.
 ordered_json json_options(const FlatOptions& options) {
-  ordered_json map = ordered_json::object();
-  for (const auto& [name, value] : options) map[name] = value;
+  ordered_json::object_t map;
+  std::unordered_map<std::string_view, size_t> places;
+  for (const auto& [name, value] : options) {
+    const auto [place, is_new] = places.emplace(name, map.size());
+    if (is_new) map.emplace_back(name, value);
+    if (!is_new) std::next(map.begin(), static_cast<std::ptrdiff_t>(place->second))->second = value;
+  }
   return map;
 }
 
@@ -226,11 +235,14 @@ ordered_json json_run(const ListedRun& run) {
   entry["monitor"] = record.monitor.empty() ? ordered_json() : ordered_json(record.monitor);
   entry["best"] = json_value(best_value(record.monitor, record).first);
   entry["best_path"] = record.best_path;
-  ordered_json metrics = ordered_json::object();
+  ordered_json::object_t metrics;
   for (const auto& [name, metric] : record.metrics) {
-    metrics[name] = {{"last", json_value(metric.last)}, {"last_step", metric.last_step},
-                     {"min", json_value(metric.min)},   {"min_step", metric.min_step},
-                     {"max", json_value(metric.max)},   {"max_step", metric.max_step}};
+    metrics.emplace_back(name, ordered_json{{"last", json_value(metric.last)},
+                                            {"last_step", metric.last_step},
+                                            {"min", json_value(metric.min)},
+                                            {"min_step", metric.min_step},
+                                            {"max", json_value(metric.max)},
+                                            {"max_step", metric.max_step}});
   }
   entry["metrics"] = std::move(metrics);
   entry["hparams"] = json_options(run.options.hparams);

@@ -20,7 +20,7 @@ std::string lock_file(const std::string& folder) {
 }
 
 int open_lock(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  const int fd = open_regular_file(path, O_RDWR | O_CREAT);
   if (fd < 0) throw Error("sweep: cannot write " + path + ": " + system_error_text(errno) + ".");
   return fd;
 }

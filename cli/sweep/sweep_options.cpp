@@ -60,7 +60,7 @@ SweepFile read_sweep_node(const ConfigNode& node, const std::string& name, Probl
 }  // namespace
 
 SweepFile read_sweep_file(const std::string& path, const std::vector<Override>& changes, Problems& problems) {
-  ConfigNode node = read_yaml_file(path, problems);
+  ConfigNode node = read_yaml_input(path, problems);
   if (!problems.empty()) return {};
   for (const Override& change : changes) apply_override(node, change, problems);
   if (!problems.empty()) return {};

@@ -12,6 +12,7 @@
 
 #include "levin/cli/runs/process_stat.h"
 #include "levin/core/error.h"
+#include "levin/core/file_descriptor.h"
 #include "levin/core/files.h"
 #include "levin/strategies/launch/launcher_signals.h"
 
@@ -97,28 +98,26 @@ int64_t start_trial(const TrialCommand& command, const std::function<void(int64_
   cpu_set_t cores;
   CPU_ZERO(&cores);
   for (const int core : command.cores) CPU_SET(static_cast<size_t>(core), &cores);
+  const FileDescriptor output(open_regular_file(command.output, O_WRONLY | O_CREAT | O_APPEND));
+  if (!output) throw Error("sweep: cannot write " + command.output + ": its folder is gone.");
   std::array<int, 2> ends = {-1, -1};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw Error("sweep: no pipe: " + system_error_text(errno) + ".");
-  const int output = ::open(command.output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  const int problem = errno;
   pid_t pid = -1;
   int fork_problem = 0;
   {
     const BlockedSignals blocked;  // the child has this process's handlers until it restores the default ones
-    if (output >= 0) pid = ::fork();
+    pid = ::fork();
     if (pid == 0) {
       ::close(ends[1]);  // else the child would wait for itself
-      become_trial({word_pointers.data(), variable_pointers.data(), command.folder.c_str(), output, ends[0],
+      become_trial({word_pointers.data(), variable_pointers.data(), command.folder.c_str(), output.get(), ends[0],
                     command.cores.empty() ? nullptr : &cores});
     }
     fork_problem = errno;
     if (pid > 0) ::setpgid(pid, pid);  // as the child does: whichever comes first
   }
   ::close(ends[0]);
-  if (output >= 0) ::close(output);
   if (pid < 0) {
     ::close(ends[1]);
-    if (output < 0) throw Error("sweep: cannot write " + command.output + ": " + system_error_text(problem) + ".");
     throw Error("sweep: no process for a trial: " + system_error_text(fork_problem) + ".");
   }
   try {

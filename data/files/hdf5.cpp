@@ -135,7 +135,22 @@ ValueKind kind_of(hid_t type, const std::string& where) {
   return kind;
 }
 
+// Within a Hdf5Scope.
+Handle open_file(const std::string& path) {
+  Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
+  if (file.failed())
+    throw DataError(path + ": cannot be opened as an HDF5 file: " + hdf5_cause() + ". Check the path.");
+  return file;
+}
+
 }  // namespace
+
+bool has_hdf5_rows(const std::string& path, const std::string& name) {
+  const Hdf5Scope scope;
+  const Handle file = open_file(path);
+  const Handle dataset(H5Dopen2(file.id(), name.c_str(), H5P_DEFAULT), H5Dclose);
+  return !dataset.failed();
+}
 
 struct Hdf5Rows::Open {
   std::string where = {};  // for messages
@@ -165,9 +180,7 @@ struct Hdf5Rows::Open {
 
 void Hdf5Rows::Open::open(const std::string& path, const std::string& name) {
   const Hdf5Scope scope;
-  file = Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
-  if (file.failed())
-    throw DataError(path + ": cannot be opened as an HDF5 file: " + hdf5_cause() + ". Check the path.");
+  file = open_file(path);
   const Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
   H5Pset_chunk_cache(access.id(), kChunkCacheSlots, kChunkCacheBytes, H5D_CHUNK_CACHE_W0_DEFAULT);
   dataset = Handle(H5Dopen2(file.id(), name.c_str(), access.id()), H5Dclose);

@@ -11,6 +11,9 @@
 
 namespace levin {
 
+/// Whether the file has a data set of this name. Throws DataError if it cannot be opened.
+[[nodiscard]] bool has_hdf5_rows(const std::string& path, const std::string& name);
+
 class Hdf5Rows {
  public:
   /// `name` of a data set, such as "train/images". Types: integers of 8 to 64 bits, floats of 16, 32 and 64 bits,

@@ -35,11 +35,11 @@ std::string sizes_text(const std::vector<int64_t>& sizes) {
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO is refused, not waited for
   if (file < 0) fail_to_map(path, errno);
   struct stat info {};
   int error_number = ::fstat(file, &info) != 0 ? errno : 0;
-  if (error_number == 0 && S_ISDIR(info.st_mode)) error_number = EISDIR;
+  if (error_number == 0 && !S_ISREG(info.st_mode)) error_number = S_ISDIR(info.st_mode) ? EISDIR : EINVAL;
   if (error_number == 0 && info.st_size > 0) {
     bytes_ = static_cast<uint64_t>(info.st_size);
     // Writable, but never written back: an operation in place on a batch that is a view must not end the process.

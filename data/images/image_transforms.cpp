@@ -136,9 +136,9 @@ ImageBox random_crop_box(const ImageSize& image, const RandomCropRange& range, a
 
 namespace {
 
-const BatchNames& image_names() {
-  static const BatchNames names{"images", "labels"};
-  return names;
+Batch named_images(const at::Tensor& x, const at::Tensor& y) {
+  static const BatchNames names{"images", "labels"}, unlabelled{"images"};
+  return y.defined() ? Batch({x, y}, names) : Batch({x}, unlabelled);
 }
 
 }  // namespace
@@ -153,15 +153,16 @@ Batch image_batch(const std::vector<Batch>& samples, const ColourScale& scale) {
   const auto count = static_cast<int64_t>(kept.size());
   for (const Batch* sample : kept) check_image((*sample)[0], first);
   const at::Tensor x = empty_batch({count, 3, first.size(1), first.size(2)}, at::TensorOptions().dtype(at::kFloat));
-  const at::Tensor y = empty_batch({count}, at::TensorOptions().dtype(at::kLong));
+  const bool has_labels = kept[0]->count() > 1;
+  const at::Tensor y = has_labels ? empty_batch({count}, at::TensorOptions().dtype(at::kLong)) : at::Tensor();
   const ColourTable table = table_of(scale);
   for (int64_t i = 0; i < count; ++i) {
     const Batch& sample = *kept[static_cast<size_t>(i)];
     const bool flip = sample.count() > 2 && *sample[2].const_data_ptr<bool>();
     write_image(sample[0], flip, table, x.mutable_data_ptr<float>() + i * first.numel());
-    y.mutable_data_ptr<int64_t>()[i] = *sample[1].const_data_ptr<int64_t>();
+    if (has_labels) y.mutable_data_ptr<int64_t>()[i] = *sample[1].const_data_ptr<int64_t>();
   }
-  return {{x, y}, image_names()};
+  return named_images(x, y);
 }
 
 }  // namespace levin

@@ -45,8 +45,8 @@ struct ColourScale {
 
 /// A collate function's work: samples of an image (3, H, W) uint8, its label () int64 and, if there is a third tensor,
 /// () bool, whether to mirror the image left to right, become x (batch, 3, H, W) float32, (pixel / 255 - mean) /
-/// deviation, and y (batch) int64. Samples without tensors are left out. Throws DataError if none is left or the images
-/// differ in size.
+/// deviation, and y (batch) int64; of images alone, x alone. Samples without tensors are left out. Throws DataError if
+/// none is left or the images differ in size.
 [[nodiscard]] Batch image_batch(const std::vector<Batch>& samples, const ColourScale& scale);
 
 }  // namespace levin

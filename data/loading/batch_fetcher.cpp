@@ -43,8 +43,10 @@ Batch BatchFetcher::gather(int64_t batch_idx) const {
   const int64_t count = count_of(batch_idx);
   seed_sample_generator(mix_seed(pass_seed(), kBatchStream + 2 * static_cast<uint64_t>(batch_idx)));
   try {
-    if (!pass_.order.defined()) return pass_.dataset->get_range(first, count);
-    return pass_.dataset->get_batch(pass_.order.narrow(0, first, count));
+    Batch batch = pass_.order.defined() ? pass_.dataset->get_batch(pass_.order.narrow(0, first, count))
+                                        : pass_.dataset->get_range(first, count);
+    if (pass_.identifies_samples) identify(batch, indices_of(batch_idx));
+    return batch;
   } catch (...) {
     fail("samples " + std::to_string(index_at(first)) + " to " + std::to_string(index_at(first + count - 1)),
          batch_idx);
@@ -52,14 +54,14 @@ Batch BatchFetcher::gather(int64_t batch_idx) const {
 }
 
 Batch BatchFetcher::get_each(int64_t batch_idx, const std::atomic<bool>* abandoned) const {
-  const int64_t first = first_of(batch_idx);
-  std::vector<int64_t> indices(static_cast<size_t>(count_of(batch_idx)));
-  for (size_t i = 0; i < indices.size(); ++i) indices[i] = index_at(first + static_cast<int64_t>(i));
+  const std::vector<int64_t> indices = indices_of(batch_idx);
   SampleStacker stacker(indices.size(), indices.data());
   std::vector<Batch> samples;  // for collate
+  std::vector<int64_t> kept;   // without the samples that have nothing, which a collate function leaves out
   for (const int64_t index : indices) {
     if (abandoned != nullptr && abandoned->load(std::memory_order_relaxed)) return {};
     Batch sample = get_one(index, batch_idx);
+    if (!sample.empty()) kept.push_back(index);
     if (pass_.collate != nullptr) {
       samples.push_back(std::move(sample));
       continue;
@@ -71,7 +73,9 @@ Batch BatchFetcher::get_each(int64_t batch_idx, const std::atomic<bool>* abandon
     }
   }
   try {
-    return pass_.collate != nullptr ? (*pass_.collate)(std::move(samples)) : std::move(stacker).finish();
+    Batch batch = pass_.collate != nullptr ? (*pass_.collate)(std::move(samples)) : std::move(stacker).finish();
+    if (pass_.identifies_samples) identify(batch, kept);
+    return batch;
   } catch (...) {
     fail(kNotABatch, batch_idx);
   }
@@ -86,6 +90,25 @@ Batch BatchFetcher::get_one(int64_t index, int64_t batch_idx) const {
   } catch (...) {
     fail("sample " + std::to_string(index), batch_idx);
   }
+}
+
+// A collate function may make something else than a row of each sample; its batches are then left without ids.
+void BatchFetcher::identify(Batch& batch, const std::vector<int64_t>& indices) const {
+  if (std::ssize(indices) != batch.size()) return;
+  std::vector<std::string> ids;
+  ids.reserve(indices.size());
+  for (const int64_t index : indices) {
+    ids.push_back(pass_.dataset->sample_id(index));
+    if (ids.back().empty()) return;
+  }
+  batch.set_ids(std::make_shared<const std::vector<std::string>>(std::move(ids)));
+}
+
+std::vector<int64_t> BatchFetcher::indices_of(int64_t batch_idx) const {
+  const int64_t first = first_of(batch_idx);
+  std::vector<int64_t> indices(static_cast<size_t>(count_of(batch_idx)));
+  for (size_t i = 0; i < indices.size(); ++i) indices[i] = index_at(first + static_cast<int64_t>(i));
+  return indices;
 }
 
 int64_t BatchFetcher::first_of(int64_t batch_idx) const {

@@ -32,7 +32,8 @@ class BatchFetcher {
     std::vector<int64_t> ends = {};  // of each batch in `order`; none: batches of batch_size
     uint64_t seed = 0;
     int64_t epoch = 0;
-    bool pins_memory = false;  // batches are made in pinned memory
+    bool pins_memory = false;         // batches are made in pinned memory
+    bool identifies_samples = false;  // batches have the ids of their samples
   };
 
   explicit BatchFetcher(Pass pass) : pass_(std::move(pass)) {}
@@ -46,6 +47,8 @@ class BatchFetcher {
   [[nodiscard]] Batch gather(int64_t batch_idx) const;
   [[nodiscard]] Batch get_each(int64_t batch_idx, const std::atomic<bool>* abandoned) const;
   [[nodiscard]] Batch get_one(int64_t index, int64_t batch_idx) const;
+  void identify(Batch& batch, const std::vector<int64_t>& indices) const;
+  [[nodiscard]] std::vector<int64_t> indices_of(int64_t batch_idx) const;
   [[nodiscard]] int64_t first_of(int64_t batch_idx) const;
   [[nodiscard]] int64_t count_of(int64_t batch_idx) const;
   [[nodiscard]] int64_t index_at(int64_t place) const;

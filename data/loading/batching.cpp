@@ -31,7 +31,11 @@ std::shared_ptr<Sampler> sampler_of(const SampleSet& samples, bool shuffle, Samp
 
 }  // namespace
 
-void check_batching(const BatchingOptions& batching, const std::string& path) {
+void check_batching(const BatchingOptions& batching, const std::string& path, bool drop_last) {
+  if (drop_last && batching.by_length()) {
+    throw ConfigError(path + (batching.max_tokens > 0 ? ".max_tokens" : ".bucket_by_length") +
+                      ": must be unset with drop_last, because batches by length differ in their numbers of samples.");
+  }
   if (!batching.stratified) return;
   const std::string rule = ": must be unset with stratified, whose batches hold each sample once and by class.";
   if (batching.weights != SampleWeights::none) throw ConfigError(path + ".weights" + rule);

@@ -46,8 +46,8 @@ struct BatchingOptions {
   [[nodiscard]] bool by_length() const { return bucket_by_length || max_tokens > 0; }
 };
 
-/// Throws ConfigError if options contradict each other; `path` is how the user reaches them.
-void check_batching(const BatchingOptions& batching, const std::string& path);
+/// Throws ConfigError if options contradict each other or `drop_last`; `path` is how the user reaches them.
+void check_batching(const BatchingOptions& batching, const std::string& path, bool drop_last = false);
 
 /// What a loader visits.
 struct SampleSet {

@@ -192,6 +192,10 @@ void CombinedLoader::pin_memory(bool pins) {
   for (const auto& loader : loaders_) loader->pin_memory(pins);
 }
 
+void CombinedLoader::identify_samples(bool identifies) {
+  for (const auto& loader : loaders_) loader->identify_samples(identifies && options_.mode == CombinedMode::sequential);
+}
+
 bool CombinedLoader::may_be_read_ahead() const {
   return std::all_of(loaders_.begin(), loaders_.end(), [](const auto& loader) { return loader->may_be_read_ahead(); });
 }

@@ -80,6 +80,8 @@ class CombinedLoader final : public Loader {
   void load_state(const State& state) override;
   bool shard(int64_t rank, int64_t world_size, bool padded) override;
   void pin_memory(bool pins) override;
+  /// With `sequential`, whose batches are each of one loader.
+  void identify_samples(bool identifies) override;
   [[nodiscard]] ConfigNode written_options() const override;
   [[nodiscard]] int64_t num_workers() const override;
 

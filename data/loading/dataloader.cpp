@@ -262,6 +262,7 @@ void DataLoader::make_pass(int64_t epoch) {
   pass.collate = collate_;
   pass.epoch = epoch;
   pass.pins_memory = pins_memory_;
+  pass.identifies_samples = identifies_samples_;
   pass_batches_ = batch_sampler_ == nullptr ? *num_batches() : static_cast<int64_t>(pass.ends.size());
   pass_ = std::make_shared<const BatchFetcher>(std::move(pass));
 }

@@ -84,6 +84,7 @@ class DataLoader final : public Loader {
   void use_sequential_order() override;
   bool shard(int64_t rank, int64_t world_size, bool padded) override;
   void pin_memory(bool pins) override { pins_memory_ = pins; }
+  void identify_samples(bool identifies) override { identifies_samples_ = identifies; }
   [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
   [[nodiscard]] int64_t num_workers() const override { return options_.num_workers; }
 
@@ -112,6 +113,7 @@ class DataLoader final : public Loader {
   bool padded_ = false;      // ranks have the same number of samples
   bool same_order_ = false;  // every pass in the order of epoch 0
   bool pins_memory_ = false;
+  bool identifies_samples_ = false;
 
   std::shared_ptr<const BatchFetcher> pass_;  // in progress; null before start() and after a failure
   int64_t pass_batches_ = 0;                  // of this rank

@@ -39,6 +39,10 @@ class Dataset {
   /// The samples first, first + 1, … first + count - 1, stacked; may return views of the data.
   [[nodiscard]] virtual Batch get_range(int64_t first, int64_t count) const;
 
+  /// What identifies a sample outside of the run: its row in a file, the name of its file. "": unknown. Files of
+  /// predictions name it in each row.
+  [[nodiscard]] virtual std::string sample_id(int64_t /*index*/) const { return ""; }
+
   /// Tokens or steps of a sample without padding, for batches by length. Throws Error unless overridden.
   [[nodiscard]] virtual int64_t length(int64_t index) const;
 };

@@ -113,7 +113,9 @@ IndexBatches StratifiedBatchSampler::batches(uint64_t seed, int64_t epoch) const
   return shuffled;
 }
 
-Split random_split(int64_t size, int64_t count, uint64_t seed, const at::Tensor& labels) {
+namespace {
+
+Split split_in_random_order(int64_t size, int64_t count, uint64_t seed, const at::Tensor& labels) {
   const at::Tensor order = RandomSampler(size).order(seed, 0);
   if (!labels.defined()) return {order.narrow(0, 0, size - count), order.narrow(0, size - count, count)};
   check_labels(labels);
@@ -130,6 +132,14 @@ Split random_split(int64_t size, int64_t count, uint64_t seed, const at::Tensor&
       train.push_back(row[i]);
   }
   return {at::tensor(train, at::kLong), at::tensor(held_out, at::kLong)};
+}
+
+}  // namespace
+
+Split random_split(int64_t size, int64_t count, uint64_t seed, const at::Tensor& labels, bool in_order) {
+  Split split = split_in_random_order(size, count, seed, labels);
+  if (in_order) split = {std::get<0>(split.train.sort()), std::get<0>(split.held_out.sort())};
+  return split;
 }
 
 }  // namespace levin

@@ -61,7 +61,8 @@ struct Split {
 };
 
 /// Holds out `count` of `size` samples, chosen by `seed`. With `labels` ((size) int64) the classes have the same
-/// proportions in both parts.
-[[nodiscard]] Split random_split(int64_t size, int64_t count, uint64_t seed, const at::Tensor& labels = {});
+/// proportions in both parts. Both parts are in a random order, or with `in_order` in the order of the data.
+[[nodiscard]] Split random_split(int64_t size, int64_t count, uint64_t seed, const at::Tensor& labels = {},
+                                 bool in_order = false);
 
 }  // namespace levin

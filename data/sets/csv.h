@@ -22,8 +22,9 @@ struct CsvDatasetOptions {
   std::string path = "";
   bool header = true;                      // the first row names the columns
   std::string delimiter = ",";             // one character
-  std::vector<std::string> features = {};  // columns by name, or by number from 0; none: all but the target
+  std::vector<std::string> features = {};  // columns by name, or by number from 0; none: all but the target and the id
   std::string target = "";                 // a column by name or number; "": none
+  std::string id = "";                     // a column that identifies the rows; "": their numbers, from 0
   bool target_is_class = false;            // y: class numbers of the target's texts; else its numbers
   std::vector<std::string> classes = {};   // texts of the classes in order; none: those in the file, sorted
   template <class = void>
@@ -34,26 +35,32 @@ struct CsvDatasetOptions {
         field("delimiter", &O::delimiter, "between the fields")
             .check([](const std::string& d) { return d.size() == 1 && d != "\"" && d != "\n" && d != "\r"; },
                    "one character, no quote or line end"),
-        field("features", &O::features, "columns by name, or by number from 0; none: all but the target"),
+        field("features", &O::features, "columns by name, or by number from 0; none: all but the target and the id"),
         field("target", &O::target, "a column by name or number; \"\": none"),
+        field("id", &O::id, "a column that identifies the rows; \"\": their numbers, from 0"),
         field("target_is_class", &O::target_is_class, "y: class numbers of the target's texts; else its numbers"),
         field("classes", &O::classes, "texts of the classes in order; none: those in the file, sorted"));
   }
 };
 
-/// Samples: x (features) float32 and, with a target, y () float32, or int64 if it is a class.
+/// Samples: x (features) float32 and, with a target, y () float32, or int64 if it is a class. Float64 on request.
 class CsvDataset final : public Dataset {
  public:
   using Options = CsvDatasetOptions;
   /// Reads the file. Throws DataError with file:line:column and the text seen.
-  explicit CsvDataset(CsvDatasetOptions options);
+  /// `dtype`: of numbers, float32 or float64.
+  explicit CsvDataset(CsvDatasetOptions options, at::ScalarType dtype = at::kFloat);
 
   [[nodiscard]] int64_t size() const override { return data_->size(); }
   [[nodiscard]] Batch get(int64_t index) const override { return data_->get(index); }
   [[nodiscard]] bool has_get_batch() const override { return true; }
   [[nodiscard]] Batch get_batch(const at::Tensor& indices) const override { return data_->get_batch(indices); }
   [[nodiscard]] Batch get_range(int64_t first, int64_t count) const override { return data_->get_range(first, count); }
+  [[nodiscard]] std::string sample_id(int64_t index) const override {
+    return ids_.empty() ? std::to_string(index) : ids_.at(static_cast<size_t>(index));
+  }
 
+  [[nodiscard]] at::ScalarType dtype() const { return data_->tensors()[0].scalar_type(); }
   [[nodiscard]] const std::vector<std::string>& feature_names() const { return feature_names_; }
   /// Texts of the classes, in the order of their numbers.
   [[nodiscard]] const std::vector<std::string>& classes() const { return classes_; }
@@ -61,6 +68,7 @@ class CsvDataset final : public Dataset {
  private:
   std::vector<std::string> feature_names_;
   std::vector<std::string> classes_;
+  std::vector<std::string> ids_;  // none: the numbers of the rows
   std::unique_ptr<TensorDataset> data_;
 };
 
@@ -69,14 +77,16 @@ struct CsvDataOptions {
   std::string test_path = "";  // of the test and predict stages; "": none
   bool header = true;
   std::string delimiter = ",";
-  std::vector<std::string> features = {};  // columns by name, or by number from 0; none: all but the target
-  std::string target = "";
+  std::vector<std::string> features = {};  // columns by name, or by number from 0; none: all but the target and the id
+  std::string target = "";                 // may be missing in the rows to predict
+  std::string id = "";                     // a column that names the rows in files of predictions; "": their numbers
   bool target_is_class = false;
   int64_t batch_size = 32;
   double val_fraction = 0.2;  // of the rows of `path`, held out for validation
   int64_t split_seed = 42;    // which ones; independent of the run's seed
   int64_t num_workers = 0;
-  bool shuffle = true;            // the training rows
+  bool shuffle = true;            // the training rows; false: in the order of the file
+  bool drop_last = false;         // leave out an incomplete last training batch
   bool stratified_split = false;  // the held-out rows have the classes in the file's proportions
   BatchingOptions batching = {};  // of the training rows
   template <class = void>
@@ -87,14 +97,16 @@ struct CsvDataOptions {
         field("test_path", &O::test_path, "the file to test and predict on; \"\": none").ranks_may_differ(),
         field("header", &O::header, "the first row names the columns"),
         field("delimiter", &O::delimiter, "between the fields, one character"),
-        field("features", &O::features, "columns by name, or by number from 0; none: all but the target"),
-        field("target", &O::target, "a column by name or number; \"\": none"),
+        field("features", &O::features, "columns by name, or by number from 0; none: all but the target and the id"),
+        field("target", &O::target, "a column by name or number, which rows to predict need not have; \"\": none"),
+        field("id", &O::id, "a column that names the rows in files of predictions; \"\": their numbers, from 0"),
         field("target_is_class", &O::target_is_class, "y: class numbers of the target's texts; else its numbers"),
         field("batch_size", &O::batch_size, "samples of a batch").min(1),
         field("val_fraction", &O::val_fraction, "of the rows, held out for validation").min(0.0).below(1.0),
         field("split_seed", &O::split_seed, "which rows are held out").min(0),
         field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024).ranks_may_differ(),
-        field("shuffle", &O::shuffle, "a new order of the training rows every epoch"),
+        field("shuffle", &O::shuffle, "a new order of the training rows every epoch; false: the order of the file"),
+        field("drop_last", &O::drop_last, "leave out an incomplete last training batch"),
         field("stratified_split", &O::stratified_split, "the held-out rows have the classes in the file's proportions"),
         field("batching", &O::batching, "weights and stratified, of the training batches"));
   }
@@ -109,16 +121,23 @@ class CsvData final : public DataModule {
   std::shared_ptr<Loader> train_dataloader() override;
   Loaders val_dataloader() override;
   Loaders test_dataloader() override;
-  Loaders predict_dataloader() override { return test_dataloader(); }
+  Loaders predict_dataloader() override;
+  /// The texts of the classes, after setup().
+  [[nodiscard]] std::vector<std::string> label_names() const override { return classes_; }
 
  private:
   [[nodiscard]] CsvDatasetOptions file_options(const std::string& path) const;
   [[nodiscard]] std::shared_ptr<CsvDataset> all_rows();
+  [[nodiscard]] std::shared_ptr<CsvDataset> new_rows(Stage stage);
   [[nodiscard]] at::Tensor labels() const;
+  [[nodiscard]] Loaders in_order(const std::shared_ptr<CsvDataset>& rows, const at::Tensor& part,
+                                 const char* hook) const;
 
   CsvDataOptions options_;
+  std::vector<std::string> classes_ = {};
   std::shared_ptr<CsvDataset> all_ = nullptr;
   std::shared_ptr<CsvDataset> test_ = nullptr;
+  std::shared_ptr<CsvDataset> predict_ = nullptr;
   at::Tensor train_rows_ = {};  // (n) int64
   at::Tensor val_rows_ = {};    // (n) int64
 };

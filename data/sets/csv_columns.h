@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "levin/data/sets/csv_reader.h"
@@ -19,7 +21,44 @@ namespace levin::detail {
 /// The distinct texts of a column: numbers in numeric order, others in alphabetical order.
 [[nodiscard]] std::vector<std::string> sorted_classes(const std::vector<CsvRow>& rows, size_t first_row, size_t column);
 
-/// The number of the field's class. Throws DataError with file:line:column if it is none of `classes`.
-[[nodiscard]] int64_t class_in(const CsvField& field, const std::vector<std::string>& classes, const std::string& path);
+/// Those of a file, of which only the first row is read; none if it is not a regular file.
+[[nodiscard]] std::vector<std::string> read_column_names(const std::string& path, bool header, char delimiter);
+
+/// The columns that a data set takes from a file, by name or number.
+struct CsvColumns {
+  std::vector<std::string> features = {};  // none: all but the two below
+  std::string target = "";                 // "": none
+  std::string id = "";                     // "": none
+};
+
+/// All columns of a file but the target and the id, which need not be in it.
+[[nodiscard]] std::vector<std::string> other_columns(const std::vector<std::string>& names, const CsvColumns& columns);
+
+/// The same columns in a new file. `training` and `own` are the names in the training file and in the new one; none:
+/// unknown. With a header, columns are found by their names, whatever other columns there are and in whatever order.
+/// With `may_lack_target`, the target becomes "" if the new file has no such column; without a header, this is the case
+/// if it has one column fewer than the training file. Throws DataError with `path`, the new file's, if it lacks a
+/// column.
+[[nodiscard]] CsvColumns columns_of_new_file(const CsvColumns& columns, bool header,
+                                             const std::vector<std::string>& training,
+                                             const std::vector<std::string>& own, bool may_lack_target,
+                                             const std::string& path);
+
+/// Whether find_column() would find it.
+[[nodiscard]] bool has_column(const std::vector<std::string>& names, const std::string& wanted);
+
+/// The numbers of classes, which are their places in the list. It must outlive this.
+class ClassNumbers {
+ public:
+  explicit ClassNumbers(const std::vector<std::string>& classes);
+  /// -1: it is none of them.
+  [[nodiscard]] int64_t find(const std::string& text) const;
+  /// Throws DataError with file:line:column if the field is none of the classes.
+  [[nodiscard]] int64_t of(const CsvField& field, const std::string& path) const;
+
+ private:
+  const std::vector<std::string>& classes_;
+  std::unordered_map<std::string_view, int64_t> numbers_;
+};
 
 }  // namespace levin::detail

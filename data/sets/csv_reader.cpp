@@ -1,5 +1,8 @@
 #include "levin/data/sets/csv_reader.h"
 
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "levin/core/count_of.h"
@@ -33,9 +36,9 @@ class Parser {
     if (text_.starts_with("\xEF\xBB\xBF")) position_ = 3;  // the byte order mark that spreadsheets write
   }
 
-  std::vector<Row> rows() {
+  std::vector<Row> rows(size_t most = SIZE_MAX) {
     std::vector<Row> rows;
-    while (!at_end()) {
+    while (!at_end() && rows.size() < most) {
       Row row = next_row();
       if (row.size() == 1 && row[0].text.empty() && !was_quoted_) continue;  // an empty line
       if (!rows.empty() && row.size() != rows[0].size()) {
@@ -122,7 +125,22 @@ class Parser {
 }  // namespace
 
 std::vector<std::vector<CsvField>> read_csv(const std::string& path, char delimiter) {
-  return Parser(path, read_file(path), delimiter).rows();
+  return Parser(path, read_input(path), delimiter).rows();
+}
+
+std::vector<std::string> read_csv_header(const std::string& path, char delimiter) {
+  constexpr std::streamsize kMostBytes = 1 << 20;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return {};
+  std::ifstream file(path, std::ios::binary);
+  std::string start(static_cast<size_t>(kMostBytes), '\0');
+  file.read(start.data(), kMostBytes);
+  start.resize(static_cast<size_t>(file.gcount()));
+  std::vector<std::string> texts;
+  for (const Row& row : Parser(path, std::move(start), delimiter).rows(1)) {
+    for (const CsvField& field : row) texts.push_back(field.text);
+  }
+  return texts;
 }
 
 }  // namespace levin

@@ -19,6 +19,9 @@ struct CsvField {
 /// follows a closing quote, or a row has more or fewer fields than the first.
 [[nodiscard]] std::vector<std::vector<CsvField>> read_csv(const std::string& path, char delimiter = ',');
 
+/// The texts of the first row, for which the file is not read to its end; none if it is not a regular file.
+[[nodiscard]] std::vector<std::string> read_csv_header(const std::string& path, char delimiter = ',');
+
 namespace detail {
 
 using CsvRow = std::vector<CsvField>;

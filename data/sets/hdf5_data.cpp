@@ -31,28 +31,31 @@ Batch Hdf5Dataset::get_batch(const at::Tensor& indices) const {
 
 Hdf5Data::Hdf5Data(Hdf5DataOptions options)
     : RowModule("Hdf5Data", {options.batch_size, options.val_fraction, options.split_seed, options.num_workers,
-                             options.shuffle, options.drop_last}),
+                             options.shuffle, options.drop_last, options.inputs_dtype, options.targets_dtype}),
       options_(checked(std::move(options), "Hdf5DataOptions")) {
   save_hyperparameters(options_);
 }
 
-std::shared_ptr<Dataset> Hdf5Data::open(const std::string& path) const {
-  if (path.empty()) return nullptr;
+detail::RowFile Hdf5Data::open(const std::string& path, bool may_lack_targets) const {
+  if (path.empty()) return {};
   std::vector<std::string> names = {options_.inputs};
-  if (!options_.targets.empty()) names.push_back(options_.targets);
-  return std::make_shared<Hdf5Dataset>(path, names);
+  const bool has_targets = !options_.targets.empty() && !(may_lack_targets && !has_hdf5_rows(path, options_.targets));
+  if (has_targets) names.push_back(options_.targets);
+  detail::RowFile file{std::make_shared<Hdf5Dataset>(path, names)};
+  for (const std::string& name : names) file.names.push_back(path + ":" + name);
+  return file;
 }
 
-std::shared_ptr<Dataset> Hdf5Data::open_train() const {
+detail::RowFile Hdf5Data::open_train() const {
   return open(options_.path);
 }
 
-std::shared_ptr<Dataset> Hdf5Data::open_val() const {
+detail::RowFile Hdf5Data::open_val() const {
   return open(options_.val_path);
 }
 
-std::shared_ptr<Dataset> Hdf5Data::open_test() const {
-  return open(options_.test_path);
+detail::RowFile Hdf5Data::open_test(bool may_lack_targets) const {
+  return open(options_.test_path, may_lack_targets);
 }
 
 }  // namespace levin

@@ -35,25 +35,32 @@ struct ImageFolderOptions {
   ImageView view = {};
   bool flip = false;  // a third tensor, () bool, says at random whether image_batch() mirrors the sample
   OnImageError on_error = OnImageError::raise;
+  bool needs_classes = true;  // false: images may also lie outside of the classes' folders, and then none has a class
 };
 
 /// Samples: the image, (3, H, W) uint8, and its class, () int64; see `flip` for a third tensor. Random numbers are a
-/// function of seed, epoch and sample. With OnImageError::skip a sample that cannot be read has no tensors.
+/// function of seed, epoch and sample. With OnImageError::skip a sample that cannot be read has no tensors. Without
+/// classes the image is the only tensor.
 class ImageFolder final : public Dataset {
  public:
   /// Lists the files that end in .jpg, .jpeg or .png, in any case, in all folders below those of the classes; others
   /// are left out. Throws DataError if there is no class, a class has no images or a sub-folder is none of the
-  /// `classes` given, of which some may be missing.
+  /// `classes` given, of which some may be missing. Without needs_classes, only if there are no images.
   explicit ImageFolder(std::string root, ImageFolderOptions options = {});
 
   [[nodiscard]] int64_t size() const override { return static_cast<int64_t>(files_.size()); }
   [[nodiscard]] Batch get(int64_t index) const override;
+  /// The file's name below the root: "cat/1.jpg".
+  [[nodiscard]] std::string sample_id(int64_t index) const override {
+    return files_.at(static_cast<size_t>(index)).name;
+  }
 
   /// Names of the classes in the order of their numbers.
   [[nodiscard]] const std::vector<std::string>& classes() const { return classes_; }
   [[nodiscard]] std::string path(int64_t index) const {
     return root_ + "/" + files_.at(static_cast<size_t>(index)).name;
   }
+  /// -1: it has none.
   [[nodiscard]] int64_t label(int64_t index) const { return files_.at(static_cast<size_t>(index)).label; }
   /// Files that could not be read so far.
   [[nodiscard]] int64_t skipped() const;
@@ -63,6 +70,8 @@ class ImageFolder final : public Dataset {
     std::string name;  // below root
     int32_t label;
   };
+  void list_classes();
+  void list_all();
   void skip(const std::string& path, const std::string& error) const;
 
   std::string root_;

@@ -9,6 +9,7 @@
 #include "levin/core/error.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/loading/sampler.h"
+#include "levin/data/loading/stratified.h"
 
 namespace levin {
 
@@ -21,8 +22,12 @@ ImageFolderData::ImageFolderData(ImageFolderDataOptions options)
   save_hyperparameters(options_);
 }
 
-std::shared_ptr<ImageFolder> ImageFolderData::folder(const std::string& root, bool augmented) const {
-  ImageFolderOptions options{.classes = classes_, .flip = augmented && options_.flip, .on_error = options_.on_error};
+std::shared_ptr<ImageFolder> ImageFolderData::folder(const std::string& root, bool augmented,
+                                                     bool needs_classes) const {
+  ImageFolderOptions options{.classes = classes_,
+                             .flip = augmented && options_.flip,
+                             .on_error = options_.on_error,
+                             .needs_classes = needs_classes};
   options.view = {.crop = augmented ? ImageCrop::random : ImageCrop::center,
                   .size = options_.size,
                   .shorter_side = options_.resize,
@@ -36,7 +41,7 @@ void ImageFolderData::setup(Stage stage) {
   if (stage == Stage::test || stage == Stage::predict) {
     if (options_.test.empty() || test_ != nullptr) return;
     if (classes_.empty()) classes_ = folder(options_.train, true)->classes();  // numbered as in training
-    test_ = folder(options_.test, false);
+    test_ = folder(options_.test, false, stage == Stage::test);
     return;
   }
   if (train_ != nullptr) return;
@@ -48,10 +53,10 @@ void ImageFolderData::setup(Stage stage) {
   }
   const int64_t all = train_->size();
   const auto held_out = static_cast<int64_t>(std::floor(static_cast<double>(all) * options_.val_fraction));
-  const at::Tensor order = RandomSampler(all).order(static_cast<uint64_t>(options_.split_seed), 0);
-  train_rows_ = order.narrow(0, 0, all - held_out);
+  const Split split = random_split(all, held_out, static_cast<uint64_t>(options_.split_seed), {}, !options_.shuffle);
+  train_rows_ = split.train;
   if (held_out == 0) return;
-  val_rows_ = order.narrow(0, all - held_out, held_out);
+  val_rows_ = split.held_out;
   val_ = folder(options_.train, false);
 }
 
@@ -100,17 +105,6 @@ Loaders ImageFolderData::val_dataloader() {
 Loaders ImageFolderData::test_dataloader() {
   if (options_.test.empty()) return {};
   return loader(test_, {}, false);
-}
-
-std::vector<std::string> ImageFolderData::prediction_text(const at::Tensor& prediction) const {
-  if (prediction.dim() != 1 || prediction.scalar_type() != at::kLong) return {};
-  std::vector<std::string> texts;
-  for (int64_t i = 0; i < prediction.size(0); ++i) {
-    const auto label = prediction.select(0, i).item<int64_t>();
-    const bool known = label >= 0 && label < static_cast<int64_t>(classes_.size());
-    texts.push_back(known ? classes_[static_cast<size_t>(label)] : std::to_string(label));
-  }
-  return texts;
 }
 
 }  // namespace levin

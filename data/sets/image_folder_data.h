@@ -22,7 +22,7 @@ namespace levin {
 struct ImageFolderDataOptions {
   std::string train = "";  // a folder with a sub-folder for each class
   std::string val = "";    // "": val_fraction of the training images
-  std::string test = "";   // of the test and predict stages; "": none
+  std::string test = "";   // of the test and predict stages; "": none. To predict, images need no folders of classes
   double val_fraction = 0.1;
   int64_t split_seed = 42;  // which images are held out; independent of the run's seed
   int64_t size = 224;       // pixels, of height and width
@@ -48,7 +48,9 @@ struct ImageFolderDataOptions {
             .ranks_may_differ(),
         field("val", &O::val, "the folder to validate on; \"\": val_fraction of the training images")
             .ranks_may_differ(),
-        field("test", &O::test, "the folder to test and predict on; \"\": none").ranks_may_differ(),
+        field("test", &O::test,
+              "the folder to test and predict on; \"\": none. Images to predict may lie in it without sub-folders")
+            .ranks_may_differ(),
         field("val_fraction", &O::val_fraction, "of the training images, held out for validation if val is \"\"")
             .min(0.0)
             .below(1.0),
@@ -69,7 +71,8 @@ struct ImageFolderDataOptions {
             .min(0)
             .max(1024)
             .ranks_may_differ(),
-        field("shuffle", &O::shuffle, "a new order of the training images every epoch"),
+        field("shuffle", &O::shuffle,
+              "a new order of the training images every epoch; false: the order of their names"),
         field("drop_last", &O::drop_last, "leave out an incomplete last training batch"),
         field("scaled_decoding", &O::scaled_decoding,
               "decode JPEGs that shrink by half or more at a smaller size: faster"),
@@ -90,14 +93,14 @@ class ImageFolderData final : public DataModule {
   Loaders val_dataloader() override;
   Loaders test_dataloader() override;
   Loaders predict_dataloader() override { return test_dataloader(); }
-  /// The names of predicted classes, (batch) int64.
-  std::vector<std::string> prediction_text(const at::Tensor& prediction) const override;
+  [[nodiscard]] std::vector<std::string> label_names() const override { return classes_; }
 
   /// Names of the classes in the order of their numbers: the sub-folders of `train`. After setup().
   [[nodiscard]] const std::vector<std::string>& classes() const;
 
  private:
-  [[nodiscard]] std::shared_ptr<ImageFolder> folder(const std::string& root, bool augmented) const;
+  [[nodiscard]] std::shared_ptr<ImageFolder> folder(const std::string& root, bool augmented,
+                                                    bool needs_classes = true) const;
   [[nodiscard]] std::shared_ptr<Loader> loader(const std::shared_ptr<ImageFolder>& images, const at::Tensor& rows,
                                                bool is_training) const;
 

@@ -101,7 +101,7 @@ MnistModule::MnistModule(const MnistArchive& archive, MnistOptions options)
     throw ConfigError(std::string(archive.name) + "Options.flatten: must be false with crop_padding or flip, which " +
                       "move pixels of (1, 28, 28) images.");
   }
-  check_batching(options_.batching, std::string(archive.name) + "Options.batching");
+  check_batching(options_.batching, std::string(archive.name) + "Options.batching", options_.drop_last);
   save_hyperparameters(options_);
 }
 
@@ -216,12 +216,7 @@ FashionMnist::FashionMnist(MnistOptions options) : MnistModule(kFashionMnist, st
 
 std::vector<std::string> FashionMnist::prediction_text(const at::Tensor& prediction) const {
   if (prediction.dim() != 1 || prediction.scalar_type() != at::kLong) return {};
-  std::vector<std::string> texts;
-  for (int64_t i = 0; i < prediction.size(0); ++i) {
-    const auto label = prediction.select(0, i).item<int64_t>();
-    texts.push_back(label >= 0 && label < 10 ? class_names()[static_cast<size_t>(label)] : std::to_string(label));
-  }
-  return texts;
+  return class_texts(prediction, class_names());
 }
 
 const std::vector<std::string>& FashionMnist::class_names() {

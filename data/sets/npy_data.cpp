@@ -37,31 +37,32 @@ Batch NpyDataset::get_batch(const at::Tensor& indices) const {
 
 NpyData::NpyData(NpyDataOptions options)
     : RowModule("NpyData", {options.batch_size, options.val_fraction, options.split_seed, options.num_workers,
-                            options.shuffle, options.drop_last}),
+                            options.shuffle, options.drop_last, options.inputs_dtype, options.targets_dtype}),
       options_(checked(std::move(options), "NpyDataOptions")) {
   save_hyperparameters(options_);
 }
 
-std::shared_ptr<Dataset> NpyData::open(const std::string& inputs, const std::string& targets) const {
-  if (inputs.empty()) return nullptr;
-  if (targets.empty() != options_.targets.empty()) {
+detail::RowFile NpyData::open(const std::string& inputs, const std::string& targets, bool may_lack_targets) const {
+  if (inputs.empty()) return {};
+  if (targets.empty() != options_.targets.empty() && !(may_lack_targets && targets.empty())) {
     throw ConfigError("NpyDataOptions.targets: " + inputs + (targets.empty() ? " has none" : " has " + targets) +
                       " but the training data " + (options_.targets.empty() ? "has none" : "has") +
                       ". Give targets for all inputs or for none.");
   }
-  return std::make_shared<NpyDataset>(targets.empty() ? std::vector{inputs} : std::vector{inputs, targets});
+  const std::vector<std::string> paths = targets.empty() ? std::vector{inputs} : std::vector{inputs, targets};
+  return {std::make_shared<NpyDataset>(paths), paths};
 }
 
-std::shared_ptr<Dataset> NpyData::open_train() const {
+detail::RowFile NpyData::open_train() const {
   return open(options_.inputs, options_.targets);
 }
 
-std::shared_ptr<Dataset> NpyData::open_val() const {
+detail::RowFile NpyData::open_val() const {
   return open(options_.val_inputs, options_.val_targets);
 }
 
-std::shared_ptr<Dataset> NpyData::open_test() const {
-  return open(options_.test_inputs, options_.test_targets);
+detail::RowFile NpyData::open_test(bool may_lack_targets) const {
+  return open(options_.test_inputs, options_.test_targets, may_lack_targets);
 }
 
 }  // namespace levin

@@ -47,6 +47,8 @@ struct NpyDataOptions {
   int64_t num_workers = 0;
   bool shuffle = true;
   bool drop_last = false;
+  ArrayDtype inputs_dtype = ArrayDtype::automatic;
+  ArrayDtype targets_dtype = ArrayDtype::automatic;
   template <class = void>
   static auto fields() {
     using O = NpyDataOptions;
@@ -62,22 +64,27 @@ struct NpyDataOptions {
         field("val_fraction", &O::val_fraction, "of the rows of inputs, held out for validation").min(0.0).below(1.0),
         field("split_seed", &O::split_seed, "which rows are held out").min(0),
         field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024).ranks_may_differ(),
-        field("shuffle", &O::shuffle, "a new order of the training rows every epoch"),
-        field("drop_last", &O::drop_last, "leave out an incomplete last training batch"));
+        field("shuffle", &O::shuffle, "a new order of the training rows every epoch; false: the order of the file"),
+        field("drop_last", &O::drop_last, "leave out an incomplete last training batch"),
+        field(
+            "inputs_dtype", &O::inputs_dtype,
+            "auto: numbers with a fraction in the run's type (float32; float64 under 64-true), others as in the file"),
+        field("targets_dtype", &O::targets_dtype, "the same, and with auto integers as int64, the type of classes"));
   }
 };
 
-/// Batches: x (batch, …) and, with targets, y (batch, …), in the files' types.
+/// Batches: x (batch, …) and, with targets, y (batch, …), which rows to predict need not have.
 class NpyData final : public detail::RowModule {
  public:
   using Options = NpyDataOptions;
   explicit NpyData(NpyDataOptions options);
 
  private:
-  [[nodiscard]] std::shared_ptr<Dataset> open_train() const override;
-  [[nodiscard]] std::shared_ptr<Dataset> open_val() const override;
-  [[nodiscard]] std::shared_ptr<Dataset> open_test() const override;
-  [[nodiscard]] std::shared_ptr<Dataset> open(const std::string& inputs, const std::string& targets) const;
+  [[nodiscard]] detail::RowFile open_train() const override;
+  [[nodiscard]] detail::RowFile open_val() const override;
+  [[nodiscard]] detail::RowFile open_test(bool may_lack_targets) const override;
+  [[nodiscard]] detail::RowFile open(const std::string& inputs, const std::string& targets,
+                                     bool may_lack_targets = false) const;
 
   NpyDataOptions options_;
 };

@@ -3,14 +3,31 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "levin/core/fields.h"
 #include "levin/data/data_module.h"
 #include "levin/data/loading/dataset.h"
 
-namespace levin::detail {
+namespace levin {
+
+/// The type in which arrays of a file are given to the model. automatic: numbers with a fraction in the type that the
+/// run computes with (float64 under 64-true, else float32), integers of targets as int64, and all others as in the
+/// file.
+enum class ArrayDtype { automatic, file, float32, float64, int64 };
+template <>
+struct EnumNames<ArrayDtype> {
+  static constexpr std::array names{std::pair{"auto", ArrayDtype::automatic}, std::pair{"file", ArrayDtype::file},
+                                    std::pair{"float32", ArrayDtype::float32},
+                                    std::pair{"float64", ArrayDtype::float64}, std::pair{"int64", ArrayDtype::int64}};
+};
+
+namespace detail {
 
 struct RowModuleOptions {
   int64_t batch_size = 32;
@@ -19,6 +36,14 @@ struct RowModuleOptions {
   int64_t num_workers = 0;
   bool shuffle = true;
   bool drop_last = false;
+  ArrayDtype inputs_dtype = ArrayDtype::automatic;
+  ArrayDtype targets_dtype = ArrayDtype::automatic;
+};
+
+/// The rows of arrays, and what the arrays are called in messages.
+struct RowFile {
+  std::shared_ptr<Dataset> rows = nullptr;  // null: there are none
+  std::vector<std::string> names = {};
 };
 
 /// Opens what a stage needs in setup(), closes it in teardown().
@@ -30,17 +55,19 @@ class RowModule : public DataModule {
   Loaders val_dataloader() final;
   Loaders test_dataloader() final;
   Loaders predict_dataloader() final { return test_dataloader(); }
+  [[nodiscard]] std::string about_dtypes() const final;
 
  protected:
   /// `name`: of the class, for messages.
   RowModule(std::string name, RowModuleOptions options) : name_(std::move(name)), options_(options) {}
 
-  [[nodiscard]] virtual std::shared_ptr<Dataset> open_train() const = 0;
-  /// Null: there is none.
-  [[nodiscard]] virtual std::shared_ptr<Dataset> open_val() const = 0;
-  [[nodiscard]] virtual std::shared_ptr<Dataset> open_test() const = 0;
+  [[nodiscard]] virtual RowFile open_train() const = 0;
+  [[nodiscard]] virtual RowFile open_val() const = 0;
+  /// `may_lack_targets`: to predict.
+  [[nodiscard]] virtual RowFile open_test(bool may_lack_targets) const = 0;
 
  private:
+  [[nodiscard]] std::shared_ptr<Dataset> in_dtypes(const RowFile& file);
   [[nodiscard]] std::shared_ptr<Loader> loader(const std::shared_ptr<Dataset>& rows, const at::Tensor& part,
                                                bool is_training) const;
 
@@ -50,8 +77,11 @@ class RowModule : public DataModule {
   std::shared_ptr<Dataset> val_ = nullptr;
   std::shared_ptr<Dataset> test_ = nullptr;
   bool has_test_ = true;
+  std::string dtypes_ = "";     // of the arrays in the files that were opened last
   at::Tensor train_part_ = {};  // (n) int64, of train_; undefined: all
   at::Tensor val_part_ = {};    // (n) int64, of val_; undefined: all
 };
 
-}  // namespace levin::detail
+}  // namespace detail
+
+}  // namespace levin

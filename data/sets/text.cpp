@@ -98,15 +98,17 @@ int64_t TextFile::blocks_of_batch() const {
   return options_.max_tokens > 0 ? options_.max_tokens / options_.block_size : options_.batch_size;
 }
 
-std::shared_ptr<Loader> TextFile::loader(const std::shared_ptr<TokenBlocks>& blocks, bool shuffle) const {
+std::shared_ptr<Loader> TextFile::loader(const std::shared_ptr<TokenBlocks>& blocks, bool is_training) const {
   if (blocks == nullptr) throw DataError("TextFile: call setup() with the stage before asking for its loaders.");
-  return std::make_shared<DataLoader>(
-      blocks, DataLoaderOptions{.batch_size = blocks_of_batch(), .num_workers = options_.num_workers},
-      std::make_shared<BlockSampler>(*blocks, shuffle));
+  return std::make_shared<DataLoader>(blocks,
+                                      DataLoaderOptions{.batch_size = blocks_of_batch(),
+                                                        .drop_last = is_training && options_.drop_last,
+                                                        .num_workers = options_.num_workers},
+                                      std::make_shared<BlockSampler>(*blocks, is_training && options_.shuffle));
 }
 
 std::shared_ptr<Loader> TextFile::train_dataloader() {
-  const std::shared_ptr<Loader> whole = loader(train_, options_.shuffle);
+  const std::shared_ptr<Loader> whole = loader(train_, true);
   if (options_.length_warmup.batches == 0) return whole;
   return std::make_shared<SequenceLengthWarmup>(whole, options_.block_size, options_.length_warmup);
 }

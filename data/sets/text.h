@@ -33,6 +33,7 @@ struct TextFileOptions {
   double test_fraction = 0;               // of the tokens, from the end
   int64_t num_workers = 0;                // the tokens are in memory: more is rarely faster
   bool shuffle = true;                    // the training blocks
+  bool drop_last = false;                 // leave out an incomplete last training batch
   std::string prompt = "\n";              // what predictions continue
   int64_t num_samples = 1;                // continuations of the prompt
   SequenceLengthWarmupOptions length_warmup = {};  // of the training batches
@@ -58,6 +59,7 @@ struct TextFileOptions {
         field("test_fraction", &O::test_fraction, "of the tokens, from the end, for the test").min(0.0).below(1.0),
         field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024).ranks_may_differ(),
         field("shuffle", &O::shuffle, "a new order and a new start of the training blocks every epoch"),
+        field("drop_last", &O::drop_last, "leave out an incomplete last training batch"),
         field("prompt", &O::prompt, "what predictions continue").not_empty(),
         field("num_samples", &O::num_samples, "continuations of the prompt").min(1),
         field("length_warmup", &O::length_warmup, "training batches of short sequences first; batches: 0: none"));
@@ -85,7 +87,7 @@ class TextFile final : public DataModule {
   [[nodiscard]] double bytes_per_token() const { return bytes_per_token_; }
 
  private:
-  [[nodiscard]] std::shared_ptr<Loader> loader(const std::shared_ptr<TokenBlocks>& blocks, bool shuffle) const;
+  [[nodiscard]] std::shared_ptr<Loader> loader(const std::shared_ptr<TokenBlocks>& blocks, bool is_training) const;
   [[nodiscard]] std::shared_ptr<TokenBlocks> blocks(const at::Tensor& tokens, const char* part) const;
   at::Tensor read_tokens();
   [[nodiscard]] int64_t blocks_of_batch() const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -63,30 +64,43 @@ struct TextCsv::Table {
   std::string path;
   std::vector<CsvRow> rows;
   size_t first_row;
-  size_t text, label;  // columns
+  size_t text;  // a column
+  std::optional<size_t> label, id;
 };
 
 TextCsv::TextCsv(TextCsvOptions options) : options_(checked(std::move(options), "TextCsvOptions")) {
   if (options_.path.empty() && !options_.header) {
     throw ConfigError("TextCsvOptions.header: the verses that are read without a .path have one. Leave it true.");
   }
-  check_batching(options_.batching, "TextCsvOptions.batching");
+  check_batching(options_.batching, "TextCsvOptions.batching", options_.drop_last);
   save_hyperparameters(options_);
 }
 
-TextCsv::Table TextCsv::read(const std::string& path) const {
+TextCsv::Table TextCsv::read(const std::string& path, bool may_lack_labels) const {
   Table table;
   table.path = path.empty() ? kjv_path() : path;
   table.rows = path.empty() ? verses() : read_csv(path, options_.delimiter[0]);
   table.first_row = options_.header ? 1 : 0;
   if (table.rows.size() <= table.first_row) throw DataError(table.path + ": it holds no rows of data.");
   const std::vector<std::string> names = detail::column_names(table.rows, options_.header);
-  table.text = detail::find_column(names, options_.text, table.path);
-  table.label = detail::find_column(names, options_.label, table.path);
+  detail::CsvColumns columns{{options_.text}, options_.label, options_.id};
+  if (may_lack_labels) {
+    columns = detail::columns_of_new_file(
+        columns, options_.header, detail::read_column_names(options_.path, options_.header, options_.delimiter[0]),
+        names, true, table.path);
+    if (columns.features.empty()) columns.features = detail::other_columns(names, columns);  // the text alone
+  }
+  table.text = detail::find_column(names, columns.features[0], table.path);
+  if (!columns.target.empty()) table.label = detail::find_column(names, columns.target, table.path);
+  if (may_lack_labels && !columns.id.empty()) table.id = detail::find_column(names, columns.id, table.path);
   for (size_t i = table.first_row; i < table.rows.size(); ++i) {
-    for (const size_t column : {table.text, table.label}) {
+    for (const size_t column : {table.text, table.label.value_or(table.text)}) {
       const CsvField& field = table.rows[i][column];
       if (field.text.find_first_not_of(" \t\r\n") != std::string::npos) continue;
+      if (may_lack_labels && column != table.text) {
+        table.label.reset();
+        break;
+      }
       detail::fail_at(table.path, field.line, field.column,
                       "column \"" + names[column] + "\" is empty. Fill it in or leave the row out.");
     }
@@ -94,13 +108,17 @@ TextCsv::Table TextCsv::read(const std::string& path) const {
   return table;
 }
 
-std::shared_ptr<PaddedTexts> TextCsv::encode(const Table& table) const {
+std::shared_ptr<PaddedTexts> TextCsv::encode(const Table& table, bool may_lack_labels) const {
   const Padding padding = options_.batching.by_length() ? Padding::longest : Padding::max_length;
   auto texts = std::make_shared<PaddedTexts>(options_.max_length, pad_token(*tokenizer_), padding);
+  const detail::ClassNumbers numbers(classes_);
   for (size_t i = table.first_row; i < table.rows.size(); ++i) {
     const CsvRow& row = table.rows[i];
     const std::vector<int32_t> tokens = encode_sequence(*tokenizer_, row[table.text].text, options_.max_length);
-    texts->add(tokens, detail::class_in(row[table.label], classes_, table.path));
+    const int64_t label = !table.label      ? -1
+                          : may_lack_labels ? numbers.find(row[*table.label].text)
+                                            : numbers.of(row[*table.label], table.path);
+    texts->add(tokens, label, table.id ? row[*table.id].text : "");
   }
   return texts;
 }
@@ -111,17 +129,18 @@ void TextCsv::setup(Stage stage) {
   if (classes_.empty()) classes_ = options_.classes;
   if ((trains && texts_ == nullptr) || classes_.empty()) {
     const Table table = read(options_.path);
-    if (classes_.empty()) classes_ = detail::sorted_classes(table.rows, table.first_row, table.label);
+    if (classes_.empty()) classes_ = detail::sorted_classes(table.rows, table.first_row, *table.label);
     if (trains) texts_ = encode(table);
   }
   if (!trains) {
-    if (!options_.test_path.empty() && test_ == nullptr) test_ = encode(read(options_.test_path));
+    const bool predicts = stage == Stage::predict;
+    if (!options_.test_path.empty() && test_ == nullptr) test_ = encode(read(options_.test_path, predicts), predicts);
     return;
   }
   const int64_t all = texts_->size();
   const auto val = static_cast<int64_t>(static_cast<double>(all) * options_.val_fraction);
   const Split split = random_split(all, val, static_cast<uint64_t>(options_.split_seed),
-                                   options_.stratified_split ? texts_->labels() : at::Tensor());
+                                   options_.stratified_split ? texts_->labels() : at::Tensor(), !options_.shuffle);
   train_rows_ = split.train;
   val_rows_ = split.held_out;
 }
@@ -140,40 +159,29 @@ const Tokenizer& TextCsv::tokenizer() const {
   return *tokenizer_;
 }
 
-std::shared_ptr<Loader> TextCsv::loader(const std::shared_ptr<PaddedTexts>& texts, const at::Tensor& rows, bool shuffle,
-                                        const BatchingOptions& batching) const {
+std::shared_ptr<Loader> TextCsv::loader(const std::shared_ptr<PaddedTexts>& texts, const at::Tensor& rows,
+                                        DataLoaderOptions options, const BatchingOptions& batching) const {
   if (texts == nullptr) throw DataError("TextCsv: call setup() with the stage before asking for its loaders.");
-  return batched_loader({texts, rows, texts->labels()},
-                        {.batch_size = options_.batch_size, .shuffle = shuffle, .num_workers = options_.num_workers},
-                        batching);
+  options.batch_size = options_.batch_size;
+  options.num_workers = options_.num_workers;
+  return batched_loader({texts, rows, texts->labels()}, options, batching);
 }
 
 std::shared_ptr<Loader> TextCsv::train_dataloader() {
-  return loader(texts_, train_rows_, options_.shuffle, options_.batching);
+  return loader(texts_, train_rows_, {.shuffle = options_.shuffle, .drop_last = options_.drop_last}, options_.batching);
 }
 
 Loaders TextCsv::val_dataloader() {
   if (val_rows_.defined() && val_rows_.size(0) == 0) return {};
   const BatchingOptions by_length{.bucket_by_length = options_.batching.by_length(),
                                   .max_tokens = options_.batching.max_tokens};
-  return loader(texts_, val_rows_, false, by_length);
+  return loader(texts_, val_rows_, {}, by_length);
 }
 
 // In the file's order, in which predictions are expected.
 Loaders TextCsv::test_dataloader() {
   if (options_.test_path.empty()) return {};
-  return loader(test_, {}, false, {.max_tokens = options_.batching.max_tokens});
-}
-
-std::vector<std::string> TextCsv::prediction_text(const at::Tensor& prediction) const {
-  if (prediction.dim() != 1 || prediction.scalar_type() != at::kLong) return {};
-  std::vector<std::string> texts;
-  for (int64_t i = 0; i < prediction.size(0); ++i) {
-    const auto label = prediction.select(0, i).item<int64_t>();
-    const bool known = label >= 0 && label < static_cast<int64_t>(classes_.size());
-    texts.push_back(known ? classes_[static_cast<size_t>(label)] : std::to_string(label));
-  }
-  return texts;
+  return loader(test_, {}, {}, {.max_tokens = options_.batching.max_tokens});
 }
 
 }  // namespace levin

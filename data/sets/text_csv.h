@@ -29,7 +29,8 @@ struct TextCsvOptions {
   bool header = true;
   std::string delimiter = ",";
   std::string text = "text";              // a column by name, or by number from 0
-  std::string label = "label";            // a column by name or number
+  std::string label = "label";            // a column by name or number; may be missing in the rows to predict
+  std::string id = "";                    // a column that names the rows in files of predictions; "": their numbers
   std::vector<std::string> classes = {};  // texts of the classes in order; none: those in `path`, sorted
   std::string tokenizer = "byte";         // "byte", a SentencePiece model (.model), or a tokenizer.json or its folder
   int64_t max_length = 128;               // tokens of a sample, <s> and </s> included; longer texts are cut
@@ -37,7 +38,8 @@ struct TextCsvOptions {
   double val_fraction = 0.1;  // of the rows of `path`, held out for validation
   int64_t split_seed = 42;    // which ones; independent of the run's seed
   int64_t num_workers = 0;
-  bool shuffle = true;            // the training rows
+  bool shuffle = true;            // the training rows; false: in the order of the file
+  bool drop_last = false;         // leave out an incomplete last training batch
   bool stratified_split = false;  // the held-out rows have the classes in the file's proportions
   BatchingOptions batching = {};  // by length also for the other stages
   template <class = void>
@@ -54,7 +56,9 @@ struct TextCsvOptions {
             .check([](const std::string& d) { return d.size() == 1 && d != "\"" && d != "\n" && d != "\r"; },
                    "one character, no quote or line end"),
         field("text", &O::text, "the texts: a column by name, or by number from 0").not_empty(),
-        field("label", &O::label, "their classes: a column by name or number").not_empty(),
+        field("label", &O::label, "their classes: a column by name or number, which rows to predict need not have")
+            .not_empty(),
+        field("id", &O::id, "a column that names the rows in files of predictions; \"\": their numbers, from 0"),
         field("classes", &O::classes, "texts of the classes in order; none: those in path, sorted"),
         field("tokenizer", &O::tokenizer,
               "byte, a SentencePiece model, a file that ends in .model, or Hugging Face's tokenizer.json or its folder")
@@ -65,7 +69,8 @@ struct TextCsvOptions {
         field("val_fraction", &O::val_fraction, "of the rows, held out for validation").min(0.0).below(1.0),
         field("split_seed", &O::split_seed, "which rows are held out").min(0),
         field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024).ranks_may_differ(),
-        field("shuffle", &O::shuffle, "a new order of the training rows every epoch"),
+        field("shuffle", &O::shuffle, "a new order of the training rows every epoch; false: the order of the file"),
+        field("drop_last", &O::drop_last, "leave out an incomplete last training batch"),
         field("stratified_split", &O::stratified_split, "the held-out rows have the classes in the file's proportions"),
         field("batching", &O::batching,
               "weights, stratified: of the training batches; bucket_by_length, max_tokens: of all stages"));
@@ -79,15 +84,15 @@ class TextCsv final : public DataModule {
   explicit TextCsv(TextCsvOptions options);
 
   /// Throws DataError with file:line:column for a row that cannot be used: another number of fields than the first
-  /// row's, a quote that is not closed, no text, no class or, in test_path, one that is not known.
+  /// row's, a quote that is not closed, no text, no class or, in test_path, one that is not known. To predict, rows
+  /// need no class.
   void setup(Stage stage) override;
   void teardown(Stage stage) override;
   std::shared_ptr<Loader> train_dataloader() override;
   Loaders val_dataloader() override;
   Loaders test_dataloader() override;
   Loaders predict_dataloader() override { return test_dataloader(); }
-  /// The texts of predicted classes, (batch) int64.
-  std::vector<std::string> prediction_text(const at::Tensor& prediction) const override;
+  [[nodiscard]] std::vector<std::string> label_names() const override { return classes_; }
 
   [[nodiscard]] const TextCsvOptions& options() const { return options_; }
   /// Texts of the classes, in the order of their numbers. After setup(), as all below.
@@ -96,17 +101,17 @@ class TextCsv final : public DataModule {
 
  private:
   struct Table;
-  [[nodiscard]] Table read(const std::string& path) const;
-  [[nodiscard]] std::shared_ptr<PaddedTexts> encode(const Table& table) const;
+  [[nodiscard]] Table read(const std::string& path, bool may_lack_labels = false) const;
+  [[nodiscard]] std::shared_ptr<PaddedTexts> encode(const Table& table, bool may_lack_labels = false) const;
   [[nodiscard]] std::shared_ptr<Loader> loader(const std::shared_ptr<PaddedTexts>& texts, const at::Tensor& rows,
-                                               bool shuffle, const BatchingOptions& batching) const;
+                                               DataLoaderOptions options, const BatchingOptions& batching) const;
 
   TextCsvOptions options_;
   std::shared_ptr<const Tokenizer> tokenizer_ = nullptr;
   std::vector<std::string> classes_ = {};
   std::shared_ptr<PaddedTexts> texts_ = nullptr;  // of path
-  std::shared_ptr<PaddedTexts> test_ = nullptr;
-  at::Tensor train_rows_ = {};  // (n) int64, of texts_
+  std::shared_ptr<PaddedTexts> test_ = nullptr;   // of test_path, for the test or to predict
+  at::Tensor train_rows_ = {};                    // (n) int64, of texts_
   at::Tensor val_rows_ = {};
 };
 

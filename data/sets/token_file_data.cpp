@@ -78,15 +78,18 @@ void TokenFileData::teardown(Stage /*stage*/) {
   train_ = val_ = test_ = nullptr;
 }
 
-std::shared_ptr<Loader> TokenFileData::loader(const std::shared_ptr<TokenFileDataset>& tokens, bool shuffle) const {
+std::shared_ptr<Loader> TokenFileData::loader(const std::shared_ptr<TokenFileDataset>& tokens, bool is_training) const {
   if (tokens == nullptr) throw DataError("TokenFileData: call setup() with the stage before asking for its loaders.");
   return std::make_shared<DataLoader>(
-      tokens, DataLoaderOptions{.batch_size = options_.batch_size, .num_workers = options_.num_workers},
-      std::make_shared<BlockSampler>(tokens->num_tokens(), options_.block_size, shuffle));
+      tokens,
+      DataLoaderOptions{.batch_size = options_.batch_size,
+                        .drop_last = is_training && options_.drop_last,
+                        .num_workers = options_.num_workers},
+      std::make_shared<BlockSampler>(tokens->num_tokens(), options_.block_size, is_training && options_.shuffle));
 }
 
 std::shared_ptr<Loader> TokenFileData::train_dataloader() {
-  return loader(train_, options_.shuffle);
+  return loader(train_, true);
 }
 
 Loaders TokenFileData::val_dataloader() {

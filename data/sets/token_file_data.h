@@ -40,6 +40,9 @@ class TokenFileDataset final : public Dataset {
   /// Throws DataError for an id that is not within the vocabulary.
   [[nodiscard]] Batch get_batch(const at::Tensor& indices) const override;
 
+  /// The place of the sample's first token.
+  [[nodiscard]] std::string sample_id(int64_t index) const override { return std::to_string(index); }
+
   [[nodiscard]] int64_t block_size() const { return options_.block_size; }
   /// Tokens of the part.
   [[nodiscard]] int64_t num_tokens() const { return count_; }
@@ -61,7 +64,8 @@ struct TokenFileDataOptions {
   int64_t batch_size = 16;
   double val_fraction = 0;  // of the tokens, from the end
   int64_t num_workers = 0;
-  bool shuffle = true;  // the training blocks
+  bool shuffle = true;     // the training blocks
+  bool drop_last = false;  // leave out an incomplete last training batch
   template <class = void>
   static auto fields() {
     using O = TokenFileDataOptions;
@@ -77,7 +81,8 @@ struct TokenFileDataOptions {
         field("batch_size", &O::batch_size, "blocks of a batch").min(1),
         field("val_fraction", &O::val_fraction, "of the tokens, from the end, for validation").min(0.0).below(1.0),
         field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024).ranks_may_differ(),
-        field("shuffle", &O::shuffle, "a new order and a new start of the training blocks every epoch"));
+        field("shuffle", &O::shuffle, "a new order and a new start of the training blocks every epoch"),
+        field("drop_last", &O::drop_last, "leave out an incomplete last training batch"));
   }
 };
 
@@ -95,7 +100,7 @@ class TokenFileData final : public DataModule {
 
  private:
   [[nodiscard]] std::shared_ptr<TokenFileDataset> part(const std::string& path, double start, double end) const;
-  [[nodiscard]] std::shared_ptr<Loader> loader(const std::shared_ptr<TokenFileDataset>& tokens, bool shuffle) const;
+  [[nodiscard]] std::shared_ptr<Loader> loader(const std::shared_ptr<TokenFileDataset>& tokens, bool is_training) const;
 
   TokenFileDataOptions options_;
   std::shared_ptr<TokenFileDataset> train_ = nullptr;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kMostBytes = uint64_t{256} << 20;  // of a file
 constexpr int32_t kHighest = (1 << 24) - 1;           // token
-constexpr size_t kLongestCode = 1 << 12;              // of a token in base64: every way to cut it in two is tried
+constexpr size_t kLongestToken = 1 << 12;             // bytes; in base64: every way to cut it in two is tried
 
 std::string read(const std::string& path) {
   try {
@@ -90,6 +90,10 @@ std::unordered_map<std::string, int32_t> read_vocab(const std::string& path) {
                       std::to_string(kHighest) + ", saw " + cut_text(id.dump()) + ".");
     }
     const std::string bytes = written_bytes(written).value_or(written);
+    if (bytes.size() > kLongestToken) {
+      throw DataError(path + ": token " + cut_text(written) + ": expected at most " + std::to_string(kLongestToken) +
+                      " bytes, saw " + std::to_string(bytes.size()) + ".");
+    }
     if (bytes.empty() || !ids.emplace(bytes, id.get<int32_t>()).second) {
       throw DataError(path + ": token " + cut_text(written) + " is empty or there twice.");
     }
@@ -105,7 +109,7 @@ BpeTokenizer BpeTokenizer::from_ranks(const std::string& path, BpePattern patter
   for_each_line(text, [&](std::string_view line, size_t number) {
     const size_t space = std::min(line.find(' '), line.size());
     const std::string_view code = line.substr(0, space);
-    const auto bytes = code.size() <= kLongestCode ? tokenizers::from_base64(code) : std::nullopt;
+    const auto bytes = code.size() <= kLongestToken ? tokenizers::from_base64(code) : std::nullopt;
     if (!bytes || bytes->empty()) fail(path, number, "a token in base64, a space and its rank", line);
     const std::string_view digits = line.substr(std::min(space + 1, line.size()));
     int32_t rank = -1;

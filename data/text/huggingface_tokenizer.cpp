@@ -60,6 +60,7 @@ struct HuggingFaceTokenizer::Parts {
   tokenizers::AddedTokens added;
   std::optional<tokenizers::Truncation> truncation;
   std::optional<tokenizers::PaddingRule> padding;
+  std::optional<bool> cuts_left;  // by tokenizer_config.json
   tokenizers::WordCachePool caches;
 };
 
@@ -101,7 +102,8 @@ void HuggingFaceTokenizer::read(const std::string& json) {
   parts.truncation = tokenizers::read_truncation(root.at("truncation"));
   parts.padding = tokenizers::read_padding(root.at("padding"));
   if (parts.model != nullptr) {
-    parts.added = tokenizers::AddedTokens(root.at("added_tokens"), *parts.model, parts.normalizer.get());
+    tokenizers::Budget budget = tokenizers::Budget::of_file(json.size());
+    parts.added = tokenizers::AddedTokens(root.at("added_tokens"), *parts.model, parts.normalizer.get(), budget);
   }
   if (problems.empty()) return;
   std::string text = path_ + ": the tokenizer cannot be used:";
@@ -116,99 +118,117 @@ int64_t HuggingFaceTokenizer::vocab_size() const {
 }
 
 // The text between added tokens that are looked for as they are written.
-void HuggingFaceTokenizer::append_tokens(std::string text, bool is_first, std::vector<int32_t>& ids) const {
-  if (parts_->normalizer != nullptr) parts_->normalizer->normalize(text);
-  const auto found = parts_->added.find(text, true);
-  if (found.size() == 1 && found[0].id == tokenizers::kNoToken) return append_words(std::move(text), is_first, ids);
+void HuggingFaceTokenizer::append_tokens(tokenizers::NormalText text, std::vector<int32_t>& ids,
+                                         tokenizers::Budget& budget) const {
+  budget.spend(text.text.size());
+  if (parts_->normalizer != nullptr) parts_->normalizer->normalize(text, budget);
+  const auto found = parts_->added.find(text.text, true, budget);
+  if (found.size() == 1 && found[0].id == tokenizers::kNoToken) return append_words(std::move(text), ids, budget);
   for (const auto& part : found) {
     if (part.id != tokenizers::kNoToken) {
       ids.push_back(part.id);
     } else {
-      append_words(text.substr(part.begin, part.end - part.begin), is_first && part.begin == 0, ids);
+      append_words({text.text.substr(part.begin, part.end - part.begin), std::max(text.first, part.begin) - part.begin},
+                   ids, budget);
     }
   }
 }
 
-void HuggingFaceTokenizer::append_words(std::string text, bool is_first, std::vector<int32_t>& ids) const {
-  tokenizers::Words words;
-  words.text = std::move(text);
-  words.list = {{0, words.text.size(), is_first}};
+void HuggingFaceTokenizer::append_words(tokenizers::NormalText text, std::vector<int32_t>& ids,
+                                        tokenizers::Budget& budget) const {
+  const size_t size = text.text.size();
+  tokenizers::Words words{std::move(text.text), {{0, size, std::min(text.first, size)}}, budget};
   if (parts_->pre_tokenizer != nullptr) parts_->pre_tokenizer->cut(words);
+  budget.keep_bytes(words.text.size());
   BorrowedCache cache(parts_->caches);
   std::string written;
   for (const tokenizers::Word& word : words.list) {
     const std::string_view view = words.view(word);
+    budget.spend(view.size());
+    budget.check_tokens(ids.size());
     if (view.empty() || cache->find(view, ids)) continue;
     const size_t first = ids.size();
     if (words.are_bytes) {
       written.clear();
       tokenizers::append_byte_characters(written, view);
-      parts_->model->encode(written, ids);
+      parts_->model->encode(written, ids, budget);
     } else {
-      parts_->model->encode(view, ids);
+      parts_->model->encode(view, ids, budget);
     }
     cache->keep(view, std::span(ids).subspan(first));
   }
+  budget.check_tokens(ids.size());
 }
 
 std::vector<int32_t> HuggingFaceTokenizer::encode(std::string_view text) const {
+  tokenizers::Budget budget = tokenizers::Budget::of_text(text.size());
+  return encode_within(text, budget);
+}
+
+std::vector<int32_t> HuggingFaceTokenizer::encode_within(std::string_view text, tokenizers::Budget& budget) const {
   std::vector<int32_t> ids;
   const std::string valid = tokenizers::valid_utf8(text);
-  for (const auto& part : parts_->added.find(valid, false)) {
+  for (const auto& part : parts_->added.find(valid, false, budget)) {
     if (part.id != tokenizers::kNoToken) {
       ids.push_back(part.id);
     } else {
-      append_tokens(valid.substr(part.begin, part.end - part.begin), part.begin == 0, ids);
+      append_tokens({valid.substr(part.begin, part.end - part.begin),
+                     part.begin == 0 ? tokenizers::size_of_character(valid[0]) : 0},
+                    ids, budget);
     }
   }
   return ids;
 }
 
-std::vector<Encoding> HuggingFaceTokenizer::processed(std::string_view first, const std::string_view* second,
-                                                      bool add_special_tokens) const {
-  std::vector<Encoding> encodings = {tokenizers::make_encoding(encode(first), 0)};
-  if (second != nullptr) encodings.push_back(tokenizers::make_encoding(encode(*second), 1));
+Encoding HuggingFaceTokenizer::encode_texts(std::string_view first, const std::string_view* second,
+                                            bool add_special_tokens) const {
+  const size_t bytes = first.size() + (second == nullptr ? 0 : second->size());
+  tokenizers::Budget budget = tokenizers::Budget::of_text(bytes);
+  std::vector<Encoding> encodings = {tokenizers::make_encoding(encode_within(first, budget), 0)};
+  if (second != nullptr) encodings.push_back(tokenizers::make_encoding(encode_within(*second, budget), 1));
   const auto* const processor = parts_->post_processor.get();
   if (parts_->truncation) {
     const int64_t added = add_special_tokens && processor != nullptr ? processor->added(second != nullptr) : 0;
     parts_->truncation->apply(encodings[0], second == nullptr ? nullptr : &encodings[1], added);
   }
-  if (processor != nullptr) processor->process(encodings, add_special_tokens);
-  return encodings;
-}
-
-Encoding HuggingFaceTokenizer::joined(std::vector<Encoding> encodings) const {
+  if (processor != nullptr) processor->process(encodings, add_special_tokens, budget);
   std::vector<Encoding> one(1);
   for (const Encoding& part : encodings) tokenizers::append(one[0], part);
-  if (parts_->padding) parts_->padding->apply(one);
+  if (parts_->padding) parts_->padding->apply(one, budget);
   return std::move(one[0]);
 }
 
 Encoding HuggingFaceTokenizer::encode(std::string_view text, bool add_special_tokens) const {
-  return joined(processed(text, nullptr, add_special_tokens));
+  return encode_texts(text, nullptr, add_special_tokens);
 }
 
 Encoding HuggingFaceTokenizer::encode_pair(std::string_view first, std::string_view second,
                                            bool add_special_tokens) const {
-  return joined(processed(first, &second, add_special_tokens));
+  return encode_texts(first, &second, add_special_tokens);
 }
 
 std::vector<Encoding> HuggingFaceTokenizer::encode_batch(std::span<const std::string> texts,
                                                          bool add_special_tokens) const {
   std::vector<Encoding> encodings;
-  for (const std::string& text : texts) encodings.push_back(encode(text, add_special_tokens));
-  if (parts_->padding) parts_->padding->apply(encodings);
+  size_t bytes = 0;
+  for (const std::string& text : texts) {
+    encodings.push_back(encode(text, add_special_tokens));
+    bytes += text.size();
+  }
+  if (parts_->padding) parts_->padding->apply(encodings, tokenizers::Budget::of_text(bytes, texts.size()));
   return encodings;
 }
 
 std::vector<int32_t> HuggingFaceTokenizer::encode_to(std::string_view text, int64_t max_length) const {
   const auto* const processor = parts_->post_processor.get();
-  std::vector<Encoding> encodings = {tokenizers::make_encoding(encode(text), 0)};
+  tokenizers::Budget budget = tokenizers::Budget::of_text(text.size());
+  std::vector<Encoding> encodings = {tokenizers::make_encoding(encode_within(text, budget), 0)};
   tokenizers::Truncation truncation = parts_->truncation.value_or(tokenizers::Truncation());
   truncation.max_length = max_length;
+  truncation.from_left = parts_->cuts_left.value_or(truncation.from_left);
   truncation.strategy = tokenizers::Truncation::Strategy::longest_first;
   truncation.apply(encodings[0], nullptr, processor == nullptr ? 0 : processor->added(false));
-  if (processor != nullptr) processor->process(encodings, true);
+  if (processor != nullptr) processor->process(encodings, true, budget);
   std::vector<int32_t> ids;
   for (const Encoding& part : encodings) ids.insert(ids.end(), part.ids.begin(), part.ids.end());
   return ids;
@@ -219,17 +239,21 @@ std::string HuggingFaceTokenizer::decode(std::span<const int64_t> tokens) const 
 }
 
 std::string HuggingFaceTokenizer::decode(std::span<const int64_t> tokens, bool skip_special_tokens) const {
+  tokenizers::Budget budget = tokenizers::Budget::of_tokens(tokens.size());
   std::vector<std::string> texts;
+  size_t bytes = 0;
   for (size_t i = 0; i < tokens.size(); ++i) {
     auto token = id_to_token(tokens[i]);
     if (!token) {
       throw DataError(path_ + ": token " + std::to_string(i) + ": expected an id of the " +
                       std::to_string(vocab_size()) + " tokens, saw " + std::to_string(tokens[i]) + ".");
     }
-    if (!skip_special_tokens || !parts_->added.is_special(*token)) texts.push_back(std::move(*token));
+    if (skip_special_tokens && parts_->added.is_special(*token)) continue;
+    budget.check_bytes(bytes += token->size());
+    texts.push_back(std::move(*token));
   }
   if (parts_->decoder != nullptr) {
-    parts_->decoder->decode(texts);
+    parts_->decoder->decode(texts, budget);
   } else {
     for (size_t i = 1; i < texts.size(); ++i) texts[i].insert(0, " ");
   }
@@ -269,6 +293,13 @@ void HuggingFaceTokenizer::read_names(const std::string& folder) {
     const auto tree = parse_json(read_json_file(path));
     if (!tree.is_object()) throw DataError(path + ": expected a JSON object of special tokens by their names.");
     for (const auto& [name, value] : tree.items()) {
+      if (name == "truncation_side" && value.is_string()) {
+        const auto side = value.get<std::string>();
+        if (side != "left" && side != "right") {
+          throw DataError(path + ": truncation_side: expected left or right, saw " + cut_text(side) + ".");
+        }
+        parts_->cuts_left = side == "left";
+      }
       if (!name.ends_with("_token")) continue;
       const auto& content = value.is_object() && value.contains("content") ? value["content"] : value;
       if (content.is_string()) names_[name] = content.get<std::string>();

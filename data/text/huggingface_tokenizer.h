@@ -22,6 +22,10 @@
 
 namespace levin {
 
+namespace tokenizers {
+struct NormalText;
+}
+
 class HuggingFaceTokenizer final : public Tokenizer {
  public:
   /// `path`: tokenizer.json, or the folder with it. Throws DataError that lists everything in the file that is wrong or
@@ -45,7 +49,8 @@ class HuggingFaceTokenizer final : public Tokenizer {
   /// All padded to one length, if the file has a padding.
   [[nodiscard]] std::vector<Encoding> encode_batch(std::span<const std::string> texts,
                                                    bool add_special_tokens = true) const;
-  /// With special tokens, cut to `max_length` with them, which replaces the file's truncation; without padding.
+  /// As transformers does with truncation=True and without padding: with special tokens, cut to `max_length` with them,
+  /// on the side that tokenizer_config.json names as truncation_side, else tokenizer.json's truncation, else the right.
   [[nodiscard]] std::vector<int32_t> encode_to(std::string_view text, int64_t max_length) const;
   [[nodiscard]] std::string decode(std::span<const int64_t> tokens, bool skip_special_tokens) const;
 
@@ -63,11 +68,11 @@ class HuggingFaceTokenizer final : public Tokenizer {
   struct Parts;
   void read(const std::string& json);
   void read_names(const std::string& folder);
-  void append_tokens(std::string text, bool is_first, std::vector<int32_t>& ids) const;
-  void append_words(std::string text, bool is_first, std::vector<int32_t>& ids) const;
-  [[nodiscard]] std::vector<Encoding> processed(std::string_view first, const std::string_view* second,
-                                                bool add_special_tokens) const;
-  [[nodiscard]] Encoding joined(std::vector<Encoding> encodings) const;
+  void append_tokens(tokenizers::NormalText text, std::vector<int32_t>& ids, tokenizers::Budget& budget) const;
+  void append_words(tokenizers::NormalText text, std::vector<int32_t>& ids, tokenizers::Budget& budget) const;
+  [[nodiscard]] std::vector<int32_t> encode_within(std::string_view text, tokenizers::Budget& budget) const;
+  [[nodiscard]] Encoding encode_texts(std::string_view first, const std::string_view* second,
+                                      bool add_special_tokens) const;
 
   std::string path_;
   std::unique_ptr<Parts> parts_;

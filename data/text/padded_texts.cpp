@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
@@ -15,19 +16,21 @@ namespace levin {
 
 namespace {
 
-const BatchNames& padded_names() {
-  static const BatchNames names{"input_ids", "labels"};
-  return names;
+Batch padded_batch(const at::Tensor& x, const at::Tensor& y) {
+  static const BatchNames names{"input_ids", "labels"}, unlabelled{"input_ids"};
+  return y.defined() ? Batch({x, y}, names) : Batch({x}, unlabelled);
 }
 
 }  // namespace
 
-void PaddedTexts::add(const std::vector<int32_t>& tokens, int64_t label) {
+void PaddedTexts::add(const std::vector<int32_t>& tokens, int64_t label, std::string id) {
   const auto kept = std::min(tokens.size(), static_cast<size_t>(max_length_));
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.begin() + static_cast<int64_t>(kept));
   if (kept < tokens.size()) tokens_.back() = tokens.back();
   starts_.push_back(tokens_.size());
   labels_.push_back(label);
+  ids_.push_back(std::move(id));
+  has_labels_ = has_labels_ && label >= 0;
 }
 
 int64_t PaddedTexts::length(int64_t index) const {
@@ -53,8 +56,8 @@ Batch PaddedTexts::get(int64_t index) const {
   const int64_t width = padding_ == Padding::longest ? length(index) : max_length_;
   at::Tensor x = at::empty({width}, at::TensorOptions().dtype(at::kLong));
   write(index, width, x.mutable_data_ptr<int64_t>());
-  const at::Tensor y = at::scalar_tensor(labels_[static_cast<size_t>(index)], at::TensorOptions().dtype(at::kLong));
-  return {{x, y}, padded_names()};
+  if (!has_labels_) return padded_batch(x, {});
+  return padded_batch(x, at::scalar_tensor(labels_[static_cast<size_t>(index)], at::TensorOptions().dtype(at::kLong)));
 }
 
 Batch PaddedTexts::get_batch(const at::Tensor& indices) const {
@@ -64,14 +67,13 @@ Batch PaddedTexts::get_batch(const at::Tensor& indices) const {
   int64_t width = padding_ == Padding::longest ? 0 : max_length_;
   for (int64_t b = 0; b < count; ++b) width = std::max(width, length(index[b]));
   at::Tensor x = empty_batch({count, width}, at::TensorOptions().dtype(at::kLong));
-  at::Tensor y = empty_batch({count}, at::TensorOptions().dtype(at::kLong));
   auto* rows = x.mutable_data_ptr<int64_t>();
+  for (int64_t b = 0; b < count; ++b) write(index[b], width, rows + b * width);
+  if (!has_labels_) return padded_batch(x, {});
+  at::Tensor y = empty_batch({count}, at::TensorOptions().dtype(at::kLong));
   auto* labels = y.mutable_data_ptr<int64_t>();
-  for (int64_t b = 0; b < count; ++b) {
-    write(index[b], width, rows + b * width);
-    labels[b] = labels_[static_cast<size_t>(index[b])];
-  }
-  return {{x, y}, padded_names()};
+  for (int64_t b = 0; b < count; ++b) labels[b] = labels_[static_cast<size_t>(index[b])];
+  return padded_batch(x, y);
 }
 
 }  // namespace levin

@@ -177,7 +177,7 @@ std::string expand_windows(const Packed& packed) {
 std::string read_text(const std::string& path, uint64_t max_bytes) {
   std::string bytes;
   try {
-    bytes = read_file(path, max_bytes);
+    bytes = read_input(path, max_bytes);
   } catch (const Error& error) {
     throw DataError(error.what());
   }

@@ -24,8 +24,9 @@ AddedToken read_added(const JsonNode& node) {
   return token;
 }
 
-size_t spaces_before(std::string_view text, size_t end) {
-  while (end > 0) {
+// Not before `from`.
+size_t spaces_before(std::string_view text, size_t end, size_t from) {
+  while (end > from) {
     size_t last = end - 1;
     while ((text[last] & 0xc0) == 0x80) --last;
     if (!is_space(character_at(text, last).code)) break;
@@ -48,7 +49,7 @@ bool ends_in_word(std::string_view text, size_t end) {
 
 }  // namespace
 
-AddedTokens::AddedTokens(const JsonNode& node, const TokenModel& model, const Normalizer* normalizer) {
+AddedTokens::AddedTokens(const JsonNode& node, const TokenModel& model, const Normalizer* normalizer, Budget& budget) {
   if (node.is_null()) return;
   const std::vector<JsonNode> all = node.elements();
   if (all.size() > kMostAdded) {
@@ -83,8 +84,10 @@ AddedTokens::AddedTokens(const JsonNode& node, const TokenModel& model, const No
   patterns_.resize(tokens_.size());
   std::vector<std::pair<std::string_view, int32_t>> raw, normalized;
   for (const size_t i : order) {
-    patterns_[i] = valid_utf8(tokens_[i].content);
-    if (tokens_[i].normalized && normalizer != nullptr) normalizer->normalize(patterns_[i]);
+    NormalText pattern{valid_utf8(tokens_[i].content)};
+    if (tokens_[i].normalized && normalizer != nullptr) normalizer->normalize(pattern, budget);
+    budget.keep_bytes(pattern.text.size());
+    patterns_[i] = std::move(pattern.text);
     tokens_[i].text = tokens_[i].normalized ? patterns_[i] : tokens_[i].content;
     (tokens_[i].normalized ? normalized : raw).emplace_back(patterns_[i], static_cast<int32_t>(i));
   }
@@ -97,18 +100,19 @@ bool AddedTokens::fits(const AddedToken& token, std::string_view text, size_t be
   return !ends_in_word(text, begin) && !(end < text.size() && is_word(character_at(text, end).code));
 }
 
-std::vector<AddedTokens::Part> AddedTokens::find(std::string_view text, bool normalized) const {
+std::vector<AddedTokens::Part> AddedTokens::find(std::string_view text, bool normalized, Budget& budget) const {
   std::vector<Part> parts;
   const TokenTrie& trie = normalized ? normalized_ : raw_;
-  size_t done = 0;
+  size_t done = 0, spaces_end = 0;
+  budget.spend(text.size());
   for (size_t at = 0; !trie.empty() && at < text.size();) {
     size_t longest = 0;
     int32_t found = kNoToken;
     if (trie.begins_with(text[at])) {
-      trie.for_each_prefix(text, at, [&](size_t size, int32_t number) {
+      budget.spend(trie.for_each_prefix(text, at, [&](size_t size, int32_t number) {
         longest = size;
         found = number;
-      });
+      }));
     }
     if (found == kNoToken) {
       ++at;
@@ -118,8 +122,13 @@ std::vector<AddedTokens::Part> AddedTokens::find(std::string_view text, bool nor
     size_t begin = at, end = at + longest;
     at = end;
     if (!fits(token, text, begin, end)) continue;
-    if (token.lstrip) begin = std::max(spaces_before(text, begin), done);
-    if (token.rstrip) end = spaces_after(text, end);
+    if (token.lstrip) begin = std::max(spaces_before(text, begin, done), done);
+    if (token.rstrip) {
+      // A token of spaces may be found again and again in spaces that one before it has taken.
+      if (end > spaces_end) spaces_end = spaces_after(text, end);
+      end = spaces_end;
+    }
+    if (begin >= end) continue;  // a space that the token before has taken with it
     if (done < begin) parts.push_back({done, begin, kNoToken});
     parts.push_back({begin, end, token.id});
     done = end;

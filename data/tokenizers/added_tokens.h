@@ -24,8 +24,9 @@ struct AddedToken {
 class AddedTokens {
  public:
   AddedTokens() = default;
-  /// An array, or absent. Mistakes are noted in the node.
-  AddedTokens(const JsonNode& node, const TokenModel& model, const Normalizer* normalizer);
+  /// An array, or absent. Mistakes are noted in the node. Throws DataError if normalizing them needs more than
+  /// `budget`.
+  AddedTokens(const JsonNode& node, const TokenModel& model, const Normalizer* normalizer, Budget& budget);
   AddedTokens(AddedTokens&&) = default;
   AddedTokens& operator=(AddedTokens&&) = default;
 
@@ -34,7 +35,7 @@ class AddedTokens {
     int32_t id;  // kNoToken: text between tokens
   };
   /// The parts of a text, without gaps: `normalized`: those that are found after normalizing.
-  [[nodiscard]] std::vector<Part> find(std::string_view text, bool normalized) const;
+  [[nodiscard]] std::vector<Part> find(std::string_view text, bool normalized, Budget& budget) const;
 
   [[nodiscard]] int32_t id_of(const std::string& content) const;
   [[nodiscard]] const AddedToken* token_of(int64_t id) const;

@@ -56,14 +56,14 @@ class BpeModel final : public TokenModel {
     read_merges(node.at("merges"));
   }
 
-  void encode(std::string_view word, std::vector<int32_t>& ids) const override {
+  void encode(std::string_view word, std::vector<int32_t>& ids, Budget& budget) const override {
     const int32_t whole = ignores_merges_ ? vocabulary_.id_of(word) : kNoToken;
     if (whole != kNoToken) {
       ids.push_back(whole);
       return;
     }
     std::vector<Symbol> symbols;
-    append_characters(word, symbols);
+    append_characters(word, symbols, budget);
     join(symbols);
     for (const Symbol& symbol : symbols) {
       if (symbol.token >= 0) ids.push_back(symbol.token);
@@ -110,7 +110,7 @@ class BpeModel final : public TokenModel {
     merges_[pair_of(vocabulary_.id_of(left), vocabulary_.id_of(right))] = {rank, vocabulary_.id_of(joined)};
   }
 
-  void append_characters(std::string_view word, std::vector<Symbol>& symbols) const {
+  void append_characters(std::string_view word, std::vector<Symbol>& symbols, Budget& budget) const {
     symbols.reserve(word.size());
     const auto add = [&](int32_t token) {
       const auto place = static_cast<int32_t>(symbols.size());
@@ -125,6 +125,7 @@ class BpeModel final : public TokenModel {
       if ((i > 0 && !prefix_.empty()) || (is_last && !suffix_.empty())) {
         with_affixes = (i > 0 ? prefix_ : "") + std::string(character) + (is_last ? suffix_ : "");
         character = with_affixes;
+        budget.spend(character.size());
       }
       i += size;
       const int32_t id = vocabulary_.id_of(character);
@@ -133,6 +134,7 @@ class BpeModel final : public TokenModel {
         unknown_waits = false;
         add(id);
       } else if (has_bytes(character)) {
+        budget.check_tokens(symbols.size() + character.size());
         for (const char byte : character) add(bytes_[static_cast<unsigned char>(byte)]);
       } else if (!unknown_name_.empty()) {
         if (unknown_waits && !fuses_unknown_) add(unknown_);

@@ -17,30 +17,36 @@ constexpr int kDeepestDecoder = 16;
 
 using Tokens = std::vector<std::string>;
 
+size_t bytes_in(const Tokens& tokens) {
+  size_t bytes = 0;
+  for (const std::string& token : tokens) bytes += token.size();
+  return bytes;
+}
+
 class FunctionDecoder final : public Decoder {
  public:
-  explicit FunctionDecoder(std::function<void(Tokens&)> function) : function_(std::move(function)) {}
-  void decode(Tokens& tokens) const override { function_(tokens); }
+  using Function = std::function<void(Tokens&, Budget&)>;
+  explicit FunctionDecoder(Function function) : function_(std::move(function)) {}
+  void decode(Tokens& tokens, Budget& budget) const override {
+    function_(tokens, budget);
+    const size_t bytes = bytes_in(tokens);
+    budget.check_bytes(bytes);
+    budget.spend(bytes + tokens.size());
+  }
 
  private:
-  std::function<void(Tokens&)> function_;
+  Function function_;
 };
 
 void replace_all(std::string& text, std::string_view what, std::string_view with) {
   if (what.empty()) return;
   std::string result;
   size_t begin = 0;
-  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, begin)) {
+  for (size_t at = find_literal(text, what, 0); at != std::string::npos; at = find_literal(text, what, begin)) {
     result.append(text, begin, at - begin).append(with);
     begin = at + what.size();
   }
   text = result.append(text, begin);
-}
-
-size_t bytes_in(const Tokens& tokens) {
-  size_t bytes = 0;
-  for (const std::string& token : tokens) bytes += token.size();
-  return bytes;
 }
 
 std::string joined(const Tokens& tokens) {
@@ -49,7 +55,7 @@ std::string joined(const Tokens& tokens) {
   return text;
 }
 
-void decode_bytes(Tokens& tokens) {
+void decode_bytes(Tokens& tokens, Budget&) {
   std::string bytes;
   for (const std::string& token : tokens) bytes += bytes_of_characters(token).value_or(token);
   tokens = {valid_utf8(bytes)};
@@ -70,7 +76,7 @@ int byte_of_token(const std::string& token) {
 }
 
 // Bytes side by side are a text if they are UTF-8, else a U+FFFD each.
-void decode_byte_tokens(Tokens& tokens) {
+void decode_byte_tokens(Tokens& tokens, Budget&) {
   Tokens result;
   std::string bytes;
   const auto flush = [&] {
@@ -105,7 +111,7 @@ void clean_up(std::string& text) {
 
 std::unique_ptr<const Decoder> word_piece_decoder(const JsonNode& node) {
   return std::make_unique<FunctionDecoder>(
-      [prefix = node.text("prefix", "##"), cleans = node.flag("cleanup", true)](Tokens& tokens) {
+      [prefix = node.text("prefix", "##"), cleans = node.flag("cleanup", true)](Tokens& tokens, Budget&) {
         for (size_t i = 0; i < tokens.size(); ++i) {
           if (i > 0 && tokens[i].starts_with(prefix)) {
             tokens[i].erase(0, prefix.size());
@@ -122,13 +128,13 @@ std::unique_ptr<const Decoder> metaspace_decoder(const JsonNode& node) {
   std::string space;
   append(space, options.replacement);
   const bool drops_first = options.prepend != MetaspaceOptions::Prepend::never;
-  return std::make_unique<FunctionDecoder>([space, drops_first](Tokens& tokens) {
+  return std::make_unique<FunctionDecoder>([space, drops_first](Tokens& tokens, Budget&) {
     for (size_t i = 0; i < tokens.size(); ++i) replace_all(tokens[i], space, i == 0 && drops_first ? "" : " ");
   });
 }
 
 std::unique_ptr<const Decoder> suffix_decoder(const JsonNode& node) {
-  return std::make_unique<FunctionDecoder>([suffix = node.text("suffix", "</w>")](Tokens& tokens) {
+  return std::make_unique<FunctionDecoder>([suffix = node.text("suffix", "</w>")](Tokens& tokens, Budget&) {
     for (size_t i = 0; i < tokens.size(); ++i) replace_all(tokens[i], suffix, i + 1 == tokens.size() ? "" : " ");
   });
 }
@@ -138,10 +144,12 @@ std::unique_ptr<const Decoder> strip_decoder(const JsonNode& node) {
   std::string content;
   append(content, node.character("content"));
   const int64_t start = node.count("start", 1 << 24), stop = node.count("stop", 1 << 24);
-  return std::make_unique<FunctionDecoder>([=](Tokens& tokens) {
+  return std::make_unique<FunctionDecoder>([=](Tokens& tokens, Budget&) {
     for (std::string& token : tokens) {
-      for (int64_t i = 0; i < start && token.starts_with(content); ++i) token.erase(0, content.size());
-      for (int64_t i = 0; i < stop && token.ends_with(content); ++i) token.erase(token.size() - content.size());
+      std::string_view rest = token;
+      for (int64_t i = 0; i < start && rest.starts_with(content); ++i) rest.remove_prefix(content.size());
+      for (int64_t i = 0; i < stop && rest.ends_with(content); ++i) rest.remove_suffix(content.size());
+      token = std::string(rest);
     }
   });
 }
@@ -150,7 +158,7 @@ std::unique_ptr<const Decoder> strip_decoder(const JsonNode& node) {
 std::unique_ptr<const Decoder> ctc_decoder(const JsonNode& node) {
   return std::make_unique<FunctionDecoder>([pad = node.text("pad_token", "<pad>"),
                                             delimiter = node.text("word_delimiter_token", "|"),
-                                            cleans = node.flag("cleanup", true)](Tokens& tokens) {
+                                            cleans = node.flag("cleanup", true)](Tokens& tokens, Budget&) {
     tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
     for (std::string& token : tokens) {
       replace_all(token, pad, "");
@@ -167,19 +175,19 @@ std::unique_ptr<const Decoder> decoder_sequence(const JsonNode& node, int depth)
   for (const JsonNode& one : node.at("decoders").elements()) {
     if (auto made = make_decoder(one, depth + 1)) decoders->push_back(std::move(made));
   }
-  return std::make_unique<FunctionDecoder>([decoders](Tokens& tokens) {
-    const size_t before = bytes_in(tokens);
-    for (const auto& one : *decoders) {
-      one->decode(tokens);
-      check_growth(before, bytes_in(tokens));
-    }
+  return std::make_unique<FunctionDecoder>([decoders](Tokens& tokens, Budget& budget) {
+    for (const auto& one : *decoders) one->decode(tokens, budget);
   });
 }
 
 std::unique_ptr<const Decoder> replace_decoder(const JsonNode& node) {
   return std::make_unique<FunctionDecoder>(
-      [pattern = make_pattern(node.at("pattern")), content = node.text("content")](Tokens& tokens) {
-        for (std::string& token : tokens) token = pattern.replaced(token, content);
+      [pattern = make_pattern(node.at("pattern")), content = node.text("content")](Tokens& tokens, Budget& budget) {
+        size_t bytes = 0, none = 0;
+        for (std::string& token : tokens) {
+          token = pattern.replaced(token, content, budget, none);
+          budget.check_bytes(bytes += token.size());
+        }
       });
 }
 
@@ -190,7 +198,8 @@ std::unique_ptr<const Decoder> make_decoder(const JsonNode& node, int depth) {
   const std::string type = node.text("type");
   if (type == "ByteLevel") return std::make_unique<FunctionDecoder>(decode_bytes);
   if (type == "ByteFallback") return std::make_unique<FunctionDecoder>(decode_byte_tokens);
-  if (type == "Fuse") return std::make_unique<FunctionDecoder>([](Tokens& tokens) { tokens = {joined(tokens)}; });
+  if (type == "Fuse")
+    return std::make_unique<FunctionDecoder>([](Tokens& tokens, Budget&) { tokens = {joined(tokens)}; });
   if (type == "WordPiece") return word_piece_decoder(node);
   if (type == "Metaspace") return metaspace_decoder(node);
   if (type == "BPEDecoder") return suffix_decoder(node);

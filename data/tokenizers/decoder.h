@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "levin/data/tokenizers/budget.h"
 #include "levin/data/tokenizers/json_node.h"
 
 namespace levin::tokenizers {
@@ -13,8 +14,8 @@ namespace levin::tokenizers {
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  /// Rewrites the texts of tokens; joined, they are the text.
-  virtual void decode(std::vector<std::string>& tokens) const = 0;
+  /// Rewrites the texts of tokens; joined, they are the text. Throws DataError.
+  virtual void decode(std::vector<std::string>& tokens, Budget& budget) const = 0;
 };
 
 /// Null if the node is. What cannot be used is noted in the node.

@@ -83,13 +83,13 @@ void Truncation::apply(Encoding& first, Encoding* second, int64_t added) const {
   if (second != nullptr) cut(*second, n2, from_left);
 }
 
-void PaddingRule::apply(std::vector<Encoding>& encodings) const {
-  size_t length = static_cast<size_t>(fixed);
-  for (const Encoding& one : encodings) {
-    if (fixed == 0) length = std::max(length, one.ids.size());
-  }
+void PaddingRule::apply(std::vector<Encoding>& encodings, const Budget& budget) const {
+  size_t longest = 0;
+  for (const Encoding& one : encodings) longest = std::max(longest, one.ids.size());
+  size_t length = fixed == 0 ? longest : static_cast<size_t>(fixed);
   const auto step = static_cast<size_t>(multiple);
   if (step > 0 && length % step > 0) length += step - length % step;
+  if (length > longest) budget.check_tokens((length - longest) * encodings.size());  // that the file asks for
   for (Encoding& one : encodings) {
     if (one.ids.size() >= length) continue;
     const size_t count = length - one.ids.size();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "levin/data/tokenizers/budget.h"
 #include "levin/data/tokenizers/json_node.h"
 
 namespace levin {
@@ -41,7 +42,7 @@ struct PaddingRule {
   bool on_left = false;
   int32_t id = 0;
   int32_t type_id = 0;
-  void apply(std::vector<Encoding>& encodings) const;
+  void apply(std::vector<Encoding>& encodings, const Budget& budget) const;
 };
 
 /// nullopt if the node is null.

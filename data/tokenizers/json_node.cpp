@@ -35,8 +35,9 @@ bool JsonNode::is_object() const {
   return value_->is_object();
 }
 
+// A key may be a name from the file, of any length, and be part of the path of each of many elements.
 JsonNode JsonNode::at(const std::string& key) const {
-  const std::string path = path_.empty() ? key : path_ + "." + key;
+  const std::string path = (path_.empty() ? "" : path_ + ".") + cut_text(key);
   if (!value_->is_object()) return {&kNull, path, problems_};
   const auto found = value_->find(key);
   return {found == value_->end() ? &kNull : &*found, path, problems_};

@@ -1,5 +1,6 @@
 #include "levin/data/tokenizers/normalizer.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -15,36 +16,51 @@ constexpr int kDeepest = 16;  // Sequence in Sequence
 
 // Calls use(code, bytes of the character) for every character and makes a text of what use appends to it.
 template <class Use>
-void rewrite(std::string& text, Use use) {
+void rewrite(NormalText& text, Use use) {
+  const std::string before = std::move(text.text);
   std::string result;
-  result.reserve(text.size() + text.size() / 8);
-  for (size_t i = 0; i < text.size();) {
-    const Character next = character_at(text, i);
-    use(result, next.code, std::string_view(text).substr(i, next.size));
+  result.reserve(before.size() + before.size() / 8);
+  size_t first = 0;
+  for (size_t i = 0; i < before.size();) {
+    const Character next = character_at(before, i);
+    use(result, next.code, std::string_view(before).substr(i, next.size));
+    if (i < text.first) first = result.size();
     i += next.size;
   }
-  text = std::move(result);
+  text = {std::move(result), first};
+}
+
+// For a function of a whole text.
+template <class Map>
+void map_text(NormalText& text, Map map) {
+  std::string result = map(text.text);
+  size_t first = text.first == 0 ? 0 : std::min(map(text.text.substr(0, text.first)).size(), result.size());
+  while (first > 0 && first < result.size() && (result[first] & 0xc0) == 0x80) ++first;  // joined with what follows
+  text = {std::move(result), first};
 }
 
 class FunctionNormalizer final : public Normalizer {
  public:
-  using Function = void (*)(std::string& text);
+  using Function = void (*)(NormalText& text);
   explicit FunctionNormalizer(Function function) : function_(function) {}
-  void normalize(std::string& text) const override { function_(text); }
+  void normalize(NormalText& text, Budget& budget) const override {
+    function_(text);
+    budget.check_bytes(text.text.size());
+  }
 
  private:
   Function function_;
 };
 
-void strip_accents(std::string& text) {
-  if (is_ascii(text)) return;
+void strip_accents(NormalText& text) {
+  if (is_ascii(text.text)) return;
   rewrite(text, [](std::string& to, char32_t code, std::string_view bytes) {
     if (!is_mark(code)) to += bytes;
   });
 }
 
 // Of sentencepiece's rule "nmt": control characters are removed and unusual spaces are spaces.
-void nmt(std::string& text) {
+void nmt(NormalText& text) {
   rewrite(text, [](std::string& to, char32_t c, std::string_view bytes) {
     if ((c >= 1 && c <= 8) || c == 0x0b || (c >= 0x0e && c <= 0x1f) || c == 0x7f || c == 0x8f || c == 0x9f) return;
     const bool blank = c == '\t' || c == '\n' || c == 0x0c || c == '\r' || c == 0x1680 ||
@@ -55,13 +71,12 @@ void nmt(std::string& text) {
   });
 }
 
-void byte_characters(std::string& text) {
-  std::string result;
-  append_byte_characters(result, text);
-  text = std::move(result);
+void byte_characters(NormalText& text) {
+  rewrite(text, [](std::string& to, char32_t, std::string_view bytes) { append_byte_characters(to, bytes); });
 }
 
-void strip(std::string& text, bool left, bool right) {
+void strip(NormalText& whole, bool left, bool right) {
+  const std::string& text = whole.text;
   size_t begin = 0, end = text.size();
   while (left && begin < end && is_space(character_at(text, begin).code)) begin += size_of_character(text[begin]);
   while (right && end > begin) {
@@ -70,13 +85,13 @@ void strip(std::string& text, bool left, bool right) {
     if (!is_space(character_at(text, last).code)) break;
     end = last;
   }
-  text = text.substr(begin, end - begin);
+  whole = {text.substr(begin, end - begin), std::min(std::max(whole.first, begin), end) - begin};
 }
 
 class StripNormalizer final : public Normalizer {
  public:
   explicit StripNormalizer(const JsonNode& node) : left_(node.flag("strip_left")), right_(node.flag("strip_right")) {}
-  void normalize(std::string& text) const override { strip(text, left_, right_); }
+  void normalize(NormalText& text, Budget&) const override { strip(text, left_, right_); }
 
  private:
   bool left_, right_;
@@ -85,8 +100,11 @@ class StripNormalizer final : public Normalizer {
 class PrependNormalizer final : public Normalizer {
  public:
   explicit PrependNormalizer(const JsonNode& node) : prepend_(node.text("prepend")) {}
-  void normalize(std::string& text) const override {
-    if (!text.empty()) text.insert(0, prepend_);
+  void normalize(NormalText& text, Budget& budget) const override {
+    if (text.text.empty()) return;
+    budget.check_bytes(text.text.size() + prepend_.size());
+    text.text.insert(0, prepend_);
+    if (text.first > 0) text.first += prepend_.size();
   }
 
  private:
@@ -97,7 +115,9 @@ class ReplaceNormalizer final : public Normalizer {
  public:
   explicit ReplaceNormalizer(const JsonNode& node)
       : pattern_(make_pattern(node.at("pattern"))), content_(node.text("content")) {}
-  void normalize(std::string& text) const override { text = pattern_.replaced(text, content_); }
+  void normalize(NormalText& text, Budget& budget) const override {
+    text.text = pattern_.replaced(text.text, content_, budget, text.first);
+  }
 
  private:
   Pattern pattern_;
@@ -121,19 +141,20 @@ class BertNormalizer final : public Normalizer {
         lowers_(node.flag("lowercase", true)),
         strips_accents_(node.flag("strip_accents", lowers_)) {}
 
-  void normalize(std::string& text) const override {
+  void normalize(NormalText& text, Budget& budget) const override {
     if (cleans_ || parts_ideographs_) clean(text);
-    if (strips_accents_ && !is_ascii(text)) {
-      text = to_form(text, NormalForm::nfd);
+    budget.check_bytes(text.text.size());
+    if (strips_accents_ && !is_ascii(text.text)) {
+      map_text(text, [](const std::string& of) { return to_form(of, NormalForm::nfd); });
       rewrite(text, [](std::string& to, char32_t code, std::string_view bytes) {
         if (!is_nonspacing_mark(code)) to += bytes;
       });
     }
-    if (lowers_) text = to_lower(text);
+    if (lowers_) map_text(text, [](const std::string& of) { return to_lower(of); });
   }
 
  private:
-  void clean(std::string& text) const {
+  void clean(NormalText& text) const {
     rewrite(text, [&](std::string& to, char32_t c, std::string_view bytes) {
       if (c > ' ' && c < 0x7f) {
         to += bytes;
@@ -166,11 +187,10 @@ class NormalizerSequence final : public Normalizer {
       if (auto made = make_normalizer(one, depth + 1)) normalizers_.push_back(std::move(made));
     }
   }
-  void normalize(std::string& text) const override {
-    const size_t before = text.size();
+  void normalize(NormalText& text, Budget& budget) const override {
     for (const auto& one : normalizers_) {
-      one->normalize(text);
-      check_growth(before, text.size());
+      budget.spend(text.text.size());
+      one->normalize(text, budget);
     }
   }
 
@@ -178,12 +198,19 @@ class NormalizerSequence final : public Normalizer {
   std::vector<std::unique_ptr<const Normalizer>> normalizers_;
 };
 
+template <NormalForm form>
+void normal_form(NormalText& text) {
+  map_text(text, [](const std::string& of) { return to_form(of, form); });
+}
+
 FunctionNormalizer::Function normalizer_function(const std::string& type) {
-  if (type == "NFC") return [](std::string& text) { text = to_form(text, NormalForm::nfc); };
-  if (type == "NFD") return [](std::string& text) { text = to_form(text, NormalForm::nfd); };
-  if (type == "NFKC") return [](std::string& text) { text = to_form(text, NormalForm::nfkc); };
-  if (type == "NFKD") return [](std::string& text) { text = to_form(text, NormalForm::nfkd); };
-  if (type == "Lowercase") return [](std::string& text) { text = to_lower(text); };
+  if (type == "NFC") return normal_form<NormalForm::nfc>;
+  if (type == "NFD") return normal_form<NormalForm::nfd>;
+  if (type == "NFKC") return normal_form<NormalForm::nfkc>;
+  if (type == "NFKD") return normal_form<NormalForm::nfkd>;
+  if (type == "Lowercase") {
+    return [](NormalText& text) { map_text(text, [](const std::string& of) { return to_lower(of); }); };
+  }
   if (type == "StripAccents") return strip_accents;
   if (type == "Nmt") return nmt;
   if (type == "ByteLevel") return byte_characters;

@@ -10,17 +10,20 @@ namespace levin::tokenizers {
 
 namespace {
 
+// Pieces that name the same special tokens share their ids.
+using SharedIds = std::shared_ptr<const std::vector<int32_t>>;
+
 // A text of the pair (0 or 1) or special tokens.
 struct TemplatePiece {
-  int text = -1;             // -1: special tokens
-  std::vector<int32_t> ids;  // those
+  int text = -1;  // -1: special tokens
+  SharedIds ids;  // those
   int32_t type_id = 0;
 };
 using Template = std::vector<TemplatePiece>;
 
 int64_t count_added(const Template& pieces) {
   int64_t count = 0;
-  for (const TemplatePiece& piece : pieces) count += static_cast<int64_t>(piece.ids.size());
+  for (const TemplatePiece& piece : pieces) count += piece.text < 0 ? static_cast<int64_t>(piece.ids->size()) : 0;
   return count;
 }
 
@@ -30,20 +33,19 @@ class TemplateProcessor final : public PostProcessor {
   TemplateProcessor(Template single, Template pair, bool keeps_types)
       : single_(std::move(single)), pair_(std::move(pair)), keeps_types_(keeps_types) {}
 
-  void process(std::vector<Encoding>& encodings, bool add_special_tokens) const override {
+  void process(std::vector<Encoding>& encodings, bool add_special_tokens, Budget& budget) const override {
     if (!add_special_tokens && keeps_types_) return;
-    std::vector<Encoding> result;
+    Encoding result;
     for (const TemplatePiece& piece : encodings.size() > 1 ? pair_ : single_) {
-      if (piece.text < 0) {
-        if (!add_special_tokens) continue;
-        result.push_back(make_encoding(piece.ids, piece.type_id));
-        result.back().special_tokens_mask.assign(piece.ids.size(), 1);
-      } else if (static_cast<size_t>(piece.text) < encodings.size()) {
-        result.push_back(encodings[static_cast<size_t>(piece.text)]);
-        result.back().type_ids.assign(result.back().ids.size(), piece.type_id);
-      }
+      const bool is_special = piece.text < 0;
+      if (is_special ? !add_special_tokens : static_cast<size_t>(piece.text) >= encodings.size()) continue;
+      const std::vector<int32_t>& ids = is_special ? *piece.ids : encodings[static_cast<size_t>(piece.text)].ids;
+      budget.check_tokens(result.ids.size() + ids.size());
+      Encoding part = make_encoding(ids, piece.type_id);
+      if (is_special) part.special_tokens_mask.assign(ids.size(), 1);
+      append(result, part);
     }
-    encodings = std::move(result);
+    encodings = {std::move(result)};
   }
 
   [[nodiscard]] int64_t added(bool is_pair) const override { return count_added(is_pair ? pair_ : single_); }
@@ -53,13 +55,19 @@ class TemplateProcessor final : public PostProcessor {
   bool keeps_types_;
 };
 
+SharedIds shared(std::vector<int32_t> ids) {
+  return std::make_shared<const std::vector<int32_t>>(std::move(ids));
+}
+
 std::vector<int32_t> read_ids(const JsonNode& node) {
   std::vector<int32_t> ids;
   for (const JsonNode& id : node.elements()) ids.push_back(static_cast<int32_t>(id.count(kHighestToken)));
   return ids;
 }
 
-Template read_template(const JsonNode& node, const JsonNode& special_tokens) {
+// `known`: the special tokens that were read before, by their names.
+Template read_template(const JsonNode& node, const JsonNode& special_tokens,
+                       std::unordered_map<std::string, SharedIds>& known) {
   Template pieces;
   for (const JsonNode& one : node.elements()) {
     TemplatePiece piece;
@@ -71,15 +79,19 @@ Template read_template(const JsonNode& node, const JsonNode& special_tokens) {
       piece.type_id = static_cast<int32_t>(text.count("type_id", kHighestToken));
     } else if (special.is_object()) {
       const std::string id = special.text("id");
-      const JsonNode token = special_tokens.at(id);
-      if (token.is_null()) {
-        special.at("id").refuse("the token " + cut_text(id) + " is not in " + special_tokens.path() + ".");
-      } else {
-        piece.ids = read_ids(token.at("ids"));
+      SharedIds& ids = known[id];
+      if (ids == nullptr) {
+        const JsonNode token = special_tokens.at(id);
+        if (token.is_null()) {
+          special.at("id").refuse("the token " + cut_text(id) + " is not in " + special_tokens.path() + ".");
+        }
+        ids = shared(token.is_null() ? std::vector<int32_t>() : read_ids(token.at("ids")));
       }
+      piece.ids = ids;
       piece.type_id = static_cast<int32_t>(special.count("type_id", kHighestToken));
     } else {
       one.refuse_value("an object with Sequence or SpecialToken");
+      continue;
     }
     pieces.push_back(std::move(piece));
   }
@@ -88,33 +100,35 @@ Template read_template(const JsonNode& node, const JsonNode& special_tokens) {
 
 std::unique_ptr<const PostProcessor> make_template(const JsonNode& node) {
   const JsonNode special_tokens = node.at("special_tokens");
-  return std::make_unique<TemplateProcessor>(read_template(node.at("single"), special_tokens),
-                                             read_template(node.at("pair"), special_tokens), false);
+  std::unordered_map<std::string, SharedIds> known;
+  Template single = read_template(node.at("single"), special_tokens, known);
+  return std::make_unique<TemplateProcessor>(std::move(single), read_template(node.at("pair"), special_tokens, known),
+                                             false);
 }
 
 // ["[SEP]", 102]
-std::vector<int32_t> read_named_token(const JsonNode& node) {
+SharedIds read_named_token(const JsonNode& node) {
   const std::vector<JsonNode> parts = node.elements();
-  if (parts.size() == 2) return {static_cast<int32_t>(parts[1].count(kHighestToken))};
+  if (parts.size() == 2) return shared({static_cast<int32_t>(parts[1].count(kHighestToken))});
   node.refuse_value("a token and its id");
-  return {};
+  return shared({});
 }
 
 // [CLS] A [SEP] B [SEP], the second text with its [SEP] of type 1.
 std::unique_ptr<const PostProcessor> make_bert(const JsonNode& node) {
   const auto cls = read_named_token(node.at("cls")), sep = read_named_token(node.at("sep"));
-  const Template single = {{-1, cls, 0}, {0, {}, 0}, {-1, sep, 0}};
+  const Template single = {{-1, cls, 0}, {0, nullptr, 0}, {-1, sep, 0}};
   Template pair = single;
-  pair.insert(pair.end(), {{1, {}, 1}, {-1, sep, 1}});
+  pair.insert(pair.end(), {{1, nullptr, 1}, {-1, sep, 1}});
   return std::make_unique<TemplateProcessor>(single, pair, true);
 }
 
 // <s> A </s> </s> B </s>, all of type 0.
 std::unique_ptr<const PostProcessor> make_roberta(const JsonNode& node) {
   const auto cls = read_named_token(node.at("cls")), sep = read_named_token(node.at("sep"));
-  const Template single = {{-1, cls, 0}, {0, {}, 0}, {-1, sep, 0}};
+  const Template single = {{-1, cls, 0}, {0, nullptr, 0}, {-1, sep, 0}};
   Template pair = single;
-  pair.insert(pair.end(), {{-1, sep, 0}, {1, {}, 0}, {-1, sep, 0}});
+  pair.insert(pair.end(), {{-1, sep, 0}, {1, nullptr, 0}, {-1, sep, 0}});
   return std::make_unique<TemplateProcessor>(single, pair, false);
 }
 

@@ -12,7 +12,7 @@ class PostProcessor {
  public:
   virtual ~PostProcessor() = default;
   /// One or two encodings become those that, joined, are the result.
-  virtual void process(std::vector<Encoding>& encodings, bool add_special_tokens) const = 0;
+  virtual void process(std::vector<Encoding>& encodings, bool add_special_tokens, Budget& budget) const = 0;
   /// Tokens that it adds to a text or a pair.
   [[nodiscard]] virtual int64_t added(bool is_pair) const = 0;
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "levin/data/tokenizers/pattern.h"
+#include "levin/data/tokenizers/scripts.h"
 #include "levin/data/tokenizers/unicode.h"
 
 namespace levin::tokenizers {
@@ -15,10 +16,11 @@ constexpr int kDeepestSequence = 16;
 
 using IsCharacter = bool (*)(char32_t);
 
-void find_pieces_of(const Pattern& pattern, bool inverts, std::string_view word, std::vector<Piece>& pieces) {
+void find_pieces_of(const Pattern& pattern, bool inverts, std::string_view word, std::vector<Piece>& pieces,
+                    Budget& budget) {
   size_t end = 0;
   const auto find_next = [&](std::string_view in, size_t from, Regex::Match& match) {
-    return pattern.find(in, from, match);
+    return pattern.find(in, from, match, budget);
   };
   for_each_match(word, find_next, [&](size_t begin, size_t match_end) {
     if (begin > end) pieces.push_back({end, begin, inverts});
@@ -42,27 +44,13 @@ void find_pieces_of(IsCharacter is_match, std::string_view word, std::vector<Pie
   if (end < word.size()) pieces.push_back({end, word.size(), false});
 }
 
-// Rewrites every word: use(word, text to append to).
-template <class Use>
-void rewrite_words(Words& words, Use use) {
-  std::string written;
-  written.reserve(words.text.size() + words.text.size() / 4 + 8);
-  for (Word& word : words.list) {
-    const size_t begin = written.size();
-    use(word, written);
-    word.begin = begin;
-    word.end = written.size();
-  }
-  words.text = std::move(written);
-}
-
 class PatternSplit final : public PreTokenizer {
  public:
   PatternSplit(Pattern pattern, SplitBehavior behavior, bool inverts)
       : pattern_(std::move(pattern)), behavior_(behavior), inverts_(inverts) {}
   void cut(Words& words) const override {
     split_words(words, behavior_, [&](std::string_view word, std::vector<Piece>& pieces) {
-      find_pieces_of(pattern_, inverts_, word, pieces);
+      find_pieces_of(pattern_, inverts_, word, pieces, words.budget);
     });
   }
 
@@ -93,7 +81,7 @@ class BertSplit final : public PreTokenizer {
     for (const Word& word : words.list) {
       size_t begin = word.begin;
       const auto end_word = [&](size_t end) {
-        if (end > begin) cut.push_back({begin, end, word.is_first && begin == word.begin});
+        if (end > begin) cut.push_back(word.part(begin - word.begin, end - word.begin));
       };
       for (size_t i = word.begin; i < word.end;) {
         const Character next = character_at(words.text, i);
@@ -141,15 +129,13 @@ class ByteLevelSplit final : public PreTokenizer {
   void cut(Words& words) const override {
     words.write_bytes();
     if (adds_space_) {
-      const std::string before = words.text;
-      rewrite_words(words, [&](const Word& word, std::string& to) {
-        if (before[word.begin] != ' ') to += ' ';
-        to.append(before, word.begin, word.end - word.begin);
-      });
+      rewrite_words(
+          words, [](std::string_view word, const Word&) { return word.starts_with(' ') ? "" : " "; },
+          [](std::string_view part, std::string& to) { to += part; });
     }
     if (pattern_) {
       split_words(words, SplitBehavior::isolated, [&](std::string_view word, std::vector<Piece>& pieces) {
-        find_pieces_of(*pattern_, false, word, pieces);
+        find_pieces_of(*pattern_, false, word, pieces, words.budget);
       });
     }
     words.are_bytes = true;
@@ -167,16 +153,17 @@ class MetaspaceSplit final : public PreTokenizer {
   }
   void cut(Words& words) const override {
     using Prepend = MetaspaceOptions::Prepend;
-    const std::string before = std::move(words.text);
-    rewrite_words(words, [&](const Word& word, std::string& to) {
-      const std::string_view text = std::string_view(before).substr(word.begin, word.end - word.begin);
+    const auto prefix = [&](std::string_view word, const Word& place) {
       const bool prepends =
-          options_.prepend == Prepend::always || (options_.prepend == Prepend::first && word.is_first);
-      if (prepends && !text.starts_with(' ') && !text.starts_with(replacement_)) to += replacement_;
-      for (size_t begin = 0; begin <= text.size();) {
-        const size_t end = std::min(text.find(' ', begin), text.size());
-        to += text.substr(begin, end - begin);
-        if (end < text.size()) to += replacement_;
+          options_.prepend == Prepend::always || (options_.prepend == Prepend::first && place.first > 0);
+      const bool has_one = word.starts_with(' ') || word.starts_with(replacement_);
+      return prepends && !has_one ? std::string_view(replacement_) : std::string_view();
+    };
+    rewrite_words(words, prefix, [&](std::string_view part, std::string& to) {
+      for (size_t begin = 0; begin <= part.size();) {
+        const size_t end = std::min(part.find(' ', begin), part.size());
+        to += part.substr(begin, end - begin);
+        if (end < part.size()) to += replacement_;
         begin = end + 1;
       }
     });
@@ -187,12 +174,31 @@ class MetaspaceSplit final : public PreTokenizer {
   void split(Words& words) const {
     const Pattern pattern(replacement_);
     split_words(words, SplitBehavior::merged_with_next, [&](std::string_view word, std::vector<Piece>& pieces) {
-      find_pieces_of(pattern, false, word, pieces);
+      find_pieces_of(pattern, false, word, pieces, words.budget);
     });
   }
 
   MetaspaceOptions options_;
   std::string replacement_;
+};
+
+// A word for each run of one script. Spaces and what has no script belong to the word before; before the first they are
+// left out, as the package does.
+class ScriptSplit final : public PreTokenizer {
+ public:
+  void cut(Words& words) const override {
+    split_words(words, SplitBehavior::isolated, [](std::string_view word, std::vector<Piece>& pieces) {
+      int before = kAnyScript;
+      for (size_t i = 0; i < word.size();) {
+        const Character next = character_at(word, i);
+        const int script = script_of(next.code);
+        i += next.size;
+        if (script != kAnyScript && script != before) pieces.push_back({i - next.size, i, true});
+        if (script != kAnyScript) before = script;
+        if (!pieces.empty()) pieces.back().end = i;
+      }
+    });
+  }
 };
 
 class FixedLengthSplit final : public PreTokenizer {
@@ -221,6 +227,7 @@ class PreTokenizerSequence final : public PreTokenizer {
   }
   void cut(Words& words) const override {
     for (const auto& part : parts_) {
+      words.budget.spend(words.text.size());
       words.write_bytes();
       part->cut(words);
     }
@@ -283,6 +290,7 @@ std::unique_ptr<const PreTokenizer> make_pre_tokenizer(const JsonNode& node, int
     return std::make_unique<PatternSplit>(Pattern(delimiter), SplitBehavior::removed, false);
   }
   if (type == "Metaspace") return std::make_unique<MetaspaceSplit>(node);
+  if (type == "UnicodeScripts") return std::make_unique<ScriptSplit>();
   if (type == "FixedLength") return std::make_unique<FixedLengthSplit>(node);
   if (type == "Sequence" && depth < kDeepestSequence) return std::make_unique<PreTokenizerSequence>(node, depth);
   if (!type.empty()) node.at("type").refuse("the pre-tokenizer " + type + " is not supported.");

@@ -1,9 +1,11 @@
 // The map of sentencepiece's normalizer, as XLM-R's and T5's tokenizer.json keep it: 4 bytes, the size of a trie in
 // bytes; the trie, a double array of 32-bit units (Yata's darts-clone); then texts that end in a zero byte, to whose
 // begin the trie's values point.
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "levin/core/error.h"
 #include "levin/data/tokenizers/base64.h"
@@ -21,49 +23,75 @@ class PrecompiledNormalizer final : public Normalizer {
   PrecompiledNormalizer(std::vector<uint32_t> trie, std::string texts)
       : trie_(std::move(trie)), texts_(std::move(texts)) {}
 
-  void normalize(std::string& text) const override {
-    std::string result;
-    result.reserve(text.size() + text.size() / 8);
+  void normalize(NormalText& whole, Budget& budget) const override {
+    const std::string text = std::move(whole.text);
+    Result result;
+    result.text.reserve(text.size() + text.size() / 8);
+    result.first_left = count_characters(std::string_view(text).substr(0, whole.first));
     for (size_t i = 0; i < text.size();) {
       // Between two characters of ASCII there is a border, but for "\r\n".
       const bool is_alone = static_cast<unsigned char>(text[i]) < 0x80 && text[i] != '\r' &&
                             (i + 1 == text.size() || static_cast<unsigned char>(text[i + 1]) < 0x80);
       const std::string_view rest = std::string_view(text).substr(i);
       const size_t size = is_alone ? 1 : first_grapheme(rest);
-      append_mapped(rest.substr(0, size), result);
+      append_mapped(rest.substr(0, size), result, budget);
       i += size;
     }
-    text = std::move(result);
+    whole = {std::move(result.text), result.first};
   }
 
  private:
+  struct Result {
+    std::string text = "";
+    size_t first = 0;       // see NormalText
+    size_t first_left = 0;  // of the characters before the map, those that still may count to it
+
+    // As the package counts: character by character, what there are more to the last; and what is removed from the
+    // very beginning is not counted, so that the next character takes its place.
+    void append(std::string_view from, std::string_view to) {
+      const size_t begin = text.size();
+      text += to;
+      if (first_left == 0 || text.empty()) return;
+      const size_t characters = count_characters(from);
+      size_t end = begin;
+      for (size_t i = 0; end < text.size() && (i < first_left || characters <= first_left); ++i) {
+        end += size_of_character(text[end]);
+      }
+      first = end;
+      first_left -= std::min(first_left, characters);
+    }
+  };
+
   // A short cluster as a whole, if the map has what it begins with, as the package does; else by its characters.
-  void append_mapped(std::string_view cluster, std::string& to) const {
-    if (cluster.size() < 6 && append_replacement(cluster, to)) return;
+  void append_mapped(std::string_view cluster, Result& result, Budget& budget) const {
+    const auto append = [&](std::string_view from, std::string_view to) {
+      budget.check_bytes(result.text.size() + to.size());
+      result.append(from, to);
+    };
+    if (const auto mapped = cluster.size() < 6 ? replacement(cluster) : std::nullopt) return append(cluster, *mapped);
     for (size_t i = 0; i < cluster.size();) {
       const std::string_view one = cluster.substr(i, size_of_character(cluster[i]));
-      if (!append_replacement(one, to)) to += one;
+      append(one, replacement(one).value_or(one));
       i += one.size();
     }
   }
 
-  // By the shortest key that `key` begins with; false: there is none.
-  bool append_replacement(std::string_view key, std::string& to) const {
+  // By the shortest key that `key` begins with; nullopt: there is none.
+  [[nodiscard]] std::optional<std::string_view> replacement(std::string_view key) const {
     size_t at = offset_of(unit(0));
     for (const char byte : key) {
-      if (byte == '\0') return false;
+      if (byte == '\0') return std::nullopt;
       at ^= static_cast<unsigned char>(byte);
       const uint32_t next = unit(at);
-      if ((next & 0x800000ffU) != static_cast<unsigned char>(byte)) return false;
+      if ((next & 0x800000ffU) != static_cast<unsigned char>(byte)) return std::nullopt;
       at ^= offset_of(next);
       if ((next >> 8 & 1) == 0) continue;
       const size_t begin = unit(at) & 0x7fffffffU;
       const size_t end = begin <= texts_.size() ? texts_.find('\0', begin) : std::string::npos;
       if (end == std::string::npos || (texts_[begin] & 0xc0) == 0x80) fail();  // or within a character
-      to.append(texts_, begin, end - begin);
-      return true;
+      return std::string_view(texts_).substr(begin, end - begin);
     }
-    return false;
+    return std::nullopt;
   }
 
   static size_t offset_of(uint32_t unit) { return static_cast<size_t>(unit >> 10) << ((unit & 0x200U) >> 6); }

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "levin/data/tokenizers/budget.h"
+
 namespace levin::tokenizers {
 
 /// Immutable: any thread may use one.
@@ -18,8 +20,8 @@ class Regex {
     size_t begin, end;
   };
   /// The first match that begins at `from` or later; false: none. `text` is valid UTF-8. Throws DataError if the
-  /// pattern needs more backtracking, or memory for it, than it is given.
-  [[nodiscard]] bool find(std::string_view text, size_t from, Match& match) const;
+  /// pattern needs more backtracking, or memory for it, than it is given, or the call more time than `budget`.
+  [[nodiscard]] bool find(std::string_view text, size_t from, Match& match, Budget& budget) const;
 
  private:
   struct Code;

@@ -1,9 +1,9 @@
 #include "levin/data/tokenizers/token_model.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "levin/core/error.h"
+#include "levin/data/tokenizers/token_trie.h"
 #include "levin/data/tokenizers/unicode.h"
 
 namespace levin::tokenizers {
@@ -72,7 +72,7 @@ class WordLevelModel final : public TokenModel {
         unknown_name_(node.text("unk_token")),
         unknown_(vocabulary_.id_of(unknown_name_)) {}
 
-  void encode(std::string_view word, std::vector<int32_t>& ids) const override {
+  void encode(std::string_view word, std::vector<int32_t>& ids, Budget&) const override {
     const int32_t id = vocabulary_.id_of(word);
     ids.push_back(id == kNoToken ? known(unknown_, unknown_name_) : id);
   }
@@ -90,41 +90,41 @@ class WordPieceModel final : public TokenModel {
       : TokenModel(Vocabulary::read(node.at("vocab"))),
         unknown_name_(node.text("unk_token", "[UNK]")),
         unknown_(vocabulary_.id_of(unknown_name_)),
-        prefix_(node.text("continuing_subword_prefix", "##")),
         most_characters_(static_cast<size_t>(node.count("max_input_chars_per_word", 1 << 20, 100))) {
-    for (const auto& [token, id] : vocabulary_.all()) longest_ = std::max(longest_, token.size());
+    const std::string prefix = node.text("continuing_subword_prefix", "##");
+    std::vector<std::pair<std::string_view, int32_t>> first, later;
+    for (const auto& [token, id] : vocabulary_.all()) {
+      first.emplace_back(token, id);
+      if (token.starts_with(prefix)) later.emplace_back(token.substr(prefix.size()), id);
+    }
+    first_ = TokenTrie(std::move(first));
+    later_ = TokenTrie(std::move(later));
   }
 
-  void encode(std::string_view word, std::vector<int32_t>& ids) const override {
-    const size_t first = ids.size();
-    if (count_characters(word) > most_characters_) {
-      ids.push_back(known(unknown_, unknown_name_));
-      return;
+  void encode(std::string_view word, std::vector<int32_t>& ids, Budget& budget) const override {
+    const size_t before = ids.size();
+    bool is_known = count_characters(word) <= most_characters_;
+    for (size_t begin = 0; is_known && begin < word.size();) {
+      size_t longest = 0;
+      int32_t found = kNoToken;
+      budget.spend((begin == 0 ? first_ : later_).for_each_prefix(word, begin, [&](size_t size, int32_t id) {
+        longest = size;
+        found = id;
+      }));
+      is_known = found != kNoToken;
+      ids.push_back(found);
+      begin += longest;
     }
-    std::string piece;
-    for (size_t begin = 0; begin < word.size();) {
-      piece.assign(begin == 0 ? "" : prefix_);
-      const size_t before = piece.size();
-      piece += word.substr(begin, longest_);
-      int32_t id = kNoToken;
-      while (piece.size() > before && (id = vocabulary_.id_of(piece)) == kNoToken) piece.pop_back();
-      if (id == kNoToken ||
-          (begin + piece.size() - before < word.size() && (word[begin + piece.size() - before] & 0xc0) == 0x80)) {
-        ids.resize(first);
-        ids.push_back(known(unknown_, unknown_name_));
-        return;
-      }
-      ids.push_back(id);
-      begin += piece.size() - before;
-    }
+    if (is_known) return;
+    ids.resize(before);
+    ids.push_back(known(unknown_, unknown_name_));
   }
 
  private:
   std::string unknown_name_;
   int32_t unknown_;
-  std::string prefix_;
   size_t most_characters_;
-  size_t longest_ = 0;  // bytes of a token
+  TokenTrie first_, later_;  // tokens at the beginning of a word, and without their prefix those within one
 };
 
 // Files of the package's early versions have no type.

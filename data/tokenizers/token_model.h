@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "levin/data/tokenizers/budget.h"
 #include "levin/data/tokenizers/json_node.h"
 
 namespace levin::tokenizers {
@@ -41,7 +42,7 @@ class TokenModel {
   virtual ~TokenModel() = default;
   /// Appends the tokens of a word of valid UTF-8. Throws DataError if it needs a token for what is unknown and the file
   /// has none.
-  virtual void encode(std::string_view word, std::vector<int32_t>& ids) const = 0;
+  virtual void encode(std::string_view word, std::vector<int32_t>& ids, Budget& budget) const = 0;
   [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
 
  protected:

@@ -17,15 +17,18 @@ class TokenTrie {
   /// Tokens and their numbers; an empty token is left out, and of two equal ones the first counts.
   explicit TokenTrie(std::vector<std::pair<std::string_view, int32_t>> tokens);
 
-  /// Calls use(bytes, number) for every token that text begins with at `at`, from the shortest on.
+  /// Calls use(bytes, number) for every token that text begins with at `at`, from the shortest on. Returns how many
+  /// bytes it looked at.
   template <class Use>
-  void for_each_prefix(std::string_view text, size_t at, Use use) const {
+  size_t for_each_prefix(std::string_view text, size_t at, Use use) const {
     uint32_t node = at < text.size() ? first_[static_cast<unsigned char>(text[at])] : 0;
-    for (size_t size = 1; node != 0; ++size) {
+    size_t size = 1;
+    for (; node != 0; ++size) {
       if (nodes_[node].number >= 0) use(size, nodes_[node].number);
-      if (at + size >= text.size()) return;
+      if (at + size >= text.size()) break;
       node = child(nodes_[node], text[at + size]);
     }
+    return size;
   }
   [[nodiscard]] bool begins_with(char first) const { return first_[static_cast<unsigned char>(first)] != 0; }
   [[nodiscard]] bool empty() const { return nodes_.size() <= 1; }

@@ -3,9 +3,8 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
-#include <new>
+#include <array>
+#include <vector>
 
 #include "levin/core/utf8.h"
 #include "levin/data/tokenizers/unicode_versions.h"
@@ -56,18 +55,38 @@ int utf8proc_options(NormalForm form) {
   return 0;
 }
 
+// Marks side by side, by their classes. utf8proc's own way is quadratic in their number.
+void order_marks(std::vector<utf8proc_int32_t>& codes) {
+  const auto mark_class = [](utf8proc_int32_t code) { return utf8proc_get_property(code)->combining_class; };
+  const auto is_mark = [&](utf8proc_int32_t code) { return mark_class(code) != 0; };
+  for (auto end = codes.begin(); end != codes.end();) {
+    const auto begin = std::find_if(end, codes.end(), is_mark);
+    end = std::find_if_not(begin, codes.end(), is_mark);
+    std::stable_sort(begin, end, [&](auto a, auto b) { return mark_class(a) < mark_class(b); });
+  }
+}
+
 void append_form(std::string_view text, NormalForm form, std::string& to) {
   if (is_below(text, first_changed(form))) {
     to += text;
     return;
   }
-  utf8proc_uint8_t* made = nullptr;
-  const auto size =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
-                   &made, static_cast<utf8proc_option_t>(utf8proc_options(form)));
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(made, &std::free);
-  if (size < 0) throw std::bad_alloc();  // of valid UTF-8, its only error
-  to.append(reinterpret_cast<const char*>(made), static_cast<size_t>(size));
+  const auto options = static_cast<utf8proc_option_t>(utf8proc_options(form));
+  std::vector<utf8proc_int32_t> codes;
+  codes.reserve(text.size() + 1);
+  for (size_t i = 0; i < text.size();) {
+    const Character next = character_at(text, i);
+    i += next.size;
+    std::array<utf8proc_int32_t, 32> parts{};  // a character becomes at most 18
+    int unused = 0;
+    const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(next.code), parts.data(),
+                                               static_cast<utf8proc_ssize_t>(parts.size()), options, &unused);
+    codes.insert(codes.end(), parts.data(), parts.data() + std::max<utf8proc_ssize_t>(count, 0));
+  }
+  order_marks(codes);
+  codes.push_back(0);  // which the zero after the text is written to
+  const auto size = utf8proc_reencode(codes.data(), static_cast<utf8proc_ssize_t>(codes.size()) - 1, options);
+  to.append(reinterpret_cast<const char*>(codes.data()), static_cast<size_t>(size));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // the one whose scores, which are log-probabilities, have the greatest sum (Viterbi).
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -22,25 +23,21 @@ constexpr double kUnknownPenalty = 10;  // sentencepiece's: an unknown character
 // times or divided by a power of ten. Its last bit may differ from the nearest number's, and that decides between two
 // ways of cutting that are equally good.
 double as_package_reads(double score) {
-  const std::string text = nlohmann::json(std::abs(score)).dump();  // the shortest that is this number
-  int64_t exponent = 0;
-  bool is_fraction = false;
-  size_t at = 0;
-  uint64_t number = 0;
-  for (; at < text.size() && text[at] != 'e' && text[at] != 'E'; ++at) {
-    if (text[at] == '.') {
-      is_fraction = true;
-      continue;
-    }
-    number = number * 10 + static_cast<uint64_t>(text[at] - '0');  // at most 17 digits
-    exponent -= is_fraction ? 1 : 0;
+  std::array<char, 32> text{};  // "1.2345e-06": the fewest digits that are this number, as files have them
+  const auto written =
+      std::to_chars(text.data(), text.data() + text.size(), std::abs(score), std::chars_format::scientific);
+  const char* const e = std::find(static_cast<const char*>(text.data()), static_cast<const char*>(written.ptr), 'e');
+  uint64_t digits = 0;
+  for (const char* at = text.data(); at != e; ++at) {
+    if (*at != '.') digits = digits * 10 + static_cast<uint64_t>(*at - '0');  // at most 17
   }
-  if (at < text.size()) exponent += std::strtol(text.c_str() + at + 1, nullptr, 10);
-  const auto digits = static_cast<double>(number);
+  const auto after_point = std::max<std::ptrdiff_t>(e - text.data() - 2, 0);
+  const int64_t exponent = std::strtol(e + 1, nullptr, 10) - after_point;
   const double power = std::strtod(("1e" + std::to_string(std::abs(exponent))).c_str(), nullptr);
+  const auto number = static_cast<double>(digits);
   const bool has_power = std::abs(exponent) <= 308;
-  const double read = !has_power ? std::abs(score) : exponent >= 0 ? digits * power : digits / power;
-  return score < 0 ? -read : read;
+  const double read = !has_power ? std::abs(score) : exponent >= 0 ? number * power : number / power;
+  return std::copysign(read, score);
 }
 
 struct UnigramPieces {
@@ -73,9 +70,9 @@ class UnigramModel final : public TokenModel {
  public:
   explicit UnigramModel(const JsonNode& node) : UnigramModel(node, read_pieces(node.at("vocab"))) {}
 
-  void encode(std::string_view word, std::vector<int32_t>& ids) const override {
+  void encode(std::string_view word, std::vector<int32_t>& ids, Budget& budget) const override {
     std::vector<Arrival> arrivals(word.size() + 1);
-    find_best(word, arrivals);
+    find_best(word, arrivals, budget);
     // From the end to the begin; unknown characters side by side are one.
     const size_t first = ids.size();
     for (size_t end = word.size(); end > 0;) {
@@ -117,7 +114,7 @@ class UnigramModel final : public TokenModel {
     trie_ = TokenTrie(std::vector<std::pair<std::string_view, int32_t>>(all.begin(), all.end()));
   }
 
-  void find_best(std::string_view word, std::vector<Arrival>& arrivals) const {
+  void find_best(std::string_view word, std::vector<Arrival>& arrivals, Budget& budget) const {
     for (size_t begin = 0; begin < word.size();) {
       const size_t size = size_of_character(word[begin]);
       const double before = arrivals[begin].score;
@@ -126,10 +123,10 @@ class UnigramModel final : public TokenModel {
         Arrival& there = arrivals[end];
         if (there.begin == std::string_view::npos || score > there.score) there = {score, begin, id};
       };
-      trie_.for_each_prefix(word, begin, [&](size_t length, int32_t id) {
+      budget.spend(trie_.for_each_prefix(word, begin, [&](size_t length, int32_t id) {
         arrive(begin + length, scores_[static_cast<size_t>(id)] + before, id);
         has_character = has_character || length == size;
-      });
+      }));
       if (!has_character) arrive(begin + size, worst_ - kUnknownPenalty + before, known(unknown_, ""));
       begin += size;
     }

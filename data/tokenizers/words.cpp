@@ -65,14 +65,8 @@ void apply(SplitBehavior behavior, std::vector<Piece>& pieces) {
 void Words::write_bytes() {
   if (!are_bytes) return;
   are_bytes = false;
-  std::string written;
-  for (Word& word : list) {
-    const size_t begin = written.size();
-    append_byte_characters(written, view(word));
-    word.begin = begin;
-    word.end = written.size();
-  }
-  text = std::move(written);
+  const auto no_prefix = [](std::string_view, const Word&) { return ""; };
+  rewrite_words(*this, no_prefix, [](std::string_view part, std::string& to) { append_byte_characters(to, part); });
 }
 
 }  // namespace levin::tokenizers

@@ -1,23 +1,31 @@
 // A text and the words into which pre-tokenizers have cut it so far.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "levin/data/tokenizers/budget.h"
 #include "levin/data/tokenizers/regex.h"
 
 namespace levin::tokenizers {
 
 struct Word {
   size_t begin, end;  // in Words::text
-  bool is_first;      // begins where the text that is encoded begins
+  size_t first;       // as of a NormalText: bytes at its beginning that stand for the first character
+
+  /// From `from` to `to`, counted from its beginning.
+  [[nodiscard]] Word part(size_t from, size_t to) const {
+    return {begin + from, begin + to, std::min(std::max(first, from), to) - from};
+  }
 };
 
 struct Words {
   std::string text;
   std::vector<Word> list;
+  Budget& budget;
   /// The words are to be written in GPT-2's characters for bytes (byte_characters.h), which is left to the model: it
   /// knows most words already.
   bool are_bytes = false;
@@ -28,6 +36,26 @@ struct Words {
   /// Writes the words in those characters, if they are to be.
   void write_bytes();
 };
+
+/// Rewrites every word: prefix(word's text, word) is put before it, and rewrite(part of it, to append to) writes what
+/// stands for the first character, then the rest.
+template <class Prefix, class Rewrite>
+void rewrite_words(Words& words, Prefix prefix, Rewrite rewrite) {
+  const std::string before = std::move(words.text);
+  std::string written;
+  written.reserve(before.size() + before.size() / 4 + 8);
+  for (Word& word : words.list) {
+    const std::string_view text = std::string_view(before).substr(word.begin, word.end - word.begin);
+    const size_t begin = written.size();
+    written += prefix(text, word);
+    if (word.first > 0) rewrite(text.substr(0, word.first), written);
+    const size_t first = word.first > 0 ? written.size() - begin : 0;
+    rewrite(text.substr(word.first), written);
+    word = {begin, written.size(), first};
+  }
+  words.text = std::move(written);
+  words.budget.check_bytes(words.text.size());
+}
 
 /// What becomes of the parts of a word that a pattern matches (SplitDelimiterBehavior).
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
@@ -45,13 +73,13 @@ template <class FindPieces>
 void split_words(Words& words, SplitBehavior behavior, FindPieces find_pieces) {
   std::vector<Word> cut;
   std::vector<Piece> pieces;
+  words.budget.spend(words.text.size());
   for (const Word& word : words.list) {
     pieces.clear();
     find_pieces(words.view(word), pieces);
     apply(behavior, pieces);
     for (const Piece& piece : pieces) {
-      if (piece.begin == piece.end) continue;
-      cut.push_back({word.begin + piece.begin, word.begin + piece.end, word.is_first && piece.begin == 0});
+      if (piece.begin < piece.end) cut.push_back(word.part(piece.begin, piece.end));
     }
   }
   words.list = std::move(cut);

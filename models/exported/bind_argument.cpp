@@ -4,10 +4,13 @@
 #include <ATen/core/jit_type.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "levin/core/error.h"
+#include "levin/models/exported/check_arguments.h"
+#include "levin/models/exported/schema_types.h"
 
 namespace levin::exported {
 
@@ -52,6 +55,36 @@ std::optional<IValue> constant_as(const IValue& value, const c10::TypePtr& type)
   }
 }
 
+// Sizes, paddings, …: as many as the operator has dimensions, or one for all.
+bool has_right_count(size_t given, const c10::Argument& wanted) {
+  const auto& preset = wanted.default_value();
+  if (!wanted.N() || *wanted.N() < 2 || given == 1 || given == static_cast<size_t>(*wanted.N())) return true;
+  return preset && preset->isList() && preset->toListRef().size() == given;
+}
+
+// Dtypes, layouts and memory formats are numbers in a schema, and LibTorch does not check which.
+bool is_enumerator(const IValue& value, const c10::Argument& wanted) {
+  if (!value.isInt()) return true;
+  switch (without_optional(wanted.real_type())->kind()) {
+    case TypeKind::ScalarTypeType: return is_dtype(value.toInt());
+    case TypeKind::LayoutType: return value.toInt() == static_cast<int64_t>(c10::kStrided);
+    case TypeKind::MemoryFormatType: return value.toInt() >= 0 && value.toInt() < 4;
+    default: return true;
+  }
+}
+
+bool is_enumeration(const c10::Argument& wanted) {
+  const TypeKind kind = without_optional(wanted.real_type())->kind();
+  return kind == TypeKind::ScalarTypeType || kind == TypeKind::LayoutType || kind == TypeKind::MemoryFormatType;
+}
+
+bool are_in_range(const IValue& value, const IntegerRange& range) {
+  if (value.isInt()) return range.holds(value.toInt());
+  if (!value.isIntList()) return true;
+  const auto items = value.toIntVector();
+  return std::all_of(items.begin(), items.end(), [&](int64_t item) { return range.holds(item); });
+}
+
 std::optional<IValue> constant_list_as(const IValue& value, const c10::ListType& type, std::optional<int32_t> count) {
   const c10::TypePtr element = type.getElementType();
   if (!value.isList()) {  // a number for a list of several: kernel_size = 3
@@ -62,10 +95,12 @@ std::optional<IValue> constant_list_as(const IValue& value, const c10::ListType&
     return IValue(std::move(list));
   }
   c10::impl::GenericList list(element);
+  const size_t copies =
+      value.toListRef().size() == 1 && count && *count > 1 && *count <= 8 ? static_cast<size_t>(*count) : 1;
   for (const IValue& item : value.toListRef()) {
     const auto one = constant_as(item, element);
     if (!one) return std::nullopt;
-    list.push_back(*one);
+    for (size_t k = 0; k < copies; ++k) list.push_back(*one);
   }
   return IValue(std::move(list));
 }
@@ -88,6 +123,7 @@ class ArgumentBinder {
       : node_(node), exported_on_(exported_on), call_(call) {}
 
   std::string bind(const c10::FunctionSchema& schema) {
+    is_aten_ = schema.name().starts_with("aten::");
     const auto& wanted = schema.arguments();
     std::vector<bool> is_given(wanted.size());
     for (const c10::Argument& argument : wanted) call_.arguments.push_back(argument.default_value().value_or(IValue()));
@@ -114,7 +150,7 @@ class ArgumentBinder {
     const c10::TypePtr type = without_optional(wanted.type());
     const bool is_list = type->kind() == TypeKind::ListType;
     if (given.kind == Argument::Kind::constant) return put_constant(wanted, type, position, given.constant);
-    if (given.kind == Argument::Kind::value && !is_list) return put_value(type, position, given.value);
+    if (given.kind == Argument::Kind::value && !is_list) return put_value(wanted, type, position, given.value);
     if (given.kind != Argument::Kind::list || !is_list) return false;
     const auto as = list_of(type->castRaw<c10::ListType>()->getElementType());
     const bool is_tensors = as == As::tensors || as == As::optional_tensors;
@@ -123,10 +159,13 @@ class ArgumentBinder {
       const bool is_none = item.kind == Argument::Kind::constant && item.constant.isNone();
       if (is_none && as != As::optional_tensors) return false;
     }
+    if (is_aten_ && !has_right_count(given.items.size(), wanted)) return false;
     if (given.items.empty()) {
       call_.arguments[position] = empty_list(type->castRaw<c10::ListType>()->getElementType());
     } else {
-      call_.filled.push_back({position, *as, 0, given.items});
+      const auto copies = static_cast<size_t>(given.items.size() == 1 ? wanted.N().value_or(1) : 1);
+      std::vector<Argument> items = copies > 1 && copies <= 8 ? std::vector(copies, given.items[0]) : given.items;
+      call_.filled.push_back({position, *as, 0, std::move(items), range_of(wanted)});
     }
     return true;
   }
@@ -139,21 +178,33 @@ class ArgumentBinder {
     const auto constant = type->kind() == TypeKind::ListType
                               ? constant_list_as(value, *type->castRaw<c10::ListType>(), wanted.N())
                               : constant_as(value, type);
-    if (!constant) return false;
+    if (!constant || !is_enumerator(*constant, wanted)) return false;
+    if (is_aten_ && constant->isList() && !has_right_count(constant->toListRef().size(), wanted)) return false;
+    if (!are_in_range(*constant, range_of(wanted))) return false;
     call_.arguments[position] = *constant;
     if (constant->isDevice() && constant->toDevice() == exported_on_) call_.devices.push_back(position);
     return true;
   }
 
-  bool put_value(const c10::TypePtr& type, size_t position, size_t value) {
-    FilledArgument filled{position, As::it_is, value};
+  bool put_value(const c10::Argument& wanted, const c10::TypePtr& type, size_t position, size_t value) {
+    if (is_enumeration(wanted)) return false;
+    FilledArgument filled{position, As::it_is, value, {}, range_of(wanted)};
     if (type->kind() == TypeKind::TensorType) filled.as = As::tensor;
     if (type->kind() == TypeKind::FloatType) filled.as = As::real;
     call_.filled.push_back(filled);
     return true;
   }
 
+  [[nodiscard]] IntegerRange range_of(const c10::Argument& wanted) const {
+    const c10::TypePtr type = without_optional(wanted.type());
+    const bool is_list = type->kind() == TypeKind::ListType;
+    const TypeKind kind = is_list ? type->castRaw<c10::ListType>()->getElementType()->kind() : type->kind();
+    const bool is_integer = kind == TypeKind::IntType && !is_enumeration(wanted);
+    return is_aten_ && is_integer ? integer_range(wanted) : IntegerRange{};
+  }
+
   const Node& node_;
+  bool is_aten_ = false;
   c10::Device exported_on_;
   BoundCall& call_;
 };

@@ -1,13 +1,17 @@
+#include <ATen/core/enum_tag.h>
 #include <ATen/core/jit_type.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
+#include "levin/models/exported/allowed_operators.h"
 #include "levin/models/exported/bind_argument.h"
 #include "levin/models/exported/bound_graph.h"
+#include "levin/models/exported/layer_checks.h"
 #include "levin/models/exported/mode_arguments.h"
 
 namespace levin::exported {
@@ -27,20 +31,33 @@ std::string place_of(const Node& node) {
   return "\"" + cut_text(node.name) + "\"" + (node.source.empty() ? "" : " (" + node.source + ")");
 }
 
+// Whether an argument of an operator is a constant that switches its random numbers off.
+bool draws_nothing(const BoundCall& call) {
+  for (const char* name : {"dropout_p", "train", "training"}) {
+    const auto position = call.op->schema().argumentIndexWithName(name);
+    if (!position) continue;
+    const c10::IValue& given = call.arguments[static_cast<size_t>(*position)];
+    if ((given.isDouble() && given.toDouble() == 0) || (given.isBool() && !given.toBool())) return true;
+  }
+  return false;
+}
+
 class Binder {
  public:
   Binder(const BindOptions& options, ModeNotes& notes) : options_(options), notes_(notes) {}
 
-  BoundGraph bind(const Graph& graph, bool is_outermost) {
-    BoundGraph bound{.values = graph.values.size(), .inputs = graph.inputs, .outputs = graph.outputs, .calls = {}};
-    counters_.clear();
-    if (is_outermost) {
-      for (size_t k = 0; k < graph.values.size(); ++k) {
-        if (graph.values[k].ends_with("num_batches_tracked")) counters_.insert(k);
-      }
+  BoundGraph bind(const Program& program) {
+    const Graph& graph = program.graph;
+    for (size_t k = 0; k < graph.values.size(); ++k) {
+      if (graph.values[k].ends_with("num_batches_tracked")) counters_.insert(k);
     }
-    for (const Node& node : graph.nodes) bound.calls.push_back(bind(graph, node));
-    release(bound);
+    for (size_t k = 0; k < program.inputs.size(); ++k) {
+      const bool is_value = graph.inputs[k].kind == Argument::Kind::value;
+      if (is_value && program.inputs[k].kind == InputSpec::Kind::buffer)
+        buffers_[graph.inputs[k].value] = program.inputs[k].name;
+    }
+    BoundGraph bound = bind(graph);
+    note_returned_buffers(program, bound);
     return bound;
   }
 
@@ -58,6 +75,13 @@ class Binder {
   void add_problem(const Node& node, const std::string& problem) {
     auto& [first, count] = problems_[problem];
     if (count++ == 0) first = place_of(node);
+  }
+
+  BoundGraph bind(const Graph& graph) {
+    BoundGraph bound{.values = graph.values.size(), .inputs = graph.inputs, .outputs = graph.outputs, .calls = {}};
+    for (const Node& node : graph.nodes) bound.calls.push_back(bind(graph, node));
+    release(bound);
+    return bound;
   }
 
   BoundCall bind(const Graph& graph, const Node& node) {
@@ -127,8 +151,15 @@ class Binder {
       call.arguments.push_back(inputs[k].argument.constant);
     }
     const std::set<size_t> outer = std::exchange(counters_, {});
-    call.graph = std::make_shared<BoundGraph>(bind(inner, /*is_outermost=*/false));
+    const std::map<size_t, std::string> outer_buffers = std::exchange(buffers_, {});
+    for (const FilledArgument& filled : call.filled) {
+      const auto buffer = outer_buffers.find(filled.value);
+      const Argument& input = inner.inputs[filled.position - 2];
+      if (buffer != outer_buffers.end() && input.kind == Argument::Kind::value) buffers_[input.value] = buffer->second;
+    }
+    call.graph = std::make_shared<BoundGraph>(bind(inner));
     counters_ = outer;
+    buffers_ = outer_buffers;
     call.results = inner.outputs.size();
     if (node.outputs.size() == 1 && node.outputs[0].kind == Argument::Kind::list) call.outputs = node.outputs[0].items;
     if (call.outputs.size() != call.results) add_problem(node, cut_text(name) + " with other results than its graph");
@@ -140,8 +171,9 @@ class Binder {
     const size_t first = path.find('.'), last = path.rfind('.');
     const std::string space = path.substr(0, first);
     const auto& spaces = options_.namespaces;
+    const bool is_trusted = std::find(spaces.begin(), spaces.end(), space) != spaces.end();
     if (first == std::string::npos || first == last) return add_problem(node, "the target " + cut_text(node.target));
-    if (space != "aten" && std::find(spaces.begin(), spaces.end(), space) == spaces.end()) {
+    if (space != "aten" && !is_trusted) {
       return add_problem(node, "the custom operator " + cut_text(path) +
                                    ": write it with PyTorch's own operators, or register it in your program with "
                                    "TORCH_LIBRARY and allow its namespace \"" +
@@ -152,12 +184,23 @@ class Binder {
     if (name == "aten::from_file") return add_problem(node, "aten::from_file, which opens files: no program may");
     const auto op = c10::Dispatcher::singleton().findSchema({name, overload == "default" ? "" : overload});
     if (!op) return add_problem(node, "the operator " + cut_text(path) + ", which this LibTorch does not have");
+    if (!is_trusted && !is_allowed_operator(op->schema())) {
+      return add_problem(node, "the operator " + cut_text(path) +
+                                   ", which exported models do not call and which may reach memory outside of its "
+                                   "tensors: if you wrote the file yourself, or trust who did, allow it by trust: true "
+                                   "(ExportedModule) or operator_namespaces = {\"aten\"} (ExportedProgram)");
+    }
     call.op = *op;
+    call.memory_check = argument_check(name);
+    call.is_uninitialized = name.starts_with("aten::empty") || name.starts_with("aten::new_empty");
     call.kind = name == "aten::sym_size" && overload == "int" ? BoundCall::Kind::size : BoundCall::Kind::op;
     call.results = op->schema().returns().size();
     const std::string problem = bind_arguments(node, *op, options_.exported_on, call) + outputs_problem(call);
     if (!problem.empty()) return add_problem(node, cut_text(path) + " " + problem);
     note_mode(name, call);
+    note_differences(name, call);
+    note_types(call);
+    call.check = layer_check(op->schema());
   }
 
   static std::string outputs_problem(const BoundCall& call) {
@@ -177,7 +220,8 @@ class Binder {
 
   void note_mode(const std::string& name, BoundCall& call) {
     if (name == "aten::_native_batch_norm_legit_no_training") ++notes_.fixed_norms;
-    if (name == "aten::add_" || name == "aten::add") {
+    const bool is_one_mode = options_.mode == RecordedMode::unknown || options_.mode == RecordedMode::training;
+    if (is_one_mode && (name == "aten::add_" || name == "aten::add")) {
       call.counts_batches =
           !call.filled.empty() && call.filled[0].position == 0 && counters_.contains(call.filled[0].value);
     }
@@ -185,14 +229,87 @@ class Binder {
     const auto position = argument.empty() ? std::nullopt : call.op->schema().argumentIndexWithName(argument);
     if (!position) return;
     const c10::IValue& given = call.arguments[static_cast<size_t>(*position)];
-    const bool without_state = name == "aten::instance_norm" && call.arguments.at(3).isNone() &&
-                               std::none_of(call.filled.begin(), call.filled.end(),
-                                            [](const FilledArgument& filled) { return filled.position == 3; });
-    if (without_state || !(given.isBool() || given.isDouble())) return;
+    if (is_norm_without_statistics(name, call) || !(given.isBool() || given.isDouble())) return;
     if (given.isDouble() && given.toDouble() == 0) return;  // attention without dropout, in either mode
     const c10::IValue off = given.isBool() ? c10::IValue(false) : c10::IValue(0.0);
-    call.mode = {static_cast<size_t>(*position), given, off};
+    const c10::IValue on = given.isBool() ? c10::IValue(true) : given;
+    switch (options_.mode) {
+      case RecordedMode::both: call.mode = {static_cast<size_t>(*position), given, given}; break;
+      case RecordedMode::evaluation: call.mode = {static_cast<size_t>(*position), on, given}; break;
+      default: call.mode = {static_cast<size_t>(*position), given, off};
+    }
     ++notes_.switches;
+  }
+
+  // It has the batch's statistics in either mode.
+  static bool is_norm_without_statistics(const std::string& name, const BoundCall& call) {
+    if (name.find("batch_norm") == std::string::npos && name != "aten::instance_norm") return false;
+    const auto mean = call.op->schema().argumentIndexWithName("running_mean");
+    if (!mean) return true;
+    const auto position = static_cast<size_t>(*mean);
+    return call.arguments[position].isNone() &&
+           std::none_of(call.filled.begin(), call.filled.end(),
+                        [&](const FilledArgument& filled) { return filled.position == position; });
+  }
+
+  // What training may do and evaluation not, or the other way round, and no argument says.
+  void note_differences(const std::string& name, BoundCall& call) {
+    const auto& schema = call.op->schema();
+    if (mode_argument(name).empty() && call.op->hasTag(at::Tag::nondeterministic_seeded) && !draws_nothing(call)) {
+      add_difference(call, "draws random numbers");
+    }
+    for (const FilledArgument& filled : call.filled) {
+      const auto buffer = filled.items.empty() ? buffers_.find(filled.value) : buffers_.end();
+      const auto* alias = schema.arguments()[filled.position].alias_info();
+      if (buffer == buffers_.end() || alias == nullptr) continue;
+      const std::string buffer_name = buffer->second;
+      if (alias->isWrite() && !call.counts_batches && !call.mode)
+        add_difference(call, "changes " + cut_text(buffer_name));
+      for (size_t k = 0; k < std::min(call.outputs.size(), schema.returns().size()); ++k) {
+        const bool is_view = schema.returns()[k].alias_info() != nullptr;
+        if (is_view && call.outputs[k].kind == Argument::Kind::value) buffers_[call.outputs[k].value] = buffer_name;
+        for (const Argument& item : call.outputs[k].items) {
+          if (is_view && item.kind == Argument::Kind::value) buffers_[item.value] = buffer_name;
+        }
+      }
+    }
+  }
+
+  // The same of a program whose buffers are results.
+  void note_returned_buffers(const Program& program, BoundGraph& bound) {
+    for (size_t k = 0; k < program.outputs.size(); ++k) {
+      const OutputSpec& output = program.outputs[k];
+      if (output.kind != OutputSpec::Kind::buffer || output.name.ends_with("num_batches_tracked")) continue;
+      const size_t value = program.graph.outputs[k].value;
+      const auto call = std::find_if(bound.calls.begin(), bound.calls.end(), [&](const BoundCall& each) {
+        return std::any_of(each.outputs.begin(), each.outputs.end(), [&](const Argument& result) {
+          return result.kind == Argument::Kind::value && result.value == value;
+        });
+      });
+      if (call != bound.calls.end() && !call->mode) add_difference(*call, "changes " + cut_text(output.name));
+    }
+  }
+
+  void add_difference(BoundCall& call, const std::string& what) {
+    if (options_.mode == RecordedMode::evaluation || options_.mode == RecordedMode::both) return;
+    if (!std::exchange(call.may_differ, true)) notes_.may_differ.push_back(call.name + " " + what);
+  }
+
+  // Constants that Python may have read from a tensor's type: x.dtype, torch.finfo(x.dtype).min.
+  void note_types(const BoundCall& call) {
+    const auto& arguments = call.op->schema().arguments();
+    const double largest = options_.exported_type == c10::kDouble ? 1e300 : 1e38;
+    for (size_t k = 0; k < arguments.size(); ++k) {
+      const c10::IValue& given = call.arguments[k];
+      const c10::TypePtr& real = arguments[k].real_type();
+      const auto optional = real->cast<c10::OptionalType>();
+      const bool is_type = (optional ? optional->getElementType() : real)->kind() == c10::TypeKind::ScalarTypeType;
+      const bool names_type = is_type && given.isInt() && given.toInt() == static_cast<int64_t>(options_.exported_type);
+      const bool is_long = given.isDouble() && std::isfinite(given.toDouble()) && std::abs(given.toDouble()) > largest;
+      if (!names_type && !is_long) continue;
+      notes_.typed.push_back(call.name);
+      return;
+    }
   }
 
   // A value is released behind the call that uses it last; what the graph's caller holds costs nothing.
@@ -225,7 +342,8 @@ class Binder {
 
   const BindOptions& options_;
   ModeNotes& notes_;
-  std::set<size_t> counters_ = {};
+  std::set<size_t> counters_ = {};                                        // values
+  std::map<size_t, std::string> buffers_ = {};                            // by value, views too: the buffer's name
   std::map<std::string, std::pair<std::string, int64_t>> problems_ = {};  // the first place, and how many
 };
 
@@ -240,12 +358,13 @@ bool any_trains(const BoundGraph& graph) {
 
 }  // namespace
 
-BoundGraph bind_graph(const Graph& graph, const BindOptions& options, ModeNotes& notes) {
+BoundGraph bind_graph(const Program& program, const BindOptions& options, ModeNotes& notes) {
   Binder binder(options, notes);
-  BoundGraph bound = binder.bind(graph, /*is_outermost=*/true);
+  BoundGraph bound = binder.bind(program);
   binder.throw_if_any();
-  notes.is_eval = notes.switches > 0 && !any_trains(bound);
+  notes.is_eval = options.mode == RecordedMode::unknown && notes.switches > 0 && !any_trains(bound);
   if (!notes.is_eval) return bound;
+  notes.may_differ.clear();  // evaluation is what was recorded
   for (BoundCall& call : bound.calls) {
     if (call.mode && call.mode->when_training.isBool()) call.mode->when_training = true;
   }

@@ -5,12 +5,14 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "levin/models/exported/check_arguments.h"
 #include "levin/models/exported/graph.h"
 #include "levin/models/exported/number_operators.h"
 
@@ -23,6 +25,7 @@ struct FilledArgument {
   As as = As::it_is;
   size_t value = 0;
   std::vector<Argument> items = {};  // of a list
+  IntegerRange range = {};
 };
 
 /// The argument by which train() and eval() change an operator.
@@ -39,11 +42,15 @@ struct BoundCall {
   Kind kind = Kind::nothing;
   std::optional<c10::OperatorHandle> op = {};
   NumberOperator number = nullptr;
+  ArgumentCheck memory_check = nullptr;
+  bool is_uninitialized = false;            // the result holds what was in memory: it is set to 0
   std::vector<c10::IValue> arguments = {};  // constants and defaults; the others are filled in
   std::vector<FilledArgument> filled = {};
   std::vector<size_t> devices = {};  // positions that take the module's device
   std::optional<ModeArgument> mode = {};
   bool counts_batches = false;  // changes num_batches_tracked, which eval() leaves as it is
+  bool may_differ = false;      // draws random numbers or changes a buffer in whatever mode: see ModeNotes
+  std::function<void(const std::vector<c10::IValue>&)> check = {};  // throws Error for arguments that Python refuses
   size_t results = 0;
   std::vector<Argument> outputs = {};
   std::vector<size_t> released = {};  // values that no later call uses
@@ -59,21 +66,32 @@ struct BoundGraph {
   std::vector<BoundCall> calls;
 };
 
+/// In which mode of the model a graph was recorded; both: the model computes the same in both.
+enum class RecordedMode { unknown, training, evaluation, both };
+
 /// What the export says about training and evaluation.
 struct ModeNotes {
   size_t switches = 0;     // operators that train() and eval() change
   bool is_eval = false;    // the model was in evaluation mode
   size_t fixed_norms = 0;  // decomposed batch norms, which cannot train
+  /// Of a graph recorded in training mode: operators that another mode may lack, with the reason. They draw random
+  /// numbers or change buffers, which no argument switches off.
+  std::vector<std::string> may_differ = {};
+  /// Operators that name the floating type of the export, or a number that types with a shorter range cannot hold.
+  std::vector<std::string> typed = {};
 };
 
 struct BindOptions {
   c10::Device exported_on = c10::Device(c10::kCPU);
-  /// Namespaces of the program's own operators (TORCH_LIBRARY) that files may call, besides "aten".
+  /// Namespaces of the program's own operators (TORCH_LIBRARY) that files may call. "aten" allows all of LibTorch's,
+  /// instead of those that is_allowed_operator() lists.
   std::vector<std::string> namespaces = {};
   std::string path = {};
+  RecordedMode mode = RecordedMode::unknown;
+  c10::ScalarType exported_type = c10::kFloat;  // of the program's floating tensors
 };
 
 /// Throws Error that lists everything the graph needs and Levin does not have.
-[[nodiscard]] BoundGraph bind_graph(const Graph& graph, const BindOptions& options, ModeNotes& notes);
+[[nodiscard]] BoundGraph bind_graph(const Program& program, const BindOptions& options, ModeNotes& notes);
 
 }  // namespace levin::exported

@@ -26,7 +26,9 @@
 namespace levin {
 
 struct ExportedProgramOptions {
-  /// Namespaces of operators that your program registers (TORCH_LIBRARY) and the file may call, besides "aten".
+  /// Namespaces of operators that your program registers (TORCH_LIBRARY) and the file may call. Of "aten", a file may
+  /// call what exports of models contain (docs/exported_models.md); with "aten" in this list, everything: only for
+  /// files that you trust, because some operators can reach memory outside of their tensors.
   std::vector<std::string> operator_namespaces = {};
 };
 

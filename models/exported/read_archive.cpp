@@ -16,12 +16,16 @@ namespace {
 
 constexpr uint64_t kMostJson = 512 << 20;
 
-nlohmann::json read_json(const ZipArchive& archive, const std::string& name) {
+nlohmann::json parse_json(const ZipArchive& archive, const std::string& name, const std::string& text) {
   try {
-    return detail::parse_strictly<nlohmann::json>(archive.read(name, kMostJson));
+    return detail::parse_strictly<nlohmann::json>(text);
   } catch (const CheckpointError& error) {
     throw Error(archive.path() + ": " + name + " is " + error.what() + ".");
   }
+}
+
+nlohmann::json read_json(const ZipArchive& archive, const std::string& name) {
+  return parse_json(archive, name, archive.read(name, kMostJson));
 }
 
 // "model" of torch.export.save, or the only one of a package.
@@ -57,6 +61,25 @@ std::vector<StoredTensor> read_list(const ZipArchive& archive, const std::string
   return read_tensors(archive, folder, JsonView(json, file));
 }
 
+bool same_tensors(const std::vector<StoredTensor>& one, const std::vector<StoredTensor>& other) {
+  return std::equal(one.begin(), one.end(), other.begin(), other.end(), [](const auto& a, const auto& b) {
+    return a.name == b.name && a.tensor.scalar_type() == b.tensor.scalar_type() && a.tensor.equal(b.tensor);
+  });
+}
+
+// The program of the model in evaluation mode, unless it is the same.
+void read_evaluation(const ZipArchive& archive, const std::string& model, const std::string& text, Contents& contents) {
+  const std::string own = "evaluation", name = "models/" + own + ".json";
+  contents.has_evaluation = model != own && archive.has(name);
+  if (!contents.has_evaluation) return;
+  const std::string other = archive.read(name, kMostJson);
+  auto constants = read_list(archive, "data/constants/", own + "_constants_config.json");
+  if (other == text && same_tensors(constants, contents.constants)) return;
+  const nlohmann::json json = parse_json(archive, name, other);
+  const std::string file = archive.path() + ": " + name;
+  contents.evaluation = EvaluationContents{read_program(JsonView(json, file)), std::move(constants)};
+}
+
 }  // namespace
 
 Contents read_archive(const std::string& path) {
@@ -66,7 +89,8 @@ Contents read_archive(const std::string& path) {
     throw Error(path + " was not saved by a machine with little-endian numbers.");
   }
   const std::string name = "models/" + model + ".json";
-  const nlohmann::json json = read_json(archive, name);
+  const std::string text = archive.read(name, kMostJson);
+  const nlohmann::json json = parse_json(archive, name, text);
   const std::string file = path + ": " + name;
   Contents contents{.program = read_program(JsonView(json, file)), .weights = {}, .constants = {}};
   contents.weights = read_list(archive, "data/weights/", model + "_weights_config.json");
@@ -80,6 +104,7 @@ Contents read_archive(const std::string& path) {
     contents.exported_on = read_device((*meta)["device"]);
     break;
   }
+  read_evaluation(archive, model, text, contents);
   return contents;
 }
 

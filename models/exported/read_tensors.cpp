@@ -83,12 +83,18 @@ class Storages {
       memory = at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions(at::kByte));
       archive_.read_into(file, memory.mutable_data_ptr());
     }
+    const bool is_bool = is_bool_.emplace(file, place.dtype == at::kBool).first->second;
+    if (is_bool != (place.dtype == at::kBool)) {
+      entry.refuse("shares \"" + cut_text(file) + "\" with a tensor of another type, and one of the two is bool");
+    }
     if (place.dtype == at::kBool && !holds_bools(memory)) {
       entry.refuse("is of bool, and \"" + cut_text(file) + "\" holds a byte other than 0 and 1, \"" + cut_text(name) +
                    "\"");
     }
     known = at::empty({0}, at::TensorOptions(place.dtype));
     known.set_(memory.storage(), place.offset, place.sizes, place.strides);
+    // Autograd detects a change of a tensor that it saved by this counter, also if another tensor's name is written to.
+    known.unsafeGetTensorImpl()->set_version_counter(memory.unsafeGetTensorImpl()->version_counter());
     return known;
   }
 
@@ -96,6 +102,7 @@ class Storages {
   const ZipArchive& archive_;
   const std::string& folder_;
   std::map<std::string, at::Tensor> bytes_ = {};
+  std::map<std::string, bool> is_bool_ = {};
   std::map<std::pair<std::string, Place>, at::Tensor> tensors_ = {};
 };
 

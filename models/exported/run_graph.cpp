@@ -76,13 +76,19 @@ class Run {
       } catch (c10::Error& error) {
         error.add_context("in " + call.name + " of the exported program");
         throw;
-      } catch (const Error& error) {
+      } catch (const std::exception& error) {  // LibTorch has others too: a number that a type cannot hold
         throw Error("in " + call.name + ": " + error.what());
       }
     }
   }
 
  private:
+  static const IValue& checked(const FilledArgument& filled, const IValue& value) {
+    if (!value.isInt() || filled.range.holds(value.toInt())) return value;
+    throw Error("a size is " + std::to_string(value.toInt()) + ", which is not within " +
+                std::to_string(filled.range.least) + " to " + std::to_string(filled.range.most) + ".");
+  }
+
   template <class T, class Read>
   [[nodiscard]] IValue list_of(const FilledArgument& filled, Read read) const {
     c10::List<T> list;
@@ -95,14 +101,15 @@ class Run {
 
   [[nodiscard]] IValue filled_value(const FilledArgument& filled) const {
     switch (filled.as) {
-      case As::it_is: return values_[filled.value];
+      case As::it_is: return checked(filled, values_[filled.value]);
       case As::real: return double_of(values_[filled.value]);
       case As::tensor: return tensor_of(values_[filled.value]);
       case As::tensors: return list_of<at::Tensor>(filled, [](const IValue& value) { return value.toTensor(); });
       case As::optional_tensors:
         return list_of<std::optional<at::Tensor>>(filled,
                                                   [](const IValue& value) { return value.toOptional<at::Tensor>(); });
-      case As::wholes: return list_of<int64_t>(filled, [](const IValue& value) { return value.toInt(); });
+      case As::wholes:
+        return list_of<int64_t>(filled, [&](const IValue& value) { return checked(filled, value).toInt(); });
       case As::reals: return list_of<double>(filled, double_of);
       case As::truths: return list_of<bool>(filled, [](const IValue& value) { return value.toBool(); });
     }
@@ -122,8 +129,9 @@ class Run {
       const bool trains = options_.is_training(call);
       stack_[call.mode->position] = trains ? call.mode->when_training : call.mode->when_evaluating;
     }
+    if (call.check) call.check(stack_);
     switch (call.kind) {
-      case BoundCall::Kind::op: call.op->callBoxed(&stack_); break;
+      case BoundCall::Kind::op: run_operator(call); break;
       case BoundCall::Kind::number: stack_ = {call.number(stack_)}; break;
       case BoundCall::Kind::size: stack_ = {IValue(stack_.at(0).toTensor().size(stack_.at(1).toInt()))}; break;
       case BoundCall::Kind::graph: run_inner(call); break;
@@ -133,6 +141,12 @@ class Run {
       keep(call.outputs[k], std::move(stack_[k]));
     stack_.clear();
     release(call);
+  }
+
+  void run_operator(const BoundCall& call) {
+    if (call.memory_check != nullptr) call.memory_check(call.op->schema(), stack_);
+    call.op->callBoxed(&stack_);
+    if (call.is_uninitialized) stack_.at(0).toTensor().zero_();
   }
 
   void run_inner(const BoundCall& call) {

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <string>
@@ -10,7 +11,10 @@
 
 namespace levin::exported {
 
-c10::ScalarType read_dtype(const JsonView& number) {
+namespace {
+
+// By their numbers in a file.
+const std::map<int64_t, c10::ScalarType>& dtypes() {
   using enum c10::ScalarType;
   static const std::map<int64_t, c10::ScalarType> types = {{1, Byte},
                                                            {2, Char},
@@ -30,8 +34,19 @@ c10::ScalarType read_dtype(const JsonView& number) {
                                                            {30, Float8_e5m2},
                                                            {31, Float8_e4m3fnuz},
                                                            {32, Float8_e5m2fnuz}};
-  const auto found = types.find(number.integer());
-  if (found == types.end())
+  return types;
+}
+
+}  // namespace
+
+bool is_dtype(int64_t value) {
+  return std::any_of(dtypes().begin(), dtypes().end(),
+                     [value](const auto& dtype) { return static_cast<int64_t>(dtype.second) == value; });
+}
+
+c10::ScalarType read_dtype(const JsonView& number) {
+  const auto found = dtypes().find(number.integer());
+  if (found == dtypes().end())
     number.refuse("is " + std::to_string(number.integer()) + ", which is no dtype of torch.export");
   return found->second;
 }

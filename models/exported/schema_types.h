@@ -12,6 +12,8 @@
 namespace levin::exported {
 
 [[nodiscard]] c10::ScalarType read_dtype(const JsonView& number);
+/// Whether a c10::ScalarType as a number is one of those that read_dtype returns.
+[[nodiscard]] bool is_dtype(int64_t value);
 [[nodiscard]] c10::Layout read_layout(const JsonView& number);
 [[nodiscard]] c10::MemoryFormat read_memory_format(const JsonView& number);
 /// {"type": "cuda", "index": 0}

@@ -57,12 +57,15 @@ class WideFields {
 }  // namespace
 
 ZipArchive::ZipArchive(std::string path)
-    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   struct stat status = {};
   if (!descriptor_ || ::fstat(descriptor_.get(), &status) != 0) {
     throw Error("cannot open " + path_ + ": " + system_error_text(errno) + ".");
   }
-  if (S_ISDIR(status.st_mode)) throw Error(path_ + " is a folder, not a .pt2 file of torch.export.save.");
+  if (!S_ISREG(status.st_mode)) {
+    throw Error(path_ + " is " + (S_ISDIR(status.st_mode) ? "a folder" : "a FIFO or a device") +
+                ", not a .pt2 file of torch.export.save.");
+  }
   length_ = static_cast<uint64_t>(status.st_size);
   find_directory();
   read_directory();

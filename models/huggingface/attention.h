@@ -35,14 +35,15 @@ struct AttentionSettings {
 [[nodiscard]] at::Tensor causal_mask(const at::Tensor& ids, const at::Tensor& attention_mask,
                                      std::optional<int64_t> window = std::nullopt);
 
-/// The angles' speeds of rotary positions, (D / 2) float32, in radians a token.
-[[nodiscard]] at::Tensor rope_frequencies(const RopeConfig& rope, int64_t head_width);
+/// The angles' speeds of rotary positions in samples of `tokens` tokens, (R / 2) float32, in radians a token; R is how
+/// many of a head's numbers are rotated.
+[[nodiscard]] at::Tensor rope_frequencies(const RopeConfig& rope, int64_t head_width, int64_t tokens);
 
-/// Cosines and sines of the positions 0 … tokens - 1, (T, D), in x's type and on its device.
-[[nodiscard]] std::pair<at::Tensor, at::Tensor> rope_table(const at::Tensor& frequencies, int64_t tokens,
+/// Cosines and sines of the positions 0 … tokens - 1, (T, R), times `scale`, in x's type and on its device.
+[[nodiscard]] std::pair<at::Tensor, at::Tensor> rope_table(const at::Tensor& frequencies, double scale, int64_t tokens,
                                                            const at::Tensor& x);
 
-/// Rotates the pairs (i, i + D / 2) of a head; x: (B, H, T, D).
+/// Rotates the pairs (i, i + R / 2) of a head and leaves what is behind the first R; x: (B, H, T, D).
 [[nodiscard]] at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines);
 
 }  // namespace levin::huggingface

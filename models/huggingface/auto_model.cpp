@@ -7,6 +7,8 @@
 #include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/models/huggingface/bert.h"
+#include "levin/models/huggingface/check_sizes.h"
+#include "levin/models/huggingface/distilbert.h"
 #include "levin/models/huggingface/gpt2.h"
 #include "levin/models/huggingface/llama.h"
 #include "levin/models/huggingface/load_pretrained.h"
@@ -16,7 +18,7 @@ namespace levin::huggingface {
 
 namespace {
 
-enum class Kind { bert, gpt2, llama, vit };
+enum class Kind { bert, distilbert, gpt2, llama, vit };
 
 struct Family {
   const char* model_type;
@@ -24,15 +26,19 @@ struct Family {
   Kind kind;
 };
 
-constexpr std::array<Family, 9> kFamilies{{{"bert", "Bert", Kind::bert},
-                                           {"roberta", "Roberta", Kind::bert},
-                                           {"xlm-roberta", "XLMRoberta", Kind::bert},
-                                           {"gpt2", "GPT2", Kind::gpt2},
-                                           {"llama", "Llama", Kind::llama},
-                                           {"mistral", "Mistral", Kind::llama},
-                                           {"qwen2", "Qwen2", Kind::llama},
-                                           {"qwen3", "Qwen3", Kind::llama},
-                                           {"vit", "ViT", Kind::vit}}};
+constexpr auto kFamilies = std::to_array<Family>({{"bert", "Bert", Kind::bert},
+                                                  {"roberta", "Roberta", Kind::bert},
+                                                  {"xlm-roberta", "XLMRoberta", Kind::bert},
+                                                  {"camembert", "Camembert", Kind::bert},
+                                                  {"distilbert", "DistilBert", Kind::distilbert},
+                                                  {"gpt2", "GPT2", Kind::gpt2},
+                                                  {"llama", "Llama", Kind::llama},
+                                                  {"mistral", "Mistral", Kind::llama},
+                                                  {"qwen2", "Qwen2", Kind::llama},
+                                                  {"qwen3", "Qwen3", Kind::llama},
+                                                  {"gemma", "Gemma", Kind::llama},
+                                                  {"phi3", "Phi3", Kind::llama},
+                                                  {"vit", "ViT", Kind::vit}});
 
 struct TaskName {
   Task task;
@@ -58,7 +64,8 @@ bool kind_has(Kind kind, Task task) {
   if (task == Task::base) return true;
   if (kind == Kind::vit) return task == Task::image_classification;
   if (task == Task::image_classification) return false;
-  return task != (kind == Kind::bert ? Task::causal_lm : Task::masked_lm);
+  const bool is_encoder = kind == Kind::bert || kind == Kind::distilbert;
+  return task != (is_encoder ? Task::causal_lm : Task::masked_lm);
 }
 
 const TaskName& name_of(Task task) {
@@ -95,6 +102,7 @@ bool has_pooler(Kind kind, Task task, const PretrainedConfig& config) {
 std::shared_ptr<PretrainedModel> make_base(Kind kind, Task task, const PretrainedConfig& config) {
   switch (kind) {
     case Kind::bert: return std::make_shared<BertModel>(config, has_pooler(kind, task, config));
+    case Kind::distilbert: return std::make_shared<DistilBertModel>(config);
     case Kind::gpt2: return std::make_shared<GPT2Model>(config);
     case Kind::llama: return std::make_shared<LlamaModel>(config);
     case Kind::vit: return std::make_shared<ViTModel>(config, has_pooler(kind, task, config));
@@ -106,6 +114,7 @@ std::shared_ptr<PretrainedModel> add_head(Kind kind, Task task, std::shared_ptr<
   auto model = std::make_shared<ModelWithHead>(base->config(), std::move(base));
   switch (kind) {
     case Kind::bert: add_bert_head(*model, task); break;
+    case Kind::distilbert: add_distilbert_head(*model, task); break;
     case Kind::gpt2: add_gpt2_head(*model, task); break;
     case Kind::llama: add_llama_head(*model, task); break;
     case Kind::vit: add_vit_head(*model); break;
@@ -136,18 +145,32 @@ void set_dropout(PretrainedConfig& config, double dropout) {
   static constexpr std::array<const char*, 2> encoder{"hidden_dropout_prob", "attention_probs_dropout_prob"};
   static constexpr std::array<const char*, 3> gpt2{"resid_pdrop", "embd_pdrop", "attn_pdrop"};
   static constexpr std::array<const char*, 1> llama{"attention_dropout"};
+  static constexpr std::array<const char*, 3> distilbert{"dropout", "attention_dropout", "seq_classif_dropout"};
+  static constexpr std::array<const char*, 3> phi3{"attention_dropout", "resid_pdrop", "embd_pdrop"};
   std::span<const char* const> keys = encoder;
+  if (family->kind == Kind::distilbert) keys = distilbert;
   if (family->kind == Kind::gpt2) keys = gpt2;
   if (family->kind == Kind::llama) keys = llama;
+  if (config.model_type() == "phi3") keys = phi3;
   for (const char* key : keys) config.set(key, dropout);
-  if (family->kind != Kind::vit) config.set("classifier_dropout", dropout);
+  if (family->kind != Kind::vit && family->kind != Kind::distilbert) config.set("classifier_dropout", dropout);
 }
 
 std::shared_ptr<PretrainedModel> make_model(PretrainedConfig config, Task task) {
   const Family& family = family_of(config, task);
+  check_layers(config);
   config.set("architectures", std::vector<std::string>{class_name(family, task)});
-  auto model = make_base(family.kind, task, config);
-  if (task != Task::base) model = add_head(family.kind, task, std::move(model));
+  std::shared_ptr<PretrainedModel> model;
+  try {
+    model = make_base(family.kind, task, config);
+    if (task != Task::base) model = add_head(family.kind, task, std::move(model));
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    if (text.find("memory") == std::string::npos && text.find("overflow") == std::string::npos) throw;
+    throw ConfigError((config.source().empty() ? "config" : config.source()) +
+                      ": a model of its sizes does not fit into memory: " + cut_text(text.substr(0, text.find('\n'))) +
+                      " Give the config.json that was saved with the weights, or smaller sizes.");
+  }
   model->set_class_name(class_name(family, task));
   return model;
 }
@@ -161,6 +184,8 @@ std::shared_ptr<PretrainedModel> model_from_config(PretrainedConfig config, Task
 
 std::shared_ptr<PretrainedModel> model_from_files(const std::string& folder, PretrainedConfig config, Task task,
                                                   bool ignore_mismatched_sizes) {
+  (void)family_of(config, task);
+  check_sizes(config, folder, ignore_mismatched_sizes);
   auto model = make_model(std::move(config), task);
   model->set_source(folder);
   const LoadReport report = load_pretrained(*model, folder, ignore_mismatched_sizes);

@@ -2,7 +2,8 @@
 //
 //   auto model = levin::AutoModelForCausalLM::from_pretrained("Qwen2-0.5B");
 //
-// Families (model_type): bert, roberta, xlm-roberta, gpt2, llama, mistral, qwen2, qwen3, vit.
+// Families (model_type): bert, roberta, xlm-roberta, camembert, distilbert, gpt2, llama, mistral, qwen2, qwen3, gemma,
+// phi3, vit.
 #pragma once
 
 #include <memory>

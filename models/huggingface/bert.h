@@ -1,5 +1,5 @@
-// BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019) and XLM-R (Conneau et al. 2020): learned positions,
-// bidirectional attention, norms after each residual addition.
+// BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019), XLM-R (Conneau et al. 2020) and CamemBERT (Martin et al. 2020):
+// learned positions, bidirectional attention, norms after each residual addition.
 //
 // Shapes: B batch, T tokens, C hidden_size.
 #pragma once

@@ -1,5 +1,9 @@
 #include "levin/models/huggingface/family_configs.h"
 
+#include <array>
+#include <cmath>
+#include <utility>
+
 #include "levin/core/error.h"
 #include "levin/models/huggingface/activation.h"
 
@@ -55,6 +59,59 @@ class Findings {
 
 // ---- rotary positions ----------------------------------------------------------------------------------------------
 
+double stretched_by(const RopeConfig& rope) {
+  return static_cast<double>(rope.max_position_embeddings) / static_cast<double>(rope.original_max_position_embeddings);
+}
+
+// attention_factor, or what the papers suggest for it: YaRN's section 3.4, LongRoPE's section 3.3 (Ding et al. 2024,
+// https://arxiv.org/abs/2402.13753).
+double table_scale(const RopeConfig& rope) {
+  if (rope.rope_type != "yarn" && rope.rope_type != "longrope") return 1;
+  if (rope.attention_factor) return *rope.attention_factor;
+  const double factor = rope.factor.value_or(stretched_by(rope));
+  if (rope.rope_type == "longrope") {
+    const auto trained = static_cast<double>(rope.original_max_position_embeddings);
+    return factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(trained));
+  }
+  const auto by = [&](double scale) { return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1; };
+  const bool has_both = rope.mscale.value_or(0) != 0 && rope.mscale_all_dim.value_or(0) != 0;
+  return has_both ? by(*rope.mscale) / by(*rope.mscale_all_dim) : by(1);
+}
+
+void check_rope(const RopeConfig& rope, const LlamaConfig& llama, const std::string& key, Findings& findings) {
+  if (llama.num_attention_heads < 1 || llama.hidden_size < 1) return;  // reported with their fields
+  const int64_t rotated = rope.rotated(llama.width_of_head());
+  if (rope.partial_rotary_factor != 1 && !llama.has_fused_layers) {
+    findings.add(join_path(key, "partial_rotary_factor"),
+                 "must be 1: this family rotates whole heads, got " + number_text(rope.partial_rotary_factor) + ".");
+  }
+  if (rope.partial_rotary_factor != 1 && rotated % 2 != 0) {
+    findings.add(join_path(key, "partial_rotary_factor"),
+                 "must leave a multiple of 2 of a head's numbers, got " + std::to_string(rotated) + ".");
+  }
+  if ((rope.rope_type == "linear" || rope.rope_type == "dynamic") && !rope.factor) {
+    findings.add(join_path(key, "factor"), "must be set for rope_type " + rope.rope_type + ".");
+  }
+  if (rope.rope_type == "dynamic" && rotated <= 2) {
+    findings.add(join_path(key, "rope_type"), "dynamic needs heads of more than 2 rotated numbers.");
+  }
+  if (rope.rope_type == "yarn" && rope.rope_theta == 1) {
+    findings.add(join_path(key, "rope_theta"), "must not be 1 for rope_type yarn.");
+  }
+  if (rope.rope_type != "default" && rope.original_max_position_embeddings < 1) {
+    findings.add(join_path(key, "original_max_position_embeddings"),
+                 "must be >= 1, got " + std::to_string(rope.original_max_position_embeddings) + ".");
+  }
+  if (rope.rope_type != "longrope") return;
+  const std::array<std::pair<const char*, const std::vector<double>*>, 2> lists = {
+      {{"short_factor", &rope.short_factor}, {"long_factor", &rope.long_factor}}};
+  for (const auto& [name, list] : lists) {
+    if (static_cast<int64_t>(list->size()) == rotated / 2) continue;
+    findings.add(join_path(key, name), "must have a number for each of a head's " + std::to_string(rotated / 2) +
+                                           " pairs, has " + std::to_string(list->size()) + ".");
+  }
+}
+
 // The parameters as one map: "rope_parameters" of transformers 5, else "rope_scaling"; "type" is an old name of
 // "rope_type". Without a theta of its own the one beside it counts.
 RopeConfig read_rope(const PretrainedConfig& config, const LlamaConfig& llama, Findings& findings) {
@@ -71,14 +128,37 @@ RopeConfig read_rope(const PretrainedConfig& config, const LlamaConfig& llama, F
     const ConfigNode* value = config.find(outer);
     if (value != nullptr && !value->is_null() && values.find(outer) == nullptr) values.set(outer, *value);
   }
+  // As in transformers what stands beside the map counts, and Phi-3 has a default there.
+  const char* const trained = "original_max_position_embeddings";
+  const bool is_phi = config.model_type() == "phi3";
+  if (const ConfigNode* original = config.find(trained); original != nullptr && !original->is_null()) {
+    values.set(trained, *original);
+  } else if (is_phi) {
+    values.set(trained, ConfigNode::scalar("4096"));
+  }
+  for (const char* optional : {"beta_fast", "beta_slow", "truncate"}) {
+    const ConfigNode* value = values.find(optional);
+    if (value != nullptr && value->is_null()) values.erase(optional);
+  }
   if (const ConfigNode* old = values.find("type"); old != nullptr && values.find("rope_type") == nullptr) {
     values.set("rope_type", *old);
   }
   values.erase("type");
-  const bool has_original = values.find("original_max_position_embeddings") != nullptr;
+  const std::vector<std::string> known = field_names<RopeConfig>();  // of others transformers makes nothing either
+  std::erase_if(values.entries, [&](const ConfigEntry& entry) {
+    return std::find(known.begin(), known.end(), entry.key) == known.end();
+  });
+  if (const ConfigNode* type = values.find("rope_type"); type != nullptr && is_phi) {
+    if (type->text == "su" || type->text == "yarn") values.set("rope_type", ConfigNode::scalar("longrope", true));
+  }
+  const bool has_original = values.find(trained) != nullptr;
   read_options(values, rope, key, findings.problems());
-  if (rope.rope_type != "llama3") return rope;
+  rope.max_position_embeddings = llama.max_position_embeddings;
   if (!has_original) rope.original_max_position_embeddings = llama.max_position_embeddings;
+  check_rope(rope, llama, key, findings);
+  rope.table_scale = table_scale(rope);
+  if (rope.rope_type == "yarn" && !rope.factor) rope.factor = stretched_by(rope);
+  if (rope.rope_type != "llama3") return rope;
   for (const char* needed : {"factor", "low_freq_factor", "high_freq_factor"}) {
     if (values.find(needed) == nullptr) findings.add(join_path(key, needed), "must be set for rope_type llama3.");
   }
@@ -107,16 +187,36 @@ LlamaConfig llama_defaults(const std::string& type) {
     llama.max_position_embeddings = 32768;
     llama.sliding_window = 4096;
     if (type == "qwen3") llama.head_dim = 128;
+  } else if (type == "gemma") {
+    llama.vocab_size = 256000;
+    llama.hidden_size = 3072;
+    llama.intermediate_size = 24576;
+    llama.num_hidden_layers = 28;
+    llama.num_attention_heads = 16;
+    llama.num_key_value_heads = 16;
+    llama.head_dim = 256;
+    llama.hidden_act = "gelu_pytorch_tanh";
+    llama.max_position_embeddings = 8192;
+    llama.pad_token_id = 0;
+    llama.tie_word_embeddings = true;
+  } else if (type == "phi3") {
+    llama.vocab_size = 32064;
+    llama.hidden_size = 3072;
+    llama.intermediate_size = 8192;
+    llama.max_position_embeddings = 4096;
+    llama.rms_norm_eps = 1e-5;
+    llama.pad_token_id = 32000;
   }
   return llama;
 }
 
-// Mistral's layers have windows all or none; Qwen's by layer_types, or from max_window_layers on.
+// Mistral's and Phi-3's layers have windows all or none; Qwen's by layer_types, or from max_window_layers on.
 void set_windows(const std::string& type, LlamaConfig& llama, Findings& findings) {
   const auto layers = static_cast<size_t>(std::max<int64_t>(llama.num_hidden_layers, 0));
   const bool is_qwen = type == "qwen2" || type == "qwen3";
-  if (type == "llama" || (is_qwen && !llama.use_sliding_window)) llama.sliding_window.reset();
-  llama.has_window.assign(layers, type == "mistral" && llama.sliding_window.has_value());
+  const bool is_one_kind = type == "mistral" || type == "phi3";
+  if ((!is_qwen && !is_one_kind) || (is_qwen && !llama.use_sliding_window)) llama.sliding_window.reset();
+  llama.has_window.assign(layers, is_one_kind && llama.sliding_window.has_value());
   if (!is_qwen) return;
   if (!llama.layer_types) {
     for (size_t i = 0; i < layers; ++i) {
@@ -164,6 +264,17 @@ BertConfig read_bert_config(const PretrainedConfig& config) {
   return bert;
 }
 
+DistilBertConfig read_distilbert_config(const PretrainedConfig& config) {
+  DistilBertConfig bert;
+  Findings findings(config);
+  config.read_into(bert, findings.problems());
+  findings.check_activation("activation", bert.activation);
+  findings.check_multiple("dim", bert.dim, "n_heads", bert.n_heads);
+  findings.check_padding(bert.pad_token_id, bert.vocab_size);
+  findings.throw_if_any();
+  return bert;
+}
+
 GPT2Config read_gpt2_config(const PretrainedConfig& config) {
   GPT2Config gpt;
   Findings findings(config);
@@ -180,10 +291,16 @@ LlamaConfig read_llama_config(const PretrainedConfig& config) {
   LlamaConfig llama = llama_defaults(type);
   Findings findings(config);
   config.read_into(llama, findings.problems());
-  llama.qkv_bias = type == "qwen2" || (type != "mistral" && llama.attention_bias);
-  llama.output_bias = type != "qwen2" && type != "mistral" && llama.attention_bias;
+  const bool may_have_bias = type == "llama" || type == "qwen3" || type == "gemma";
+  llama.qkv_bias = type == "qwen2" || (may_have_bias && llama.attention_bias);
+  llama.output_bias = may_have_bias && llama.attention_bias;
   llama.mlp_bias = type == "llama" && llama.mlp_bias;
   llama.qk_norm = type == "qwen3";
+  llama.is_gemma = type == "gemma";
+  llama.has_fused_layers = type == "phi3";
+  if (!llama.has_fused_layers) llama.resid_pdrop = 0;
+  // The files of its makers say gelu and mean the approximation.
+  if (llama.is_gemma && llama.hidden_act == "gelu") llama.hidden_act = "gelu_pytorch_tanh";
   set_windows(type, llama, findings);
   llama.rope = read_rope(config, llama, findings);
   findings.check_activation("hidden_act", llama.hidden_act);

@@ -11,7 +11,7 @@
 
 namespace levin::huggingface {
 
-/// BERT, RoBERTa and XLM-R.
+/// BERT, RoBERTa, XLM-R and CamemBERT.
 struct BertConfig {
   int64_t vocab_size = 30522;
   int64_t hidden_size = 768;
@@ -55,9 +55,11 @@ struct BertConfig {
         field("position_embedding_type", &O::position_embedding_type, "absolute")
             .check([](const std::string& type) { return type == "absolute"; }, "\"absolute\": Levin has no other"),
         field("is_decoder", &O::is_decoder, "false")
-            .check([](bool is) { return !is; }, "false: Levin has this family as encoders only"),
+            .check([](const std::optional<bool>& is) { return !is.value_or(false); },
+                   "false: Levin has this family as encoders only"),
         field("add_cross_attention", &O::add_cross_attention, "false")
-            .check([](bool is) { return !is; }, "false: Levin has no encoder-decoder models"));
+            .check([](const std::optional<bool>& is) { return !is.value_or(false); },
+                   "false: Levin has no encoder-decoder models"));
   }
 };
 
@@ -98,40 +100,111 @@ struct GPT2Config {
         field("scale_attn_by_inverse_layer_idx", &O::scale_attn_by_inverse_layer_idx, "and by the block's number"),
         field("tie_word_embeddings", &O::tie_word_embeddings, "one matrix for tokens in and logits out"),
         field("add_cross_attention", &O::add_cross_attention, "false")
-            .check([](bool is) { return !is; }, "false: Levin has no encoder-decoder models"),
+            .check([](const std::optional<bool>& is) { return !is.value_or(false); },
+                   "false: Levin has no encoder-decoder models"),
         field("pad_token_id", &O::pad_token_id, "the padding token"),
         field("classifier_dropout", &O::classifier_dropout, "share dropped before a classifier"));
   }
 };
 
+/// DistilBERT, under names of its own for BERT's sizes.
+struct DistilBertConfig {
+  int64_t vocab_size = 30522;
+  int64_t max_position_embeddings = 512;
+  bool sinusoidal_pos_embds = false;
+  int64_t n_layers = 6;
+  int64_t n_heads = 12;
+  int64_t dim = 768;
+  int64_t hidden_dim = 3072;
+  double dropout = 0.1;
+  double attention_dropout = 0.1;
+  double seq_classif_dropout = 0.2;
+  std::string activation = "gelu";
+  double initializer_range = 0.02;
+  std::optional<int64_t> pad_token_id = 0;
+  bool tie_word_embeddings = true;
+
+  template <class = void>
+  static auto fields() {
+    using O = DistilBertConfig;
+    return levin::fields(
+        field("vocab_size", &O::vocab_size, "tokens").min(1),
+        field("max_position_embeddings", &O::max_position_embeddings, "positions").min(1),
+        field("sinusoidal_pos_embds", &O::sinusoidal_pos_embds, "positions start as sines and cosines"),
+        field("n_layers", &O::n_layers, "layers").min(0), field("n_heads", &O::n_heads, "heads of a layer").min(1),
+        field("dim", &O::dim, "width").min(1), field("hidden_dim", &O::hidden_dim, "width within the MLPs").min(1),
+        field("dropout", &O::dropout, "share dropped").min(0.0).below(1.0),
+        field("attention_dropout", &O::attention_dropout, "share dropped").min(0.0).below(1.0),
+        field("seq_classif_dropout", &O::seq_classif_dropout, "share dropped before a classifier").min(0.0).below(1.0),
+        field("activation", &O::activation, "the MLPs' activation"),
+        field("initializer_range", &O::initializer_range, "deviation of new weights").min(0.0),
+        field("pad_token_id", &O::pad_token_id, "the padding token"),
+        field("tie_word_embeddings", &O::tie_word_embeddings, "one matrix for tokens in and logits out"));
+  }
+};
+
 /// Rotary positions (Su et al. 2021): "rope_parameters", or in older files "rope_theta" and "rope_scaling".
 struct RopeConfig {
-  std::string rope_type = "default";  // default, linear or llama3
+  std::string rope_type = "default";  // default, linear, dynamic, llama3, yarn or longrope
   double rope_theta = 10000;
-  double factor = 1;
+  std::optional<double> factor = std::nullopt;
   double low_freq_factor = 1;
   double high_freq_factor = 4;
   int64_t original_max_position_embeddings = 0;
   double partial_rotary_factor = 1;
+  std::optional<double> attention_factor = std::nullopt;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  std::optional<double> mscale = std::nullopt;
+  std::optional<double> mscale_all_dim = std::nullopt;
+  bool truncate = true;
+  std::vector<double> short_factor = {};
+  std::vector<double> long_factor = {};
+
+  // By the model's config.
+  int64_t max_position_embeddings = 0;
+  double table_scale = 1;  // of cosines and sines
+
+  [[nodiscard]] double scaling() const { return factor.value_or(1); }
+  /// How many numbers of a head are rotated.
+  [[nodiscard]] int64_t rotated(int64_t head_width) const {
+    return static_cast<int64_t>(static_cast<double>(head_width) * partial_rotary_factor);
+  }
 
   template <class = void>
   static auto fields() {
     using O = RopeConfig;
     return levin::fields(
-        field("rope_type", &O::rope_type, "default, linear or llama3")
-            .check([](const std::string& t) { return t == "default" || t == "linear" || t == "llama3"; },
-                   "\"default\", \"linear\" or \"llama3\": Levin has no other"),
+        field("rope_type", &O::rope_type, "default, linear, dynamic, llama3, yarn or longrope")
+            .check(
+                [](const std::string& t) {
+                  return t == "default" || t == "linear" || t == "dynamic" || t == "llama3" || t == "yarn" ||
+                         t == "longrope";
+                },
+                "default, linear, dynamic, llama3, yarn or longrope: Levin has no other"),
         field("rope_theta", &O::rope_theta, "base of the wavelengths").above(0.0),
-        field("factor", &O::factor, "what positions are divided by").min(1.0),
+        field("factor", &O::factor, "what positions are divided by")
+            .check([](const auto& factor) { return !factor || *factor >= 1; }, ">= 1"),
         field("low_freq_factor", &O::low_freq_factor, "llama3: the longest wavelength that is kept").above(0.0),
         field("high_freq_factor", &O::high_freq_factor, "llama3: the shortest wavelength that is stretched").above(0.0),
-        field("original_max_position_embeddings", &O::original_max_position_embeddings, "llama3: of pretraining"),
-        field("partial_rotary_factor", &O::partial_rotary_factor, "1")
-            .check([](double share) { return share == 1; }, "1: Levin rotates whole heads"));
+        field("original_max_position_embeddings", &O::original_max_position_embeddings,
+              "llama3, yarn, longrope: of pretraining"),
+        field("partial_rotary_factor", &O::partial_rotary_factor, "share of a head's numbers that are rotated")
+            .above(0.0)
+            .max(1.0),
+        field("attention_factor", &O::attention_factor, "yarn, longrope: of cosines and sines; null: by factor")
+            .check([](const auto& factor) { return !factor || *factor > 0; }, "> 0"),
+        field("beta_fast", &O::beta_fast, "yarn: turns from which on pairs keep their speed").above(0.0),
+        field("beta_slow", &O::beta_slow, "yarn: turns below which speeds are divided by factor").above(0.0),
+        field("mscale", &O::mscale, "yarn: of attention_factor's numerator"),
+        field("mscale_all_dim", &O::mscale_all_dim, "yarn: of attention_factor's denominator"),
+        field("truncate", &O::truncate, "yarn: the ramp begins and ends at whole pairs"),
+        field("short_factor", &O::short_factor, "longrope: what each pair's speed is divided by"),
+        field("long_factor", &O::long_factor, "longrope: the same in samples longer than those of pretraining"));
   }
 };
 
-/// Llama, Mistral, Qwen2 and Qwen3.
+/// Llama, Mistral, Qwen2, Qwen3, Gemma and Phi-3.
 struct LlamaConfig {
   int64_t vocab_size = 32000;
   int64_t hidden_size = 4096;
@@ -149,6 +222,8 @@ struct LlamaConfig {
   bool attention_bias = false;
   bool mlp_bias = false;
   double attention_dropout = 0;
+  double resid_pdrop = 0;  // Phi-3
+  std::optional<bool> use_bidirectional_attention = std::nullopt;
   std::optional<int64_t> sliding_window = std::nullopt;
   bool use_sliding_window = false;  // Qwen
   int64_t max_window_layers = 28;   // Qwen: the layers from this one on have windows
@@ -160,6 +235,8 @@ struct LlamaConfig {
   bool qkv_bias = false;
   bool output_bias = false;
   bool qk_norm = false;
+  bool is_gemma = false;              // embeddings times the root of their width, norms with 1 + weight
+  bool has_fused_layers = false;      // Phi-3: qkv_proj and gate_up_proj
   std::vector<bool> has_window = {};  // by layer
   RopeConfig rope = {};
 
@@ -186,6 +263,10 @@ struct LlamaConfig {
         field("attention_bias", &O::attention_bias, "of the attention's linear layers"),
         field("mlp_bias", &O::mlp_bias, "of the MLPs' linear layers"),
         field("attention_dropout", &O::attention_dropout, "share dropped").min(0.0).below(1.0),
+        field("resid_pdrop", &O::resid_pdrop, "Phi-3: share dropped").min(0.0).below(1.0),
+        field("use_bidirectional_attention", &O::use_bidirectional_attention, "false")
+            .check([](const std::optional<bool>& is) { return !is.value_or(false); },
+                   "false: Levin has this family as causal models only"),
         field("sliding_window", &O::sliding_window, "tokens that a token sees").check(positive, "> 0"),
         field("use_sliding_window", &O::use_sliding_window, "layers have windows"),
         field("max_window_layers", &O::max_window_layers, "the first layer with one").min(0),
@@ -237,6 +318,7 @@ struct ViTConfig {
 
 // Each throws ConfigError with all problems of the file.
 [[nodiscard]] BertConfig read_bert_config(const PretrainedConfig& config);
+[[nodiscard]] DistilBertConfig read_distilbert_config(const PretrainedConfig& config);
 [[nodiscard]] GPT2Config read_gpt2_config(const PretrainedConfig& config);
 [[nodiscard]] LlamaConfig read_llama_config(const PretrainedConfig& config);
 [[nodiscard]] ViTConfig read_vit_config(const PretrainedConfig& config);

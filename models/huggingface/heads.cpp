@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/relu.h>
 
 #include "levin/core/error.h"
 #include "levin/core/module_call.h"
@@ -56,6 +57,24 @@ class RobertaClassifier : public Head {
  private:
   double dropout_;
   std::shared_ptr<Linear> dense_, out_;
+};
+
+// DistilBERT's: a layer more, on the first token.
+class DistilBertClassifier : public Head {
+ public:
+  DistilBertClassifier(Module& model, int64_t width, int64_t labels, double dropout)
+      : dropout_(dropout),
+        first_(add_layer<Linear>(model, "pre_classifier", width, width)),
+        out_(add_layer<Linear>(model, "classifier", width, labels)) {}
+
+  at::Tensor logits(const ModelOutput& features, const ModelInputs&, bool is_training) override {
+    const at::Tensor x = at::relu(call(first_, features.last_hidden_state.select(1, 0)));
+    return call(out_, at::dropout(x, dropout_, is_training));
+  }
+
+ private:
+  double dropout_;
+  std::shared_ptr<Linear> first_, out_;
 };
 
 // That of causal models, on each sample's last token that is no padding.
@@ -171,6 +190,33 @@ class MaskedHead : public Head {
   at::Tensor bias_;
 };
 
+// DistilBERT's logits of every token.
+class DistilBertMaskedHead : public Head {
+ public:
+  DistilBertMaskedHead(ModelWithHead& model, const DistilBertConfig& config)
+      : base_(model.base()),
+        act_(activation(config.activation)),
+        dense_(add_layer<Linear>(model, "vocab_transform", config.dim, config.dim)),
+        norm_(add_layer<LayerNorm>(model, "vocab_layer_norm", config.dim, 1e-12)),
+        decoder_(model, model, "", "vocab_projector", config.tie_word_embeddings, /*has_bias=*/true,
+                 "distilbert.embeddings.word_embeddings.weight") {
+    if (!config.tie_word_embeddings) return;
+    bias_ = model.register_module("vocab_projector", std::make_shared<BiasedPart>())->add_bias(config.vocab_size);
+  }
+
+  at::Tensor logits(const ModelOutput& features, const ModelInputs&, bool) override {
+    return decoder_.logits(call(norm_, act_(call(dense_, features.last_hidden_state))), base_, bias_);
+  }
+
+ private:
+  PretrainedModel& base_;
+  Activation act_;
+  std::shared_ptr<Linear> dense_;
+  std::shared_ptr<LayerNorm> norm_;
+  Decoder decoder_;
+  at::Tensor bias_;  // of tied logits
+};
+
 }  // namespace
 
 ModelWithHead::ModelWithHead(PretrainedConfig config, std::shared_ptr<PretrainedModel> base)
@@ -196,6 +242,19 @@ void add_bert_head(ModelWithHead& model, Task task) {
   } else {
     const auto on = task == Task::sequence_classification ? LinearHead::On::pooled : LinearHead::On::each;
     model.set_head(std::make_unique<LinearHead>(model, "classifier", bert.hidden_size, labels, on, dropout));
+  }
+}
+
+void add_distilbert_head(ModelWithHead& model, Task task) {
+  const DistilBertConfig bert = read_distilbert_config(model.config());
+  const int64_t labels = model.config().num_labels();
+  if (task == Task::masked_lm) {
+    model.set_head(std::make_unique<DistilBertMaskedHead>(model, bert));
+  } else if (task == Task::sequence_classification) {
+    model.set_head(std::make_unique<DistilBertClassifier>(model, bert.dim, labels, bert.seq_classif_dropout));
+  } else {
+    model.set_head(
+        std::make_unique<LinearHead>(model, "classifier", bert.dim, labels, LinearHead::On::each, bert.dropout));
   }
 }
 

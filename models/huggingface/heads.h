@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "levin/models/huggingface/pretrained_model.h"
 
@@ -28,6 +29,10 @@ class ModelWithHead : public PretrainedModel {
   ModelOutput forward(const ModelInputs& inputs) override;
   [[nodiscard]] at::Tensor input_embeddings() const override { return base_->input_embeddings(); }
 
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> peft_names() const override {
+    return base_->peft_names();
+  }
+
   [[nodiscard]] PretrainedModel& base() { return *base_; }
   void set_head(std::unique_ptr<Head> head) { head_ = std::move(head); }
   using PretrainedModel::add_alias;
@@ -39,6 +44,7 @@ class ModelWithHead : public PretrainedModel {
 
 /// Gives `model` the head of `task`, which its family has.
 void add_bert_head(ModelWithHead& model, Task task);
+void add_distilbert_head(ModelWithHead& model, Task task);
 void add_gpt2_head(ModelWithHead& model, Task task);
 void add_llama_head(ModelWithHead& model, Task task);
 void add_vit_head(ModelWithHead& model);

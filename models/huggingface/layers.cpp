@@ -1,9 +1,11 @@
 #include "levin/models/huggingface/layers.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/pow.h>
 #include <ATen/ops/rsqrt.h>
 
 namespace levin::huggingface {
@@ -73,6 +75,15 @@ void Embedding::start(const std::string&, at::Tensor& parameter, double deviatio
   if (padding_ >= 0) parameter.select(0, padding_).zero_();
 }
 
+void SinusoidalEmbedding::start(const std::string&, at::Tensor& parameter, double) {
+  const int64_t width = parameter.size(1);
+  const at::Tensor places = at::arange(parameter.size(0), at::kDouble).unsqueeze(1);
+  const at::Tensor exponents = at::arange(0, width, 2, at::kDouble) / static_cast<double>(width);
+  const at::Tensor angles = places * at::pow(10000.0, exponents).reciprocal();
+  parameter.slice(1, 0, width, 2).copy_(angles.sin());
+  parameter.slice(1, 1, width, 2).copy_(angles.cos().slice(1, 0, width / 2));
+}
+
 LayerNorm::LayerNorm(int64_t width, double eps)
     : torch::nn::LayerNormImpl(torch::nn::LayerNormOptions({width}).eps(eps)) {}
 
@@ -80,18 +91,19 @@ void LayerNorm::start(const std::string& name, at::Tensor& parameter, double) {
   parameter.fill_(name == "weight" ? 1 : 0);
 }
 
-RMSNorm::RMSNorm(int64_t width, double eps) : eps_(eps) {
+RMSNorm::RMSNorm(int64_t width, double eps, bool is_gemma) : eps_(eps), is_gemma_(is_gemma) {
   weight_ = register_parameter("weight", at::empty({width}));
 }
 
 at::Tensor RMSNorm::forward(const at::Tensor& x) {
   const at::Tensor wide = x.to(at::kFloat);
   const at::Tensor scaled = wide * at::rsqrt(wide.square().mean(-1, /*keepdim=*/true) + eps_);
+  if (is_gemma_) return (scaled * (1 + weight_.to(at::kFloat))).to(x.scalar_type());
   return weight_ * scaled.to(x.scalar_type());
 }
 
 void RMSNorm::start(const std::string&, at::Tensor& parameter, double) {
-  parameter.fill_(1);
+  parameter.fill_(is_gemma_ ? 0 : 1);
 }
 
 }  // namespace levin::huggingface

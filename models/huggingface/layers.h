@@ -59,22 +59,30 @@ class Embedding : public torch::nn::EmbeddingImpl, public HasStartingWeights {
   int64_t padding_;
 };
 
+/// Positions that start as sines and cosines of wavelengths from 2 pi to 20,000 pi (Vaswani et al. 2017).
+class SinusoidalEmbedding : public Embedding {
+ public:
+  using Embedding::Embedding;
+  void start(const std::string& name, at::Tensor& parameter, double deviation) override;
+};
+
 class LayerNorm : public torch::nn::LayerNormImpl, public HasStartingWeights {
  public:
   LayerNorm(int64_t width, double eps);
   void start(const std::string& name, at::Tensor& parameter, double deviation) override;
 };
 
-/// x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich 2019), computed in float32.
+/// x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich 2019), computed in float32; Gemma's with 1 + weight.
 class RMSNorm : public torch::nn::Module, public HasStartingWeights {
  public:
-  RMSNorm(int64_t width, double eps);
+  RMSNorm(int64_t width, double eps, bool is_gemma = false);
   at::Tensor forward(const at::Tensor& x);  // (…, width)
   void start(const std::string& name, at::Tensor& parameter, double deviation) override;
 
  private:
   at::Tensor weight_;
   double eps_;
+  bool is_gemma_;
 };
 
 /// A module that only holds others: "attention" of attention.self.query.

@@ -98,6 +98,26 @@ void check(const Matches& matches, const std::string& folder, bool ignore_mismat
                         ". Set ignore_mismatched_sizes to start these anew, as for a head with other labels.");
 }
 
+// New weights, such as a head's, are never more than the file has: else its config.json is another's.
+void check_new(const Matches& matches, const Tensors& own, const WeightsSource& source, const std::string& folder) {
+  constexpr double few = 16e6;
+  double has = 0, lacks = 0;
+  for (const auto& [name, tensor] : source.tensors()) {
+    has += tensor.bytes == 0 ? 0 : static_cast<double>(c10::multiply_integers(tensor.shape));
+  }
+  std::pair<double, std::string> largest;
+  for (const std::string& name : matches.report.newly_initialized) {
+    const auto numbers = static_cast<double>(own.at(name).numel());
+    lacks += numbers;
+    largest = std::max(largest, {numbers, name});
+  }
+  if (lacks <= std::max(has, few)) return;
+  throw CheckpointError(folder + ": the model of its config.json has " + number_text(lacks) +
+                        " numbers that its weights do not have (" + largest.second +
+                        " has the most), and the weights have " + number_text(has) +
+                        ". Give the config.json that was saved with them.");
+}
+
 // One tensor at a time and thread, so that little more memory is needed than the model's own.
 void read_into(const Tensors& own, const Source& found) {
   std::vector<std::pair<at::Tensor, WeightsSource::Tensor>> jobs;
@@ -169,6 +189,7 @@ LoadReport load_pretrained(PretrainedModel& model, const std::string& folder, bo
   const Tensors own = parameters_of(model);
   Matches matches = match(model, own, source);
   check(matches, folder, ignore_mismatched_sizes);
+  check_new(matches, own, source, folder);
   matches.report.loaded = matches.found.size();
   read_into(own, matches.found);
   check_aliases(model, own, matches.aliases, folder);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <string_view>
+#include <unordered_map>
 
 #include "levin/core/error.h"
 #include "levin/core/files.h"
@@ -91,9 +93,12 @@ std::optional<int64_t> PretrainedConfig::pad_token_id() const {
 
 void PretrainedConfig::set_labels(const std::vector<std::string>& labels) {
   ConfigNode names = ConfigNode::map(), numbers = ConfigNode::map();
+  std::unordered_map<std::string_view, size_t> places;  // in `numbers`: set() would look for each among all
   for (size_t i = 0; i < labels.size(); ++i) {
-    names.set(std::to_string(i), ConfigNode::scalar(labels[i], /*quoted=*/true));
-    numbers.set(labels[i], ConfigNode::scalar(std::to_string(i)));
+    names.entries.push_back({std::to_string(i), {}, ConfigNode::scalar(labels[i], /*quoted=*/true)});
+    const auto [place, is_new] = places.emplace(labels[i], numbers.entries.size());
+    if (is_new) numbers.entries.push_back({labels[i], {}, {}});
+    numbers.entries[place->second].value = ConfigNode::scalar(std::to_string(i));  // of two labels alike, the last
   }
   values_.set("id2label", std::move(names));
   values_.set("label2id", std::move(numbers));

@@ -46,7 +46,7 @@ struct SavePretrainedOptions {
   }
 };
 
-class PretrainedModel : public torch::nn::Module, public HasTiedWeights {
+class PretrainedModel : public torch::nn::Module, public HasTiedWeights, public HasPeftNames {
  public:
   explicit PretrainedModel(PretrainedConfig config) : config_(std::move(config)) {}
 
@@ -71,6 +71,8 @@ class PretrainedModel : public torch::nn::Module, public HasTiedWeights {
   };
   [[nodiscard]] const std::vector<Alias>& aliases() const { return aliases_; }
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> tied_weights() const override;
+  /// Empty where transformers' modules are called as the tensors in files are.
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> peft_names() const override { return {}; }
   /// The matrix of input tokens; undefined if there is none.
   [[nodiscard]] virtual at::Tensor input_embeddings() const { return {}; }
 

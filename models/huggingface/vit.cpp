@@ -91,6 +91,16 @@ ViTModel::ViTModel(const PretrainedConfig& config, bool add_pooling_layer)
                               config_.pooler_output_size.value_or(config_.hidden_size));
 }
 
+std::vector<std::pair<std::string, std::string>> ViTModel::peft_names() const {
+  return {{"encoder.layer.", "layers."},
+          {".attention.attention.query", ".attention.q_proj"},
+          {".attention.attention.key", ".attention.k_proj"},
+          {".attention.attention.value", ".attention.v_proj"},
+          {".attention.output.dense", ".attention.o_proj"},
+          {".intermediate.dense", ".mlp.fc1"},
+          {".output.dense", ".mlp.fc2"}};
+}
+
 ModelOutput ViTModel::forward(const ModelInputs& inputs) {
   const at::Tensor& pixels = inputs.pixel_values;
   if (!pixels.defined()) throw Error("vit: it reads images: set pixel_values, (batch, channels, height, width).");

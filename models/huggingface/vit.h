@@ -5,6 +5,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "levin/models/huggingface/activation.h"
@@ -56,6 +58,7 @@ class ViTModel : public PretrainedModel {
  public:
   ViTModel(const PretrainedConfig& config, bool add_pooling_layer);
   ModelOutput forward(const ModelInputs& inputs) override;
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> peft_names() const override;
 
  private:
   ViTConfig config_;

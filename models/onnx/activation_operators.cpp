@@ -143,9 +143,26 @@ void leaky_relu(OperatorCall& call) {
   call.give(call.graph().add("LeakyRelu", {input_of(call)}, {{"alpha", call.real("negative_slope", 0.01)}}));
 }
 
+// In evaluation mode, a leaky ReLU with the mean of its slopes.
+void rrelu(OperatorCall& call) {
+  if (call.flag("training")) throw NotTranslated("in training mode; put the model into evaluation mode (eval())");
+  const double slope = (call.real("lower", 1.0 / 8) + call.real("upper", 1.0 / 3)) / 2;
+  call.give(call.graph().add("LeakyRelu", {input_of(call)}, {{"alpha", slope}}));
+}
+
+// log(x / (1 - x)), of x between eps and 1 - eps
+void logit(OperatorCall& call) {
+  GraphBuilder& graph = call.graph();
+  std::string x = input_of(call);
+  if (call.has("eps"))
+    x = graph.add("Clip", {x, constant_of(call, call.real("eps")), constant_of(call, 1 - call.real("eps"))});
+  call.give(graph.add("Log", {graph.add("Div", {x, graph.add("Sub", {constant_of(call, 1), x})})}));
+}
+
 // A weight per channel, the second dimension.
 void prelu(OperatorCall& call) {
   std::string weight = call.in("weight");
+  if (call.rank("self") == 0) weight = call.reshaped(weight, {});
   if (call.rank("self") > 2 && call.value("weight").sizes.at(0).rest > 1) {
     BatchNumbers sizes{call.value("weight").sizes[0]};
     sizes.resize(static_cast<size_t>(call.rank("self")) - 1, BatchNumber{0, 1});
@@ -219,9 +236,8 @@ void glu(OperatorCall& call) {
   GraphBuilder& graph = call.graph();
   const int64_t dim = call.dimension("dim");
   const BatchNumber half = call.result().sizes.at(static_cast<size_t>(dim));
-  if (!half.is_fixed()) throw NotTranslated("not along the batch");
   const auto halves =
-      graph.add_several(2, "Split", {call.in("self"), graph.numbers({half.rest, half.rest})}, {{"axis", dim}});
+      graph.add_several(2, "Split", {call.in("self"), graph.batch_numbers({half, half})}, {{"axis", dim}});
   call.give(graph.add("Mul", {halves[0], graph.add("Sigmoid", {halves[1]})}));
 }
 
@@ -251,6 +267,7 @@ Translations activation_translations() {
           {"floor", one_node<kFloor>},
           {"ceil", one_node<kCeil>},
           {"sign", one_node<kSign>},
+          {"sgn", one_node<kSign>},
           {"reciprocal", one_node<kReciprocal>},
           {"mish", mish},
           {"softsign", one_node<kSoftsign>},
@@ -276,6 +293,10 @@ Translations activation_translations() {
           {"_prelu_kernel", prelu},
           {"softplus", softplus},
           {"log_sigmoid", log_sigmoid},
+          {"log_sigmoid_forward", log_sigmoid},
+          {"rrelu", rrelu},
+          {"rrelu_with_noise", rrelu},
+          {"logit", logit},
           {"hardtanh", hardtanh},
           {"relu6", relu6},
           {"hardsigmoid", hardsigmoid},

@@ -1,4 +1,6 @@
 #include <cmath>
+#include <limits>
+#include <numbers>
 
 #include "levin/models/onnx/operators.h"
 
@@ -135,6 +137,55 @@ void logaddexp(OperatorCall& call) {
   call.give(graph.add("Add", {graph.add("Max", {a, b}), more}));
 }
 
+// The angle of the point (other, self), from -pi to pi. A zero has a sign, which only its reciprocal shows.
+void atan2(OperatorCall& call) {
+  const at::ScalarType dtype = call.result().dtype;
+  GraphBuilder& graph = call.graph();
+  std::string y = call.in("self", dtype), x = call.in("other", dtype);
+  const auto number = [&](double value) { return graph.number(value, dtype); };
+  const auto is_zero = [&](const std::string& z) { return graph.add("Equal", {z, number(0)}); };
+  const auto is_negative = [&](const std::string& z) {
+    const std::string signed_part = graph.add("Where", {is_zero(z), graph.add("Reciprocal", {z}), z});
+    return graph.add("Less", {signed_part, number(0)});
+  };
+  const std::string are_infinite = graph.add("And", {graph.add("IsInf", {x}), graph.add("IsInf", {y})});
+  y = graph.add("Where", {are_infinite, graph.add("Sign", {y}), y});
+  x = graph.add("Where", {are_infinite, graph.add("Sign", {x}), x});
+  const std::string ratio = graph.add("Where", {is_zero(y), y, graph.add("Div", {y, x})});
+  const std::string half_turn =
+      graph.add("Where", {is_negative(y), number(-std::numbers::pi), number(std::numbers::pi)});
+  const std::string turn = graph.add("Where", {is_negative(x), half_turn, number(0)});
+  call.give(graph.add("Add", {graph.add("Atan", {ratio}), turn}));
+}
+
+// The larger or smaller one; of a NaN and a number, the number.
+template <const char* kOp>
+void extreme_number(OperatorCall& call) {
+  const at::ScalarType dtype = call.result().dtype;
+  if (!is_real(dtype)) return simple<kOp>(call);
+  GraphBuilder& graph = call.graph();
+  const std::string a = call.in("self", dtype), b = call.in("other", dtype);
+  const std::string unless_b = graph.add("Where", {graph.add("IsNaN", {b}), a, graph.add(kOp, {a, b})});
+  call.give(graph.add("Where", {graph.add("IsNaN", {a}), b, unless_b}));
+}
+
+void hypot(OperatorCall& call) {
+  const at::ScalarType dtype = call.result().dtype;
+  GraphBuilder& graph = call.graph();
+  const std::string a = call.in("self", dtype), b = call.in("other", dtype);
+  call.give(graph.add("Sqrt", {graph.add("Add", {graph.add("Mul", {a, a}), graph.add("Mul", {b, b})})}));
+}
+
+// x log(y), and 0 where x is 0 and y a number
+void xlogy(OperatorCall& call) {
+  const at::ScalarType dtype = call.result().dtype;
+  GraphBuilder& graph = call.graph();
+  const std::string x = call.in("self", dtype), y = call.in("other", dtype), zero = graph.number(0, dtype);
+  const std::string is_zero =
+      graph.add("And", {graph.add("Equal", {x, zero}), graph.add("Not", {graph.add("IsNaN", {y})})});
+  call.give(graph.add("Where", {is_zero, zero, graph.add("Mul", {x, graph.add("Log", {y})})}));
+}
+
 void clamp(OperatorCall& call) {
   const at::ScalarType dtype = call.result().dtype;
   std::string x = call.in("self", dtype);
@@ -177,6 +228,11 @@ Translations arithmetic_translations() {
           {"maximum", simple<kMax>},
           {"minimum", simple<kMin>},
           {"logaddexp", logaddexp},
+          {"atan2", atan2},
+          {"hypot", hypot},
+          {"fmax", extreme_number<kMax>},
+          {"fmin", extreme_number<kMin>},
+          {"xlogy", xlogy},
           {"clamp", clamp},
           {"clamp_min", clamp},
           {"clamp_max", clamp},

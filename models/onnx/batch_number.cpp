@@ -8,6 +8,20 @@ int64_t BatchNumber::at(const TracePoint& point) const {
   return per_sample * point.batch + rest + per_position * point.length + per_both * point.batch * point.length;
 }
 
+bool BatchNumber::is_negative() const {
+  if (is_fixed()) return rest < 0;
+  return per_both != 0 ? per_both < 0 : per_sample <= 0 && per_position <= 0;
+}
+
+BatchNumber operator+(const BatchNumber& one, const BatchNumber& other) {
+  return {one.per_sample + other.per_sample, one.rest + other.rest, one.per_position + other.per_position,
+          one.per_both + other.per_both};
+}
+
+BatchNumber operator*(const BatchNumber& number, int64_t factor) {
+  return {number.per_sample * factor, number.rest * factor, number.per_position * factor, number.per_both * factor};
+}
+
 std::string BatchNumber::text() const {
   std::string text;
   const std::pair<int64_t, const char*> terms[] = {

@@ -27,12 +27,17 @@ struct BatchNumber {
   [[nodiscard]] bool is_fixed() const { return per_sample == 0 && per_position == 0 && per_both == 0; }
   [[nodiscard]] bool is_batch() const { return *this == BatchNumber{1, 0}; }
   [[nodiscard]] bool is_length() const { return *this == BatchNumber{0, 0, 1}; }
+  /// Whether it is below 0 for large batches and lengths.
+  [[nodiscard]] bool is_negative() const;
   [[nodiscard]] int64_t at(const TracePoint& point) const;
   /// "12", "batch", "4*batch+1", "batch*length"
   [[nodiscard]] std::string text() const;
 
   bool operator==(const BatchNumber&) const = default;
 };
+
+[[nodiscard]] BatchNumber operator+(const BatchNumber& one, const BatchNumber& other);
+[[nodiscard]] BatchNumber operator*(const BatchNumber& number, int64_t factor);
 
 using BatchNumbers = std::vector<BatchNumber>;
 

@@ -58,6 +58,18 @@ void transposed_convolution(OperatorCall& call) {
   call.give(call.graph().add("ConvTranspose", with_bias(call), attributes));
 }
 
+// As many elements more as the kernel takes away; an odd one is padded at the end.
+Numbers same_padding(const Numbers& kernel, const Numbers& dilation) {
+  Numbers before, after;
+  for (size_t k = 0; k < kernel.size(); ++k) {
+    const int64_t more = dilation[k] * (kernel[k] - 1);
+    before.push_back(more / 2);
+    after.push_back(more - more / 2);
+  }
+  before.insert(before.end(), after.begin(), after.end());
+  return before;
+}
+
 void convolution(OperatorCall& call) {
   if (call.flag("transposed")) return transposed_convolution(call);
   const Numbers kernel = kernel_of(call);
@@ -69,7 +81,8 @@ void convolution(OperatorCall& call) {
     attributes.emplace_back("pads",
                             both_sides(per_dimension(call, "padding", kernel.size(), Numbers(kernel.size(), 0))));
   } else if (padding == "same") {
-    attributes.emplace_back("auto_pad", std::string("SAME_UPPER"));  // an odd element is padded at the end
+    attributes.emplace_back(
+        "pads", same_padding(kernel, per_dimension(call, "dilation", kernel.size(), Numbers(kernel.size(), 1))));
   }
   call.give(call.graph().add("Conv", with_bias(call), attributes));
 }
@@ -94,68 +107,19 @@ void max_pool(OperatorCall& call) {
 
 template <size_t kDims>
 void average_pool(OperatorCall& call) {
-  if (call.has("divisor_override")) throw NotTranslated("with divisor_override");
+  GraphBuilder& graph = call.graph();
   Attributes attributes = pool_attributes(call, kDims);
-  attributes.emplace_back("count_include_pad", int64_t{call.flag("count_include_pad") ? 1 : 0});
-  call.give(call.graph().add("AveragePool", {call.in("self")}, attributes));
+  const bool has_divisor = call.has("divisor_override");
+  if (has_divisor && call.flag("ceil_mode")) throw NotTranslated("with divisor_override and ceil_mode");
+  attributes.emplace_back("count_include_pad", int64_t{call.flag("count_include_pad") || has_divisor ? 1 : 0});
+  const std::string means = graph.add("AveragePool", {call.in("self")}, attributes);
+  if (!has_divisor) return call.give(means);
+  double elements = 1;
+  for (const int64_t size : per_dimension(call, "kernel_size", kDims, {})) elements *= static_cast<double>(size);
+  call.give(graph.add("Mul", {means, graph.number(elements / call.real("divisor_override"), call.result().dtype)}));
 }
 
-// To sizes that divide the input's: a pooling with equal windows.
-void adaptive_pool(OperatorCall& call, size_t dims, const std::string& kind) {
-  check_batched(call, "self", dims);
-  const BatchNumbers &from = call.value("self").sizes, &to = call.result().sizes;
-  Numbers kernel;
-  bool is_global = true;
-  for (size_t k = 2; k < from.size(); ++k) {
-    const int64_t in = from[k].rest, out = to[k].rest;
-    const bool is_one = to[k] == BatchNumber{0, 1};
-    if (!is_one && (!from[k].is_fixed() || !to[k].is_fixed() || out == 0 || in % out != 0)) {
-      throw NotTranslated("from " + from[k].text() + " to " + to[k].text() + ": the second must divide the first");
-    }
-    is_global = is_global && is_one;
-    kernel.push_back(out == 0 ? 0 : in / out);
-  }
-  for (size_t k = 2; k < from.size() && !is_global; ++k) {
-    if (!from[k].is_fixed()) throw NotTranslated("from " + from[k].text() + ", together with a fixed size");
-  }
-  if (is_global) return call.give(call.graph().add("Global" + kind, {call.in("self")}));
-  call.give(call.graph().add(kind, {call.in("self")}, {{"kernel_shape", kernel}, {"strides", kernel}}));
-}
-
-template <size_t kDims>
-void adaptive_average_pool(OperatorCall& call) {
-  adaptive_pool(call, kDims, "AveragePool");
-}
-
-template <size_t kDims>
-void adaptive_max_pool(OperatorCall& call) {
-  adaptive_pool(call, kDims, "MaxPool");
-}
-
-// ---- resizing and padding ------------------------------------------------------------------------------------------
-
-void resize(OperatorCall& call, const std::string& mode) {
-  const std::string input = call.has("input") ? "input" : "self";
-  Attributes attributes{{"mode", mode}};
-  const std::string coordinates = mode == "nearest"            ? "asymmetric"
-                                  : call.flag("align_corners") ? "align_corners"
-                                                               : "half_pixel";
-  attributes.emplace_back("coordinate_transformation_mode", coordinates);
-  if (mode == "nearest") attributes.emplace_back("nearest_mode", std::string("floor"));
-  if (mode == "cubic") attributes.emplace_back("cubic_coeff_a", -0.75);  // PyTorch's, of Keys' kernel
-  call.give(call.graph().add("Resize", {call.in(input), "", "", call.graph().batch_numbers(call.result().sizes)},
-                             attributes));
-}
-
-void upsample_nearest(OperatorCall& call) {
-  resize(call, "nearest");
-}
-void upsample_linear(OperatorCall& call) {
-  resize(call, "linear");
-}
-void upsample_cubic(OperatorCall& call) {
-  resize(call, "cubic");
-}
+// ---- padding -------------------------------------------------------------------------------------------------------
 
 // PyTorch pads from the last dimension backwards: (left, right, top, bottom, …).
 std::string onnx_pads(OperatorCall& call, const std::string& argument) {
@@ -186,13 +150,6 @@ void replication_pad(OperatorCall& call) {
   pad_by(call, "edge");
 }
 
-// (N, C r^2, H, W) to (N, C, H r, W r)
-void pixel_shuffle(OperatorCall& call) {
-  if (call.rank("self") != 4) throw NotTranslated("only of batches of images");
-  call.give(call.graph().add("DepthToSpace", {call.in("self")},
-                             {{"blocksize", call.whole_number("upscale_factor")}, {"mode", std::string("CRD")}}));
-}
-
 }  // namespace
 
 Translations convolution_translations() {
@@ -212,29 +169,13 @@ Translations convolution_translations() {
           {"avg_pool1d", average_pool<1>},
           {"avg_pool2d", average_pool<2>},
           {"avg_pool3d", average_pool<3>},
-          {"adaptive_avg_pool1d", adaptive_average_pool<1>},
-          {"adaptive_avg_pool2d", adaptive_average_pool<2>},
-          {"_adaptive_avg_pool2d", adaptive_average_pool<2>},
-          {"_adaptive_avg_pool3d", adaptive_average_pool<3>},
-          {"adaptive_avg_pool3d", adaptive_average_pool<3>},
-          {"adaptive_max_pool1d", adaptive_max_pool<1>},
-          {"adaptive_max_pool2d", adaptive_max_pool<2>},
-          {"adaptive_max_pool3d", adaptive_max_pool<3>},
-          {"upsample_nearest1d", upsample_nearest},
-          {"upsample_nearest2d", upsample_nearest},
-          {"upsample_nearest3d", upsample_nearest},
-          {"upsample_linear1d", upsample_linear},
-          {"upsample_bilinear2d", upsample_linear},
-          {"upsample_trilinear3d", upsample_linear},
-          {"upsample_bicubic2d", upsample_cubic},
           {"constant_pad_nd", constant_pad},
           {"reflection_pad1d", reflection_pad},
           {"reflection_pad2d", reflection_pad},
           {"reflection_pad3d", reflection_pad},
           {"replication_pad1d", replication_pad},
           {"replication_pad2d", replication_pad},
-          {"replication_pad3d", replication_pad},
-          {"pixel_shuffle", pixel_shuffle}};
+          {"replication_pad3d", replication_pad}};
 }
 
 }  // namespace levin::onnx

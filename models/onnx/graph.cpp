@@ -1,11 +1,10 @@
 #include "levin/models/onnx/graph.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
-
-#include "levin/core/error.h"
 
 namespace levin::onnx {
 
@@ -20,19 +19,20 @@ int64_t onnx_type(at::ScalarType dtype) {
     case at::kFloat: return 1;
     case at::kByte: return 2;
     case at::kChar: return 3;
+    case at::kUInt16: return 4;
     case at::kShort: return 5;
     case at::kInt: return 6;
     case at::kLong: return 7;
     case at::kBool: return 9;
     case at::kHalf: return 10;
     case at::kDouble: return 11;
-    case at::kComplexFloat: return 14;
-    case at::kComplexDouble: return 15;
+    case at::kUInt32: return 12;
+    case at::kUInt64: return 13;
     case at::kBFloat16: return 16;
     default: break;
   }
-  throw Error("ONNX has no tensors of type " + std::string(c10::toString(dtype)) +
-              ". Convert it to another type in the model.");
+  throw NotTranslated("with tensors of type " + std::string(c10::toString(dtype)) +
+                      ", with which ONNX's operators do not compute");
 }
 
 std::string GraphBuilder::unused_name(const std::string& like) {
@@ -46,9 +46,10 @@ std::string GraphBuilder::add_initializer(const std::string& name, const at::Ten
   return graph_.initializers.back().first;
 }
 
-void GraphBuilder::add_input(Port port) {
+std::string GraphBuilder::add_input(Port port) {
   port.name = unused_name(port.name);
   graph_.inputs.push_back(std::move(port));
+  return graph_.inputs.back().name;
 }
 
 void GraphBuilder::add_output(Port port, const std::string& value) {
@@ -101,7 +102,7 @@ std::string GraphBuilder::input_size(bool (BatchNumber::*is_it)() const, std::st
       return known = add("Slice", {add("Shape", {port.name}), numbers({at}), numbers({at + 1})});
     }
   }
-  throw Error("no input that the output depends on has the size that the model computes with. Export fixed sizes.");
+  throw NotTranslated("with a size that no input that the output depends on has");
 }
 
 // (1)
@@ -142,6 +143,12 @@ std::string GraphBuilder::batch_numbers(const BatchNumbers& numbers) {
 std::string GraphBuilder::batch_number(const BatchNumber& number) {
   if (number.is_fixed()) return whole_number(number.rest, at::kLong);
   return add("Squeeze", {batch_numbers({number}), numbers({0})});
+}
+
+std::string GraphBuilder::range(const BatchNumber& start, const BatchNumber& count, int64_t step) {
+  const BatchNumber end = start + count * step;
+  if (start.is_fixed() && end.is_fixed()) return constant(at::arange(start.rest, end.rest, step, at::kLong));
+  return add("Range", {batch_number(start), batch_number(end), whole_number(step, at::kLong)});
 }
 
 std::string GraphBuilder::cast(const std::string& value, at::ScalarType dtype) {

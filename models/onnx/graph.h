@@ -10,9 +10,16 @@
 #include <variant>
 #include <vector>
 
+#include "levin/core/error.h"
 #include "levin/models/onnx/batch_number.h"
 
 namespace levin::onnx {
+
+/// An operator, or this use of it, has no translation; what() is a clause ("only over whole dimensions").
+class NotTranslated : public Error {
+ public:
+  using Error::Error;
+};
 
 using AttributeValue =
     std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<std::string>, at::Tensor>;
@@ -48,7 +55,8 @@ class GraphBuilder {
   [[nodiscard]] int64_t opset() const { return graph_.opset; }
   /// The names of inputs and initializers must be taken before names are made up.
   [[nodiscard]] std::string add_initializer(const std::string& name, const at::Tensor& tensor);
-  void add_input(Port port);
+  /// Returns the input's name, which differs from `port.name` if that is taken.
+  std::string add_input(Port port);
   /// As an output of the graph under `port.name`.
   void add_output(Port port, const std::string& value);
 
@@ -66,6 +74,8 @@ class GraphBuilder {
   [[nodiscard]] std::string batch_numbers(const BatchNumbers& numbers);
   /// The same as one number, ().
   [[nodiscard]] std::string batch_number(const BatchNumber& number);
+  /// start, start + step, …: `count` numbers, (count) int64.
+  [[nodiscard]] std::string range(const BatchNumber& start, const BatchNumber& count, int64_t step);
 
   [[nodiscard]] std::string cast(const std::string& value, at::ScalarType dtype);
 
@@ -83,7 +93,7 @@ class GraphBuilder {
   std::string batch_ = "", length_ = "";               // (1) int64, once they were needed
 };
 
-/// TensorProto.DataType. Throws Error for a type that ONNX has not.
+/// TensorProto.DataType. Throws NotTranslated for a type that ONNX's operators do not compute with.
 [[nodiscard]] int64_t onnx_type(at::ScalarType dtype);
 
 }  // namespace levin::onnx

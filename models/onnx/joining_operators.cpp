@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 
 #include "levin/models/onnx/operators.h"
@@ -111,50 +112,79 @@ std::string with_part(OperatorCall& call, int64_t dim, const std::string& part, 
   return pieces.size() == 1 ? pieces[0] : graph.add("Concat", pieces, {{"axis", dim}});
 }
 
-// From the end where it is negative, and at most the size.
-BatchNumber within(const BatchNumber& place, const BatchNumber& size) {
-  if (!place.is_fixed()) return place;
-  if (place.rest < 0) return {size.per_sample, size.rest + place.rest};
-  return size.is_fixed() && place.rest > size.rest ? size : place.rest == kEnd ? size : place;
+// Counted from the start, where it is counted from the end.
+BatchNumber from_start(const BatchNumber& place, const BatchNumber& size) {
+  return place.is_negative() ? size + place : place;
 }
 
+// Between the start and the end, if it is known to be outside.
+BatchNumber within(BatchNumber place, const BatchNumber& size) {
+  if (!place.is_fixed() || !size.is_fixed()) return place;
+  place.rest = std::clamp<int64_t>(place.rest, 0, size.rest);
+  return place;
+}
+
+// The part is as long as src.
 void slice_scatter(OperatorCall& call) {
-  if (call.whole_number("step", 1) != 1) throw NotTranslated("a write into a slice with a step");
-  const int64_t dim = call.has("dim") ? call.dimension("dim") : 0;
+  GraphBuilder& graph = call.graph();
+  const int64_t dim = call.has("dim") ? call.dimension("dim") : 0, step = call.whole_number("step", 1);
   const BatchNumber size = call.value("self").sizes.at(static_cast<size_t>(dim));
-  const BatchNumber start = within(bound(call, "start", {0, 0}), size), end = within(bound(call, "end", size), size);
-  call.give(with_part(call, dim, call.in("src", call.result().dtype), start, end));
+  const BatchNumbers& part = call.value("src").sizes;
+  const BatchNumber length = part.at(static_cast<size_t>(dim));
+  const BatchNumber start = within(from_start(bound(call, "start", {0, 0}), size), size);
+  const std::string source = call.in("src", call.result().dtype);
+  if (step == 1) return call.give(with_part(call, dim, source, start, start + length));
+  BatchNumbers column(part.size(), BatchNumber{0, 1});
+  column[static_cast<size_t>(dim)] = length;
+  const std::string places = call.expanded(call.reshaped(graph.range(start, length, step), column), part);
+  call.give(graph.add("ScatterElements", {call.in("self"), places, source}, {{"axis", dim}}));
 }
 
 void select_scatter(OperatorCall& call) {
   const int64_t dim = call.dimension("dim");
   const BatchNumber size = call.value("self").sizes.at(static_cast<size_t>(dim));
-  const BatchNumber start = within(call.batch_numbers("index").at(0), size);
+  const BatchNumber start = from_start(call.batch_numbers("index").at(0), size);
   const std::string part =
       call.graph().add("Unsqueeze", {call.in("src", call.result().dtype), call.graph().numbers({dim})});
-  call.give(with_part(call, dim, part, start, {start.per_sample, start.rest + 1}));
+  call.give(with_part(call, dim, part, start, start + BatchNumber{0, 1}));
 }
 
 // ---- orders --------------------------------------------------------------------------------------------------------
 
 void flip(OperatorCall& call) {
   GraphBuilder& graph = call.graph();
+  const auto given = call.whole_numbers("dims");
+  if (given.empty()) return call.give(call.in("self"));
   const auto dims = call.dimensions("dims");
   const auto all = [&](int64_t number) { return graph.numbers(std::vector<int64_t>(dims.size(), number)); };
   call.give(graph.add(
       "Slice", {call.in("self"), all(-1), all(std::numeric_limits<int64_t>::min()), graph.numbers(dims), all(-1)}));
 }
 
+// Along a size that is a value of the graph, ().
+std::string rolled(GraphBuilder& graph, const std::string& x, int64_t shift, int64_t dim, const std::string& size) {
+  const std::string zero = graph.whole_number(0, at::kLong), one = graph.whole_number(1, at::kLong);
+  const std::string from =
+      graph.add("Sub", {graph.add("Range", {zero, size, one}), graph.whole_number(shift, at::kLong)});
+  return graph.add("Gather", {x, graph.add("Mod", {from, size})}, {{"axis", dim}});
+}
+
 void roll(OperatorCall& call) {
   GraphBuilder& graph = call.graph();
   const auto shifts = call.whole_numbers("shifts"),
              dims = call.has("dims") ? call.whole_numbers("dims") : std::vector<int64_t>{};
-  if (dims.size() != shifts.size()) throw NotTranslated("without dimensions");
   std::string x = call.in("self");
+  if (dims.empty()) {  // of all elements in a row
+    x = rolled(graph, graph.add("Reshape", {x, graph.numbers({-1})}), shifts.at(0), 0, graph.add("Size", {x}));
+    return call.give(call.reshaped(x, call.result().sizes));
+  }
   for (size_t k = 0; k < dims.size(); ++k) {
     const int64_t dim = dims[k] < 0 ? dims[k] + call.rank("self") : dims[k];
     const BatchNumber size = call.value("self").sizes.at(static_cast<size_t>(dim));
-    if (!size.is_fixed()) throw NotTranslated("along the batch");
+    if (!size.is_fixed()) {
+      x = rolled(graph, x, shifts[k], dim, graph.batch_number(size));
+      continue;
+    }
     const int64_t moved = size.rest == 0 ? 0 : ((shifts[k] % size.rest) + size.rest) % size.rest;
     if (moved == 0) continue;
     const auto parts = graph.add_several(2, "Split", {x, graph.numbers({size.rest - moved, moved})}, {{"axis", dim}});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <stdexcept>
 #include <utility>
 
 #include "levin/core/count_of.h"
@@ -18,15 +19,12 @@ class GraphMaker final : public ValueNames {
   GraphMaker(const Program& program, int64_t opset)
       : program_(program), graph_(opset), names_(program.values.size()), needed_(program.values.size(), false) {}
 
-  Graph make(const std::vector<std::string>& output_names) {
+  Graph make(const PortNames& names) {
     const std::vector<size_t> calls = needed_calls();
-    add_inputs();
+    add_inputs(names.inputs);
     for (const size_t k : calls) translate(program_.calls[k]);
     throw_if_any();
-    for (size_t k = 0; k < program_.outputs.size(); ++k) {
-      const ProgramValue& value = value_of(program_.outputs[k]);
-      graph_.add_output({output_names.at(k), value.dtype, value.sizes}, name_of(program_.outputs[k]));
-    }
+    for (size_t k = 0; k < program_.outputs.size(); ++k) add_output(program_.outputs[k], names.outputs.at(k));
     return graph_.take();
   }
 
@@ -35,10 +33,8 @@ class GraphMaker final : public ValueNames {
     std::string& name = names_[static_cast<size_t>(id)];
     if (!name.empty()) return name;
     const ProgramValue& value = value_of(id);
-    if (!value.tensor.defined() && value.kind == TracedValue::Kind::constant) {
-      throw NotTranslated("with a tensor that C++ makes without operators, another one for each size of the inputs");
-    }
-    if (!value.tensor.defined()) throw NotTranslated("of a result that has no translation");
+    if (value.number) return name = graph_.cast(graph_.batch_number(*value.number), value.dtype);
+    if (!value.tensor.defined()) throw NotTranslated("with " + origin_of(id));
     return name = value.name.empty() ? graph_.constant(value.tensor) : graph_.add_initializer(value.name, value.tensor);
   }
 
@@ -52,47 +48,89 @@ class GraphMaker final : public ValueNames {
 
   [[nodiscard]] const ProgramValue& value_of(int64_t id) const { return program_.values[static_cast<size_t>(id)]; }
 
-  // Those on which an output depends and whose results are no constants, in the order in which they were called.
+  // Those on which an output depends and whose results are no constants, in the order in which they were called. What
+  // is computed of weights by an operator without a translation becomes a constant.
   std::vector<size_t> needed_calls() {
-    for (const int64_t output : program_.outputs) needed_[static_cast<size_t>(output)] = true;
+    for (const int64_t output : program_.outputs) {
+      if (output != kNoValue) needed_[static_cast<size_t>(output)] = true;
+    }
     std::vector<size_t> calls;
     for (size_t k = program_.calls.size(); k-- > 0;) {
       const ProgramCall& call = program_.calls[k];
+      const bool has_translation = translations().contains(call.name);
       const bool is_needed = std::any_of(call.results.begin(), call.results.end(), [&](int64_t id) {
-        return needed_[static_cast<size_t>(id)] && !value_of(id).tensor.defined();
+        const ProgramValue& value = value_of(id);
+        const bool is_constant = value.tensor.defined() && !(value.is_weight && has_translation);
+        return needed_[static_cast<size_t>(id)] && !is_constant;
       });
       if (!is_needed) continue;
       calls.push_back(k);
-      for (size_t p = ignores_first(call.name) ? 1 : 0; p < call.arguments.size(); ++p) {
-        if (is_out_argument(call.op, p)) continue;
-        for (const int64_t id : call.arguments[p].values) {
-          if (id != kNoValue) needed_[static_cast<size_t>(id)] = true;
-        }
-      }
+      each_read_value(call, [&](int64_t id) { needed_[static_cast<size_t>(id)] = true; });
     }
     std::reverse(calls.begin(), calls.end());
     return calls;
   }
 
-  void add_inputs() {
-    for (const int64_t id : program_.inputs) {
-      if (!needed_[static_cast<size_t>(id)]) continue;
-      const ProgramValue& value = value_of(id);
-      graph_.add_input({value.name, value.dtype, value.sizes});
-      set_name(id, value.name);
+  void add_inputs(const std::vector<std::string>& names) {
+    const size_t count = program_.inputs.size();
+    std::vector<size_t> used;
+    std::string used_names;
+    for (size_t k = 0; k < count; ++k) {
+      if (!needed_[static_cast<size_t>(program_.inputs[k])]) continue;
+      used.push_back(k);
+      used_names += (used_names.empty() ? "" : ", ") + value_of(program_.inputs[k]).name;
     }
-    if (graph_.graph().inputs.empty()) throw Error("the model's output depends on none of its inputs.");
+    if (used.empty()) throw Error("the model's output depends on none of its inputs.");
+    if (!names.empty() && names.size() != count && names.size() != used.size()) {
+      throw ConfigError("OnnxOptions.input_names (--input_names): got " +
+                        count_of(static_cast<int64_t>(names.size()), "name") + " for " +
+                        count_of(static_cast<int64_t>(used.size()), "input") + " (" + used_names + ").");
+    }
+    for (size_t k = 0; k < used.size(); ++k) {
+      const int64_t id = program_.inputs[used[k]];
+      const ProgramValue& value = value_of(id);
+      const std::string name = names.empty() ? value.name : names[names.size() == count ? used[k] : k];
+      set_name(id, graph_.add_input({name, value.dtype, value.sizes}));
+    }
+  }
+
+  void add_output(int64_t id, const std::string& name) {
+    try {
+      const std::string result = name_of(id);
+      const ProgramValue& value = value_of(id);
+      (void)onnx_type(value.dtype);
+      graph_.add_output({name, value.dtype, value.sizes}, result);
+    } catch (const NotTranslated& reason) {
+      throw Error("output \"" + name + "\" cannot be exported " + reason.what() +
+                  ". Let the model return another tensor, or export another method.");
+    }
+  }
+
+  // Where a value without numbers or a name comes from, as a noun.
+  [[nodiscard]] std::string origin_of(int64_t id) const {
+    for (const ProgramCall& call : program_.calls) {
+      const auto at = std::find(call.results.begin(), call.results.end(), id);
+      if (at == call.results.end()) continue;
+      return "result " + std::to_string(at - call.results.begin() + 1) + " of " +
+             c10::toString(call.op.operator_name()) + ", which has no translation";
+    }
+    return "a tensor that C++ makes without operators, another one for each size of the inputs";
   }
 
   void translate(const ProgramCall& call) {
-    check_sizes(call);
+    if (has_failed_argument(call)) return give_up(call);
     try {
-      const auto found = translations().find(call.name);
+      check_types(call);
+      const bool is_unset = leaves_memory_unset(call.name) && value_of(call.results.at(0)).is_unset;
+      const auto found = translations().find(is_unset ? "zeros" : call.name);  // any numbers will do
       if (found == translations().end()) throw NotTranslated(why_unknown(call));
       OperatorCall translated(program_, call, *this, graph_);
       found->second(translated);
+      check_sizes(call);
     } catch (const NotTranslated& reason) {
       fail(call, reason.what());
+    } catch (const std::out_of_range&) {  // a dimension that a translation expects
+      fail(call, "of tensors with these sizes");
     }
     for (const ProgramArgument& argument : call.arguments) {
       for (const int64_t id : argument.values) {
@@ -101,26 +139,48 @@ class GraphMaker final : public ValueNames {
     }
   }
 
+  // An operator before this one is to blame for its sizes.
+  [[nodiscard]] bool has_failed_argument(const ProgramCall& call) const {
+    bool has_failed = false;
+    each_read_value(call, [&](int64_t id) {
+      has_failed = has_failed || (value_of(id).kind == TracedValue::Kind::result && !value_of(id).problem.empty());
+    });
+    return has_failed;
+  }
+
+  void check_types(const ProgramCall& call) const {
+    const auto check = [&](int64_t id) { (void)onnx_type(value_of(id).dtype); };
+    std::for_each(call.results.begin(), call.results.end(), check);
+    each_read_value(call, check);
+  }
+
   void check_sizes(const ProgramCall& call) const {
-    const auto check = [&](int64_t id) {
-      if (id != kNoValue && !value_of(id).problem.empty()) throw Error(value_of(id).problem);
+    const auto check = [&](int64_t id, const char* what) {
+      if (!value_of(id).problem.empty()) throw NotTranslated(what + value_of(id).problem);
     };
-    for (const int64_t id : call.results) check(id);
-    for (const ProgramArgument& argument : call.arguments)
-      std::for_each(argument.values.begin(), argument.values.end(), check);
+    for (const int64_t id : call.results) check(id, "its result ");
+    each_read_value(call, [&](int64_t id) { check(id, "a tensor that it reads "); });
   }
 
   static std::string why_unknown(const ProgramCall& call) {
     if (is_random(call.op)) return "it draws random numbers; put the model into evaluation mode (eval())";
-    if (leaves_memory_unset(call.name)) return "its memory is read before anything is written to it";
+    if (leaves_memory_unset(call.name)) return "C++ fills its memory without operators, in another way for each size";
     return "no translation";
   }
 
   // Others that use the results are translated as if there were some, so that all failures are found at once.
-  void fail(const ProgramCall& call, const std::string& reason) {
+  void give_up(const ProgramCall& call) {
     for (const int64_t id : call.results) {
       if (names_[static_cast<size_t>(id)].empty()) set_name(id, "untranslated");
     }
+  }
+
+  // What is computed of weights has its numbers anyway.
+  void fail(const ProgramCall& call, const std::string& reason) {
+    const bool has_numbers = std::all_of(call.results.begin(), call.results.end(),
+                                         [&](int64_t id) { return value_of(id).tensor.defined(); });
+    if (has_numbers) return;
+    give_up(call);
     Failure& failure = failures_[c10::toString(call.op.operator_name()) + "\n" + reason];
     if (failure.count++ == 0) failure.after = last_parameter_;
   }
@@ -134,8 +194,8 @@ class GraphMaker final : public ValueNames {
               (failure.after.empty() ? "" : ", first after " + failure.after) + "): " + what.substr(end + 1) + ".";
     }
     throw Error(text +
-                "\nWrite these parts with other operators (docs/export.md lists those there are), or export "
-                "another method.");
+                "\nWrite these parts with other operators (docs/export.md lists those there are), export fixed sizes "
+                "(--fixed_batch, no --dynamic_length) where a size is the reason, or export another method.");
   }
 
   const Program& program_;
@@ -148,8 +208,8 @@ class GraphMaker final : public ValueNames {
 
 }  // namespace
 
-Graph make_graph(const Program& program, const std::vector<std::string>& output_names, int64_t opset) {
-  return GraphMaker(program, opset).make(output_names);
+Graph make_graph(const Program& program, const PortNames& names, int64_t opset) {
+  return GraphMaker(program, opset).make(names);
 }
 
 }  // namespace levin::onnx

@@ -10,8 +10,14 @@
 
 namespace levin::onnx {
 
+struct PortNames {
+  std::vector<std::string> inputs = {};  // of all, or of those that an output depends on; none: those of the trace
+  std::vector<std::string> outputs = {};
+};
+
 /// Inputs that no output depends on are left out. Throws Error listing every operator without a translation, with how
-/// often it is called and where, and Error if no output depends on an input.
-[[nodiscard]] Graph make_graph(const Program& program, const std::vector<std::string>& output_names, int64_t opset);
+/// often it is called and where; Error if no output depends on an input, or an output has no translation; ConfigError
+/// for another number of names than of inputs.
+[[nodiscard]] Graph make_graph(const Program& program, const PortNames& names, int64_t opset);
 
 }  // namespace levin::onnx

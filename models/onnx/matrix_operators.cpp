@@ -24,14 +24,15 @@ std::string with_last_two_swapped(OperatorCall& call, const std::string& x, int6
 // x W^T + b
 void linear(OperatorCall& call) {
   GraphBuilder& graph = call.graph();
-  if (call.rank("weight") != 2) throw NotTranslated("only with a matrix as its weight");
-  if (call.rank("input") == 2) {
+  const bool is_matrix = call.rank("weight") == 2;
+  if (is_matrix && call.rank("input") == 2) {
     std::vector<std::string> inputs{call.in("input"), call.in("weight")};
     if (call.has("bias")) inputs.push_back(call.in("bias"));
     return call.give(graph.add("Gemm", inputs, {{"transB", int64_t{1}}}));
   }
-  const std::string y = graph.add("MatMul", {call.in("input"), graph.add("Transpose", {call.in("weight")},
-                                                                         {{"perm", std::vector<int64_t>{1, 0}}})});
+  std::string weight = call.in("weight");
+  if (is_matrix) weight = graph.add("Transpose", {weight}, {{"perm", std::vector<int64_t>{1, 0}}});
+  const std::string y = graph.add("MatMul", {call.in("input"), weight});
   call.give(call.has("bias") ? graph.add("Add", {y, call.in("bias")}) : y);
 }
 
@@ -80,6 +81,16 @@ void bilinear(OperatorCall& call) {
   call.give(call.has("bias") ? graph.add("Add", {y, call.in("bias")}) : y);
 }
 
+// Distances of all pairs of rows, (…, P, M) and (…, R, M).
+void cdist(OperatorCall& call) {
+  GraphBuilder& graph = call.graph();
+  const double order = call.real("p", 2);
+  if (order != 1 && order != 2) throw NotTranslated("only of order 1 or 2");
+  const std::string apart = graph.add("Sub", {graph.add("Unsqueeze", {call.in("x1"), graph.numbers({-2})}),
+                                              graph.add("Unsqueeze", {call.in("x2"), graph.numbers({-3})})});
+  call.give(call.reduced(order == 1 ? "ReduceL1" : "ReduceL2", apart, {call.rank("x1")}, /*keepdim=*/false));
+}
+
 void outer(OperatorCall& call) {
   GraphBuilder& graph = call.graph();
   const at::ScalarType dtype = call.result().dtype;
@@ -115,16 +126,26 @@ std::string causal_mask(OperatorCall& call) {
   return call.graph().cast(call.graph().add("Trilu", {ones}, {{"upper", int64_t{0}}}), at::kBool);
 }
 
+// Without a scale, over the root of the features.
+std::string scaled_query(OperatorCall& call) {
+  GraphBuilder& graph = call.graph();
+  const std::string query = call.in("query");
+  const BatchNumber features = call.value("query").sizes.back();
+  if (call.has("scale")) return scaled(call, query, call.real("scale"));
+  if (features.is_fixed()) return scaled(call, query, 1 / std::sqrt(static_cast<double>(features.rest)));
+  const std::string count = graph.cast(graph.batch_number(features), call.result().dtype);
+  return graph.add("Div", {query, graph.add("Sqrt", {count})});
+}
+
 // softmax(scale Q K^T + mask) V. A query that sees no key gets zeros.
 void attention(OperatorCall& call) {
   GraphBuilder& graph = call.graph();
   if (call.real("dropout_p", 0) != 0) throw NotTranslated("with dropout; put the model into evaluation mode (eval())");
   const at::ScalarType dtype = call.result().dtype;
   const BatchNumbers query = call.value("query").sizes;
-  const double scale = call.real("scale", 1 / std::sqrt(static_cast<double>(query.back().rest)));
   const std::string keys = for_each_query_head(call, "key", query), values = for_each_query_head(call, "value", query);
   const std::string scores =
-      graph.add("MatMul", {scaled(call, call.in("query"), scale), with_last_two_swapped(call, keys, call.rank("key"))});
+      graph.add("MatMul", {scaled_query(call), with_last_two_swapped(call, keys, call.rank("key"))});
   const Attributes last{{"axis", int64_t{-1}}};
   const bool is_added = call.has("attn_mask") && call.dtype("attn_mask") != at::kBool;
   std::string seen = call.flag("is_causal") ? causal_mask(call) : "";
@@ -158,6 +179,8 @@ Translations matrix_translations() {
           {"addmv", addmv},
           {"einsum", einsum},
           {"outer", outer},
+          {"_cdist_forward", cdist},
+          {"_euclidean_dist", cdist},
           {"bilinear", bilinear},
           {"scaled_dot_product_attention", attention},
           {"_scaled_dot_product_flash_attention_for_cpu", attention}};

@@ -22,17 +22,43 @@ std::vector<int64_t> channels_of(OperatorCall& call) {
 }
 
 // By the statistics of training, which the module keeps.
-void batch_norm(OperatorCall& call) {
-  if (call.flag("training") || !call.has("running_mean")) {
-    throw NotTranslated(
-        "by the statistics of a batch; put the model into evaluation mode (eval()), and keep running "
-        "statistics");
-  }
+void give_by_kept_statistics(OperatorCall& call) {
   const auto channels = channels_of(call);
   call.give(call.graph().add("BatchNormalization",
                              {call.in("input"), weight_or(call, "weight", channels, 1),
                               weight_or(call, "bias", channels, 0), call.in("running_mean"), call.in("running_var")},
                              {{"epsilon", call.real("eps")}}));
+}
+
+// (C) as (C, 1, 1, …), for tensors (N, C, …)
+std::string per_channel(OperatorCall& call, const std::string& argument, int64_t channels) {
+  BatchNumbers sizes{BatchNumber{0, channels}};
+  sizes.resize(static_cast<size_t>(call.rank("input")) - 1, BatchNumber{0, 1});
+  return call.reshaped(call.in(argument), sizes);
+}
+
+std::string scaled_and_shifted(OperatorCall& call, std::string y, int64_t channels) {
+  if (call.has("weight")) y = call.graph().add("Mul", {y, per_channel(call, "weight", channels)});
+  if (call.has("bias")) y = call.graph().add("Add", {y, per_channel(call, "bias", channels)});
+  return y;
+}
+
+// Without kept statistics, evaluation takes those of the batch too.
+void batch_norm(OperatorCall& call) {
+  if (call.has("running_mean") && !call.flag("training")) return give_by_kept_statistics(call);
+  if (call.has("running_mean")) {
+    throw NotTranslated("by the statistics of a batch; put the model into evaluation mode (eval())");
+  }
+  GraphBuilder& graph = call.graph();
+  std::vector<int64_t> dims{0};
+  for (int64_t dim = 2; dim < call.rank("input"); ++dim) dims.push_back(dim);
+  const std::string x = call.in("input");
+  const std::string distance = graph.add("Sub", {x, call.reduced("ReduceMean", x, dims, /*keepdim=*/true)});
+  const std::string variance =
+      call.reduced("ReduceMean", graph.add("Mul", {distance, distance}), dims, /*keepdim=*/true);
+  const std::string root =
+      graph.add("Sqrt", {graph.add("Add", {variance, graph.number(call.real("eps"), call.result().dtype)})});
+  call.give(scaled_and_shifted(call, graph.add("Div", {distance, root}), channels_of(call).at(0)));
 }
 
 void layer_norm(OperatorCall& call) {
@@ -61,19 +87,6 @@ void rms_norm(OperatorCall& call) {
   call.give(call.has("weight") ? graph.add("Mul", {y, call.in("weight", dtype)}) : y);
 }
 
-// (C) as (C, 1, 1, …), for tensors (N, C, …)
-std::string per_channel(OperatorCall& call, const std::string& argument, int64_t channels) {
-  BatchNumbers sizes{BatchNumber{0, channels}};
-  sizes.resize(static_cast<size_t>(call.rank("input")) - 1, BatchNumber{0, 1});
-  return call.reshaped(call.in(argument), sizes);
-}
-
-std::string scaled_and_shifted(OperatorCall& call, std::string y, int64_t channels) {
-  if (call.has("weight")) y = call.graph().add("Mul", {y, per_channel(call, "weight", channels)});
-  if (call.has("bias")) y = call.graph().add("Add", {y, per_channel(call, "bias", channels)});
-  return y;
-}
-
 // Wu and He, Group normalization, 2018: an instance normalization of (N, groups, the rest).
 void group_norm(OperatorCall& call) {
   GraphBuilder& graph = call.graph();
@@ -88,7 +101,7 @@ void group_norm(OperatorCall& call) {
 }
 
 void instance_norm(OperatorCall& call) {
-  if (!call.flag("use_input_stats")) throw NotTranslated("only by the statistics of each sample");
+  if (!call.flag("use_input_stats")) return give_by_kept_statistics(call);
   const auto channels = channels_of(call);
   call.give(
       call.graph().add("InstanceNormalization",
@@ -104,8 +117,8 @@ void softmax(OperatorCall& call) {
 constexpr char kSoftmax[] = "Softmax", kLogSoftmax[] = "LogSoftmax";
 
 void dropout(OperatorCall& call) {
-  const double p = call.real("p", 0);
-  if (p != 0 && (call.flag("train")))
+  const bool is_training = !call.has("train") || call.flag("train");
+  if (is_training && call.real("p") != 0)
     throw NotTranslated("in training mode; put the model into evaluation mode (eval())");
   call.give(call.in("input"));
 }
@@ -129,6 +142,7 @@ Translations normalization_translations() {
           {"log_softmax", softmax<kLogSoftmax>},
           {"_log_softmax", softmax<kLogSoftmax>},
           {"dropout", dropout},
+          {"native_dropout", dropout},
           {"alpha_dropout", dropout},
           {"feature_dropout", dropout},
           {"feature_alpha_dropout", dropout}};

@@ -24,12 +24,26 @@ int64_t wrapped(int64_t dim, int64_t rank) {
 
 }  // namespace
 
+OperatorCall::OperatorCall(const Program& program, const ProgramCall& call, ValueNames& names, GraphBuilder& graph)
+    : program_(program), call_(call), names_(names), graph_(graph) {
+  if (find("dim") == nullptr) return;
+  for (const char* argument : {"self", "index", "src", "source"}) {
+    if (!is_tensor(argument) || rank(argument) != 0) continue;
+    const int64_t id = find(argument)->values.at(0);
+    ProgramValue lifted = value(id);
+    lifted.sizes = {{0, 1}};
+    lifted_.emplace(id, std::move(lifted));
+  }
+}
+
 const ProgramArgument* OperatorCall::find(std::string_view argument) const {
   const auto& schema = call_.op.schema().arguments();
   for (size_t k = 0; k < schema.size() && k < call_.arguments.size(); ++k) {
     if (schema[k].name() == argument) return &call_.arguments[k];
   }
-  return nullptr;
+  const std::string_view other_name = argument == "input" ? "self" : argument == "self" ? "input" : "";
+  const bool is_first = !schema.empty() && !call_.arguments.empty() && schema[0].name() == other_name;
+  return is_first ? &call_.arguments[0] : nullptr;
 }
 
 const ProgramArgument& OperatorCall::plain(std::string_view argument) const {
@@ -53,6 +67,8 @@ bool OperatorCall::is_tensor(std::string_view argument) const {
 }
 
 const ProgramValue& OperatorCall::value(int64_t id) const {
+  const auto lifted = lifted_.find(id);
+  if (lifted != lifted_.end()) return lifted->second;
   return program_.values.at(static_cast<size_t>(id));
 }
 
@@ -72,7 +88,16 @@ const at::Tensor& OperatorCall::numbers_of(int64_t id) const {
 
 std::string OperatorCall::in(std::string_view argument) {
   (void)value(argument);
-  return names_.name_of(find(argument)->values.at(0));
+  return in(find(argument)->values.at(0));
+}
+
+std::string OperatorCall::in(int64_t id) {
+  const std::string name = names_.name_of(id);
+  return lifted_.contains(id) ? graph_.add("Unsqueeze", {name, graph_.numbers({0})}) : name;
+}
+
+void OperatorCall::give(const std::string& name, size_t number) {
+  names_.set_name(call_.results.at(number), lifted_.empty() ? name : reshaped(name, result(number).sizes));
 }
 
 std::string OperatorCall::in(std::string_view argument, at::ScalarType dtype) {
@@ -86,7 +111,7 @@ std::string OperatorCall::in(std::string_view argument, at::ScalarType dtype) {
     return graph_.number(real(argument), dtype);
   }
   const ProgramValue& given = value(argument);
-  if (given.tensor.defined() && given.kind != TracedValue::Kind::parameter && given.sizes.empty()) {
+  if (given.tensor.defined() && !given.is_weight && given.sizes.empty()) {
     return graph_.constant(given.tensor.to(dtype));  // "x * 2" has no 2 to cast
   }
   return cast_from(in(argument), given.dtype, dtype);
@@ -128,6 +153,11 @@ double OperatorCall::real(std::string_view argument) const {
 
 double OperatorCall::real(std::string_view argument, double otherwise) const {
   return has(argument) ? real(argument) : otherwise;
+}
+
+std::vector<double> OperatorCall::reals(std::string_view argument) const {
+  const c10::IValue& list = plain(argument).plain;
+  return list.isDoubleList() ? list.toDoubleVector() : std::vector<double>{};
 }
 
 bool OperatorCall::flag(std::string_view argument) const {
@@ -173,6 +203,19 @@ std::string OperatorCall::expanded(const std::string& name, const BatchNumbers& 
 
 std::string OperatorCall::cast_from(const std::string& name, at::ScalarType from, at::ScalarType to) {
   return from == to ? name : graph_.cast(name, to);
+}
+
+std::string OperatorCall::elements(std::string_view of, const std::vector<int64_t>& dims, at::ScalarType dtype) {
+  BatchNumbers open;
+  int64_t fixed = 1;
+  for (const int64_t dim : dims) {
+    const BatchNumber size = value(of).sizes.at(static_cast<size_t>(dim));
+    if (!size.is_fixed()) open.push_back(size);
+    fixed *= size.is_fixed() ? size.rest : 1;
+  }
+  if (open.empty()) return graph_.whole_number(fixed, dtype);
+  open.push_back({0, fixed});
+  return graph_.cast(graph_.add("ReduceProd", {graph_.batch_numbers(open)}, {{"keepdims", int64_t{0}}}), dtype);
 }
 
 std::string OperatorCall::reduced(const std::string& op, const std::string& name, const std::vector<int64_t>& dims,

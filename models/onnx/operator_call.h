@@ -5,22 +5,16 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "levin/core/error.h"
 #include "levin/models/onnx/graph.h"
 #include "levin/models/onnx/program.h"
 
 namespace levin::onnx {
-
-/// An operator, or this use of it, has no translation; what() is a clause ("only over whole dimensions").
-class NotTranslated : public Error {
- public:
-  using Error::Error;
-};
 
 /// Where a program's values are in the graph.
 class ValueNames {
@@ -33,12 +27,13 @@ class ValueNames {
 
 class OperatorCall {
  public:
-  OperatorCall(const Program& program, const ProgramCall& call, ValueNames& names, GraphBuilder& graph)
-      : program_(program), call_(call), names_(names), graph_(graph) {}
+  OperatorCall(const Program& program, const ProgramCall& call, ValueNames& names, GraphBuilder& graph);
 
   [[nodiscard]] GraphBuilder& graph() { return graph_; }
 
   // ---- arguments; those that throw, throw NotTranslated ------------------------------------------------------------
+  // "self" and "input" are the first tensor, whichever of the two the overload calls it: aten::dropout has an input,
+  // and aten::dropout_ a self.
   /// Whether the overload has such an argument, and it is neither None nor an undefined tensor.
   [[nodiscard]] bool has(std::string_view argument) const;
   [[nodiscard]] bool is_tensor(std::string_view argument) const;
@@ -50,7 +45,7 @@ class OperatorCall {
   /// Those of a list of tensors; kNoValue for None.
   [[nodiscard]] const std::vector<int64_t>& list(std::string_view argument) const;
   [[nodiscard]] const ProgramValue& value(int64_t id) const;
-  [[nodiscard]] std::string in(int64_t id) { return names_.name_of(id); }
+  [[nodiscard]] std::string in(int64_t id);
   /// A tensor that the graph may hold in another form: a parameter's or constant's numbers.
   [[nodiscard]] const at::Tensor& numbers_of(int64_t id) const;
 
@@ -63,6 +58,7 @@ class OperatorCall {
   [[nodiscard]] int64_t whole_number(std::string_view argument, int64_t otherwise) const;
   [[nodiscard]] double real(std::string_view argument) const;
   [[nodiscard]] double real(std::string_view argument, double otherwise) const;
+  [[nodiscard]] std::vector<double> reals(std::string_view argument) const;
   /// False where the overload has no such argument.
   [[nodiscard]] bool flag(std::string_view argument) const;
   [[nodiscard]] std::string text(std::string_view argument, const std::string& otherwise) const;
@@ -74,7 +70,7 @@ class OperatorCall {
   // ---- results ---------------------------------------------------------------------------------------------------
   [[nodiscard]] size_t results() const { return call_.results.size(); }
   [[nodiscard]] const ProgramValue& result(size_t number = 0) const { return value(call_.results.at(number)); }
-  void give(const std::string& name, size_t number = 0) { names_.set_name(call_.results.at(number), name); }
+  void give(const std::string& name, size_t number = 0);
 
   // ---- what many operators need ----------------------------------------------------------------------------------
   /// `name` reshaped; one size may depend on the batch.
@@ -82,6 +78,8 @@ class OperatorCall {
   /// Expanded to sizes that may all depend on the batch.
   [[nodiscard]] std::string expanded(const std::string& name, const BatchNumbers& sizes);
   [[nodiscard]] std::string cast_from(const std::string& name, at::ScalarType from, at::ScalarType to);
+  /// How many elements there are along all of these dimensions, as a number of `dtype`.
+  [[nodiscard]] std::string elements(std::string_view of, const std::vector<int64_t>& dims, at::ScalarType dtype);
   /// ReduceMean and its relatives, of which all but ReduceSum took axes as an attribute before version 18.
   [[nodiscard]] std::string reduced(const std::string& op, const std::string& name, const std::vector<int64_t>& dims,
                                     bool keepdim);
@@ -96,6 +94,9 @@ class OperatorCall {
   const ProgramCall& call_;
   ValueNames& names_;
   GraphBuilder& graph_;
+  // PyTorch takes a single number for a tensor (1) along a dimension, and ONNX does not. These are, and the results are
+  // given the sizes that they had.
+  std::map<int64_t, ProgramValue> lifted_ = {};
 };
 
 }  // namespace levin::onnx

@@ -7,8 +7,9 @@ const Translations& translations() {
     Translations table;
     for (const auto& part :
          {arithmetic_translations(), activation_translations(), comparison_translations(), matrix_translations(),
-          normalization_translations(), convolution_translations(), shape_translations(), joining_translations(),
-          creation_translations(), reduction_translations(), indexing_translations(), recurrent_translations()}) {
+          normalization_translations(), convolution_translations(), resizing_translations(), window_translations(),
+          shape_translations(), joining_translations(), creation_translations(), reduction_translations(),
+          indexing_translations(), scatter_translations(), loss_translations(), recurrent_translations()}) {
       table.insert(part.begin(), part.end());
     }
     return table;

@@ -4,9 +4,11 @@
 #include <ATen/ops/remainder.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "levin/core/error.h"
+#include "levin/models/onnx/schema_facts.h"
 
 namespace levin::onnx {
 
@@ -51,6 +53,7 @@ class Merge {
       if (traces_[t].calls.size() > first().calls.size()) fail(t, first().calls.size());
     }
     for (size_t k = 0; k < first().values.size(); ++k) add_value(k);
+    drop_varying_weights();
     program_.inputs = first().inputs;
     program_.outputs = first().outputs;
     return std::move(program_);
@@ -65,10 +68,13 @@ class Merge {
       const auto& calls = traces_[trace].calls;
       return k < calls.size() ? "aten::" + calls[k].name : "nothing more";
     };
-    const bool is_length = points_[0].batch == points_[t].batch;
-    throw Error(std::string(is_length ? "the length" : "the batch size") +
-                " decides what the model calls: " + called(0) + " with " + point_text(points_[0]) + ", " + called(t) +
-                " with " + point_text(points_[t]) + "." + kRemedy);
+    const std::string what = points_[0].batch == points_[t].batch ? "the length" : "the batch size";
+    if (called(0) == called(t)) {
+      throw Error(what + " decides with which tensors, or with how many numbers, the model calls " + called(0) +
+                  ": it differs between " + point_text(points_[0]) + " and " + point_text(points_[t]) + "." + kRemedy);
+    }
+    throw Error(what + " decides what the model calls: " + called(0) + " with " + point_text(points_[0]) + ", " +
+                called(t) + " with " + point_text(points_[t]) + "." + kRemedy);
   }
 
   void add_value(size_t k) {
@@ -78,12 +84,14 @@ class Merge {
                        .tensor = traced.tensor,
                        .dtype = traced.dtype,
                        .sizes = {},
-                       .is_number = traced.is_number};
+                       .is_unset = traced.is_unset,
+                       .is_number = traced.is_number,
+                       .is_weight = traced.is_weight};
     for (const Trace& other : traces_) {
-      const bool same =
-          traced.kind == TracedValue::Kind::parameter || has_same_numbers(traced.tensor, other.values[k].tensor);
-      if (!same) value.tensor = at::Tensor();
+      value.is_unset = value.is_unset && other.values[k].is_unset;
+      if (!traced.is_weight && !has_same_numbers(traced.tensor, other.values[k].tensor)) value.tensor = at::Tensor();
     }
+    if (traced.kind == TracedValue::Kind::constant && !value.tensor.defined()) value.number = number_of(k);
     for (size_t d = 0; d < traced.sizes.size(); ++d) {
       std::vector<int64_t> sizes;
       for (const Trace& trace : traces_) {
@@ -97,12 +105,43 @@ class Merge {
     program_.values.push_back(std::move(value));
   }
 
+  // A whole number that C++ computes with, such as the number of samples.
+  [[nodiscard]] std::optional<BatchNumber> number_of(size_t value) const {
+    std::vector<int64_t> numbers;
+    for (const Trace& trace : traces_) {
+      const at::Tensor& tensor = trace.values[value].tensor;
+      if (!tensor.defined() || tensor.dim() != 0 || tensor.is_complex()) return std::nullopt;
+      numbers.push_back(tensor.item<int64_t>());
+      if (tensor.item<double>() != static_cast<double>(numbers.back())) return std::nullopt;
+    }
+    return fit_batch_number(points_, numbers);
+  }
+
+  // What is computed of weights is the same in all traces, of which only the first has its numbers, where all that the
+  // call reads is.
+  void drop_varying_weights() {
+    for (const ProgramCall& call : program_.calls) {
+      bool varies = false;
+      for (const ProgramArgument& argument : call.arguments) {
+        varies = varies || argument.differs ||
+                 !std::all_of(argument.numbers.begin(), argument.numbers.end(),
+                              [](const BatchNumber& number) { return number.is_fixed(); });
+      }
+      each_read_value(
+          call, [&](int64_t id) { varies = varies || !program_.values[static_cast<size_t>(id)].tensor.defined(); });
+      for (const int64_t id : call.results) {
+        ProgramValue& value = program_.values[static_cast<size_t>(id)];
+        if (varies && value.is_weight) value.tensor = at::Tensor();
+      }
+    }
+  }
+
   [[nodiscard]] std::string size_problem(const std::vector<int64_t>& sizes, size_t dim) const {
     size_t other = 1;
     while (other + 1 < sizes.size() && sizes[other] == sizes[0]) ++other;
-    return "a tensor has " + std::to_string(sizes[0]) + " elements along dimension " + std::to_string(dim) + " with " +
+    return "has " + std::to_string(sizes[0]) + " elements along dimension " + std::to_string(dim) + " with " +
            point_text(points_[0]) + " and " + std::to_string(sizes[other]) + " with " + point_text(points_[other]) +
-           ", which is not in proportion." + kRemedy;
+           ", which is not in proportion";
   }
 
   ProgramArgument argument_of(size_t call, size_t position) const {
@@ -161,15 +200,22 @@ NamedTensors at_point(const NamedTensors& example, const TracePoint& point) {
   return inputs;
 }
 
-Trace trace_once(const TraceRequest& request, const NamedTensors& inputs) {
+Trace trace_once(const TraceRequest& request, const NamedTensors& inputs, bool keeps_weights) {
   OverwrittenParameters overwritten;
-  Tracer tracer(request.parameters, overwritten, request.is_whole);
-  std::vector<at::Tensor> tensors;
-  for (const auto& [name, tensor] : inputs) {
-    tracer.add_input(name, tensor);
-    tensors.push_back(tensor);
+  Trace trace = [&] {
+    Tracer tracer(request.parameters, overwritten, request.is_whole, keeps_weights);
+    std::vector<at::Tensor> tensors;
+    for (const auto& [name, tensor] : inputs) {
+      tracer.add_input(name, tensor);
+      tensors.push_back(tensor);
+    }
+    return tracer.take(request.forward(tensors));
+  }();
+  for (TracedValue& value : trace.values) {  // parameters get their numbers back
+    if (!value.is_weight || value.kind != TracedValue::Kind::result || !value.tensor.defined()) continue;
+    if (overwritten.holds(value.tensor)) value.tensor = value.tensor.clone();
   }
-  return tracer.take(request.forward(tensors));
+  return trace;
 }
 
 }  // namespace
@@ -185,7 +231,9 @@ Program trace_program(const TraceRequest& request) {
   if (request.dynamic_batch) points = trace_points(request.dynamic_length ? first.size(1) : 0);
   std::vector<Trace> traces;
   traces.reserve(points.size());
-  for (const TracePoint& point : points) traces.push_back(trace_once(request, at_point(request.inputs, point)));
+  for (const TracePoint& point : points) {
+    traces.push_back(trace_once(request, at_point(request.inputs, point), /*keeps_weights=*/traces.empty()));
+  }
   return merge_traces(traces, points);
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,8 +23,11 @@ struct ProgramValue {
   at::Tensor tensor = {};  // a parameter's or a constant's numbers; undefined if they depend on the batch
   at::ScalarType dtype = at::kFloat;
   BatchNumbers sizes = {};
-  bool is_number = false;    // made of a plain number, which decides no type
-  std::string problem = "";  // of its sizes: why no graph can have it
+  std::optional<BatchNumber> number = std::nullopt;  // of a constant () that follows from the sizes of the inputs
+  bool is_unset = false;                             // memory that nothing was written to
+  bool is_number = false;                            // made of a plain number, which decides no type
+  bool is_weight = false;                            // a parameter, or computed of parameters and constants alone
+  std::string problem = "";                          // of its sizes, in words: why no graph can have it
 };
 
 struct ProgramArgument {

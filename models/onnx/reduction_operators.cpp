@@ -64,16 +64,11 @@ std::string variance(OperatorCall& call) {
   const Numbers dims = call.dimensions("dim");
   double correction = call.real("correction", 1);
   if (call.has("unbiased")) correction = call.flag("unbiased") ? 1 : 0;
-  double count = 1;
-  for (const int64_t dim : dims) {
-    const BatchNumber size = call.value("self").sizes.at(static_cast<size_t>(dim));
-    if (!size.is_fixed()) throw NotTranslated("over the batch");
-    count *= static_cast<double>(size.rest);
-  }
   const std::string x = call.in("self");
   const std::string distance = graph.add("Sub", {x, call.reduced("ReduceMean", x, dims, /*keepdim=*/true)});
   const std::string sum = call.reduced("ReduceSum", graph.add("Mul", {distance, distance}), dims, call.flag("keepdim"));
-  return graph.add("Div", {sum, graph.number(count - correction, dtype)});
+  const std::string count = graph.add("Sub", {call.elements("self", dims, dtype), graph.number(correction, dtype)});
+  return graph.add("Div", {sum, graph.add("Max", {count, graph.number(0, dtype)})});
 }
 
 void var(OperatorCall& call) {
@@ -109,8 +104,13 @@ void norm(OperatorCall& call) {
   const double order = call.has("ord") ? call.real("ord") : call.real("p", 2);
   if (order == 1) return call.give(reduced_by(call, "ReduceL1", x));
   if (order == 2) return call.give(reduced_by(call, "ReduceL2", x));
-  if (!std::isinf(order)) throw NotTranslated("only of order 1, 2 or infinity");
-  call.give(reduced_by(call, order > 0 ? "ReduceMax" : "ReduceMin", call.graph().add("Abs", {x})));
+  GraphBuilder& graph = call.graph();
+  const at::ScalarType dtype = call.result().dtype;
+  const std::string sizes = graph.add("Abs", {x});
+  if (std::isinf(order)) return call.give(reduced_by(call, order > 0 ? "ReduceMax" : "ReduceMin", sizes));
+  if (order == 0) return call.give(reduced_by(call, "ReduceSum", graph.add("Sign", {sizes})));
+  const std::string sum = reduced_by(call, "ReduceSum", graph.add("Pow", {sizes, graph.number(order, dtype)}));
+  call.give(graph.add("Pow", {sum, graph.number(1 / order, dtype)}));
 }
 
 void cumsum(OperatorCall& call) {
@@ -118,6 +118,28 @@ void cumsum(OperatorCall& call) {
   const at::ScalarType dtype = call.result().dtype;
   call.give(graph.add("CumSum", {call.in("self", dtype), graph.whole_number(call.dimension("dim"), at::kLong)}));
 }
+
+// Each element combined with all before it along a dimension, by steps of 1, 2, 4, … elements: Hillis and Steele, Data
+// parallel algorithms, 1986.
+template <const char* kOp>
+void running(OperatorCall& call) {
+  GraphBuilder& graph = call.graph();
+  std::string x = call.in("self", call.result().dtype);
+  const int64_t dim = call.dimension("dim");
+  const BatchNumber size = call.value("self").sizes.at(static_cast<size_t>(dim));
+  if (!size.is_fixed()) throw NotTranslated("along a size that varies (" + size.text() + ")");
+  const std::string axis = graph.numbers({dim}), zero = graph.numbers({0}), end = graph.numbers({size.rest});
+  for (int64_t step = 1; step < size.rest; step *= 2) {
+    const std::string from = graph.numbers({step});
+    const std::string first = graph.add("Slice", {x, zero, from, axis}),
+                      later = graph.add("Slice", {x, from, end, axis}),
+                      earlier = graph.add("Slice", {x, zero, graph.numbers({-step}), axis});
+    x = graph.add("Concat", {first, graph.add(kOp, {later, earlier})}, {{"axis", dim}});
+  }
+  call.give(x);
+}
+
+constexpr char kProduct[] = "Mul";
 
 void give_top(OperatorCall& call, const BatchNumber& count, bool largest) {
   const int64_t dim = call.dimension("dim");
@@ -160,6 +182,9 @@ Translations reduction_translations() {
           {"norm", norm},
           {"linalg_vector_norm", norm},
           {"cumsum", cumsum},
+          {"cumprod", running<kProduct>},
+          {"cummax", running<kTwoMax>},
+          {"cummin", running<kTwoMin>},
           {"topk", topk},
           {"sort", sort}};
 }

@@ -5,6 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -29,6 +30,18 @@ namespace levin::onnx {
 [[nodiscard]] bool writes_anything(const c10::OperatorHandle& op);
 [[nodiscard]] std::vector<at::Tensor> written_tensors(const c10::OperatorHandle& op,
                                                       const std::vector<c10::IValue>& arguments);
+
+/// The values that a call reads: neither a first argument that only gives a shape, nor tensors for results. `Call` is a
+/// TracedCall or a ProgramCall.
+template <class Call, class See>
+void each_read_value(const Call& call, See see) {
+  for (size_t k = ignores_first(call.name) ? 1 : 0; k < call.arguments.size(); ++k) {
+    if (is_out_argument(call.op, k)) continue;
+    for (const int64_t id : call.arguments[k].values) {
+      if (id >= 0) see(id);
+    }
+  }
+}
 
 /// All defined tensors, also those in lists.
 void each_tensor(const std::vector<c10::IValue>& values, const std::function<void(const at::Tensor&)>& see);

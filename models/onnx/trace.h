@@ -20,11 +20,13 @@ struct TracedValue {
 
   Kind kind = Kind::result;
   std::string name = "";   // of an input or a parameter
-  at::Tensor tensor = {};  // its numbers, where they do not depend on the inputs: always of parameters and constants
+  at::Tensor tensor = {};  // its numbers, where they do not depend on the inputs: always of parameters and constants,
+                           // and of what is computed of parameters where the Tracer keeps them
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> sizes = {};
   bool is_number = false;    // made of a plain number, which decides no type ("x * 2")
   bool is_computed = false;  // of an input
+  bool is_weight = false;    // a parameter, or computed of parameters and constants alone
   bool is_unset = false;     // memory that nothing was written to
 };
 

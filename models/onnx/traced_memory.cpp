@@ -18,8 +18,8 @@ TracedMemory::Holder* TracedMemory::find(const at::Tensor& tensor) {
 TracedMemory::Holder* TracedMemory::find_same_elements(const at::Tensor& tensor) {
   for (at::TensorImpl* other : sharing(tensor)) {
     Holder& holder = at(other);
-    if (tensor.sizes() == at::IntArrayRef(holder.sizes) && tensor.strides() == at::IntArrayRef(holder.strides) &&
-        tensor.storage_offset() == holder.offset) {
+    if (tensor.scalar_type() == holder.dtype && tensor.sizes() == at::IntArrayRef(holder.sizes) &&
+        tensor.strides() == at::IntArrayRef(holder.strides) && tensor.storage_offset() == holder.offset) {
       return &holder;
     }
   }
@@ -37,6 +37,7 @@ at::Tensor TracedMemory::tensor(at::TensorImpl* tensor) const {
 
 TracedMemory::Holder& TracedMemory::add(const at::Tensor& tensor, int64_t value) {
   Holder holder{.value = value,
+                .dtype = tensor.scalar_type(),
                 .sizes = tensor.sizes().vec(),
                 .strides = tensor.strides().vec(),
                 .offset = tensor.storage_offset()};

@@ -22,6 +22,8 @@ class TracedMemory {
     size_t call = 0;                   // which made it of its parent
     size_t result = 0;                 // as which of that call's results
     bool is_stale = false;             // its memory was written through another tensor
+    std::string lost_write = "";       // which write through a view could not be followed, in words
+    at::ScalarType dtype = at::kFloat;
     std::vector<int64_t> sizes = {};
     std::vector<int64_t> strides = {};
     int64_t offset = 0;

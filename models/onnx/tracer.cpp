@@ -39,12 +39,16 @@ OverwrittenParameters::~OverwrittenParameters() {
   for (auto item = before_.rbegin(); item != before_.rend(); ++item) item->first.copy_(item->second);
 }
 
+bool OverwrittenParameters::holds(const at::Tensor& tensor) const {
+  return std::any_of(before_.begin(), before_.end(), [&](const auto& item) { return item.first.is_alias_of(tensor); });
+}
+
 Tracer::Tracer(const NamedTensors& parameters, OverwrittenParameters& overwritten,
-               std::function<bool(const std::string&)> is_whole)
-    : is_whole_(std::move(is_whole)), overwritten_(overwritten) {
+               std::function<bool(const std::string&)> is_whole, bool keeps_weights)
+    : is_whole_(std::move(is_whole)), keeps_weights_(keeps_weights), overwritten_(overwritten) {
   for (const auto& [name, tensor] : parameters) {
     if (memory_.find(tensor) != nullptr) continue;  // tied
-    const TracedValue value{.kind = TracedValue::Kind::parameter, .name = name, .tensor = tensor};
+    const TracedValue value{.kind = TracedValue::Kind::parameter, .name = name, .tensor = tensor, .is_weight = true};
     memory_.add(tensor, add_value(value, tensor));
   }
 }
@@ -90,9 +94,9 @@ int64_t Tracer::value_of_unknown(const at::Tensor& tensor) {
   }
   for (at::TensorImpl* other : memory_.sharing(tensor)) {
     if (!trace_.values[static_cast<size_t>(memory_.at(other).value)].is_computed) continue;
-    throw Error(
-        "the model reaches the memory of a computed tensor without an operator (from_blob, set_data or a pointer), "
-        "which cannot be exported.");
+    throw Error(reader_ +
+                " reads a tensor with which the model reaches the memory of a computed one without an operator "
+                "(from_blob, set_data or a pointer), which cannot be exported. Use an operator (view, slice, clone).");
   }
   const int64_t value = add_value({.kind = TracedValue::Kind::constant, .tensor = tensor}, tensor);
   memory_.add(tensor, value);
@@ -121,6 +125,7 @@ TracedCall Tracer::call_of(const c10::OperatorHandle& op, const Values& argument
 void Tracer::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, OperatorStack& stack) {
   const auto given = torch::jit::last(stack, op.schema().arguments().size());
   const Values arguments(given.begin(), given.end());
+  reader_ = c10::toString(op.operator_name());
   TracedCall call = call_of(op, arguments);
   const bool opens = is_composite(op) && !is_whole_(call.name);
   if (opens) {
@@ -139,27 +144,24 @@ void Tracer::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Operat
   record(std::move(call), arguments, results);
 }
 
-// Whether its results depend on neither inputs nor parameters.
-bool Tracer::gives_constants(const TracedCall& call) const {
+// Whether the numbers of its results are those of any run.
+bool Tracer::gives_numbers(const TracedCall& call) const {
   if (is_random(call.op) || leaves_memory_unset(call.name)) return false;
-  for (size_t k = ignores_first(call.name) ? 1 : 0; k < call.arguments.size(); ++k) {
-    if (is_out_argument(call.op, k)) continue;
-    for (const int64_t id : call.arguments[k].values) {
-      if (id == kNoValue) continue;
-      if (!value(id).tensor.defined() || value(id).kind == TracedValue::Kind::parameter) return false;
-    }
-  }
-  return true;
+  bool known = keeps_weights_ || !reads_weights(call);
+  each_read_value(call, [&](int64_t id) { known = known && value(id).tensor.defined(); });
+  return known;
+}
+
+bool Tracer::reads_weights(const TracedCall& call) const {
+  bool reads = false;
+  each_read_value(call, [&](int64_t id) { reads = reads || value(id).is_weight; });
+  return reads;
 }
 
 bool Tracer::computes(const TracedCall& call) const {
-  for (size_t k = ignores_first(call.name) ? 1 : 0; k < call.arguments.size(); ++k) {
-    if (is_out_argument(call.op, k)) continue;
-    for (const int64_t id : call.arguments[k].values) {
-      if (id != kNoValue && value(id).is_computed) return true;
-    }
-  }
-  return false;
+  bool is_computed = false;
+  each_read_value(call, [&](int64_t id) { is_computed = is_computed || value(id).is_computed; });
+  return is_computed;
 }
 
 // Two tensors that differ in an example are taken to differ always, and a tensor to equal itself.
@@ -182,18 +184,21 @@ void Tracer::record(TracedCall call, const Values& arguments, const Values& resu
   for (const at::Tensor& tensor : written) {
     if (!is_in(made, tensor)) made.push_back(tensor);
   }
-  const bool constant = gives_constants(call), computed = computes(call), unset = leaves_memory_unset(call.name);
+  const bool known = gives_numbers(call), weight = known && reads_weights(call), computed = computes(call),
+             unset = leaves_memory_unset(call.name);
   for (const at::Tensor& tensor : made) {
     if (unset) mark_unset(tensor);
-    const TracedValue value{.tensor = constant ? tensor : at::Tensor(), .is_computed = computed, .is_unset = unset};
+    const TracedValue value{
+        .tensor = known ? tensor : at::Tensor(), .is_computed = computed, .is_weight = weight, .is_unset = unset};
     call.results.push_back(add_value(value, tensor));
   }
   const size_t index = trace_.calls.size();
   const std::vector<int64_t> values = call.results;
+  const c10::OperatorHandle op = call.op;
   trace_.calls.push_back(std::move(call));
   for (size_t k = 0; k < made.size(); ++k) {
     if (memory_.find(made[k]) != nullptr && is_in(written, made[k])) {
-      write(made[k], values[k]);
+      write(made[k], values[k], c10::toString(op.operator_name()));
     } else {
       memory_.add(made[k], values[k]);
       note_view(made[k], index, k, arguments);
@@ -213,6 +218,7 @@ void Tracer::note_view(const at::Tensor& result, size_t call, size_t number, con
 }
 
 Trace Tracer::take(const std::vector<at::Tensor>& outputs) {
+  reader_ = "an output";
   for (const at::Tensor& output : outputs) trace_.outputs.push_back(value_of(output));
   return std::move(trace_);
 }

@@ -84,7 +84,7 @@ void Tracer::keep_before_writes(const c10::OperatorHandle& op, const Values& arg
 
 int64_t Tracer::add_call(TracedCall call, const std::vector<int64_t>& results_like, size_t number,
                          const at::Tensor& constant) {
-  const bool computed = computes(call);
+  const bool computed = computes(call), known = gives_numbers(call), weight = known && reads_weights(call);
   call.results.clear();
   for (const int64_t like : results_like) {
     TracedValue made = value(like);
@@ -93,18 +93,23 @@ int64_t Tracer::add_call(TracedCall call, const std::vector<int64_t>& results_li
     made.tensor = at::Tensor();
     made.is_unset = false;
     made.is_computed = computed;
+    made.is_weight = false;
     trace_.values.push_back(std::move(made));
     call.results.push_back(static_cast<int64_t>(trace_.values.size()) - 1);
   }
   const int64_t wanted = call.results[number];
-  if (gives_constants(call)) trace_.values[static_cast<size_t>(wanted)].tensor = constant;
+  if (known) {
+    trace_.values[static_cast<size_t>(wanted)].tensor = constant;
+    trace_.values[static_cast<size_t>(wanted)].is_weight = weight;
+  }
   trace_.calls.push_back(std::move(call));
   return wanted;
 }
 
 int64_t Tracer::replace_part(const TracedMemory::Holder& view, const TracedMemory::Holder& whole, int64_t part) {
   int64_t before = whole.value;
-  if (value(before).is_unset) {  // any numbers will do
+  if (value(before).dtype != value(part).dtype) return kNoValue;  // a view of the bytes
+  if (value(before).is_unset) {                                   // any numbers will do
     TracedCall zeros{.op = find_operator("aten::zero", ""), .name = "zero", .arguments = {tensor_argument(before)}};
     before = add_call(std::move(zeros), {before}, 0, {});
   }
@@ -112,7 +117,7 @@ int64_t Tracer::replace_part(const TracedMemory::Holder& view, const TracedMemor
   return call ? add_call(*call, {whole.value}, 0, memory_.tensor(view.parent)) : kNoValue;
 }
 
-void Tracer::write(const at::Tensor& tensor, int64_t value) {
+void Tracer::write(const at::Tensor& tensor, int64_t value, const std::string& writer) {
   TracedMemory::Holder& written = *memory_.find(tensor);
   const bool keeps_geometry = tensor.sizes() == at::IntArrayRef(written.sizes) &&
                               tensor.strides() == at::IntArrayRef(written.strides) &&
@@ -128,7 +133,14 @@ void Tracer::write(const at::Tensor& tensor, int64_t value) {
   while (part->parent != nullptr) {
     TracedMemory::Holder& whole = memory_.at(part->parent);
     const int64_t replaced = replace_part(*part, whole, part->value);
-    if (replaced == kNoValue) break;  // the viewed tensors stay stale
+    if (replaced == kNoValue) {  // the viewed tensors stay stale
+      const std::string write =
+          writer + " writes in place into the result of " + c10::toString(trace_.calls[part->call].op.operator_name());
+      for (auto* stale = part->parent; stale != nullptr; stale = memory_.at(stale).parent) {
+        memory_.at(stale).lost_write = write;
+      }
+      break;
+    }
     whole.value = replaced;
     whole.is_stale = false;
     part = &whole;
@@ -142,7 +154,8 @@ void Tracer::refresh(const at::Tensor& memory, at::TensorImpl* tensor) {
   if (!holder.is_stale) return;
   for (at::TensorImpl* other : memory_.sharing(memory)) {
     const TracedMemory::Holder& same = memory_.at(other);
-    if (same.is_stale || same.sizes != holder.sizes || same.strides != holder.strides || same.offset != holder.offset) {
+    if (same.is_stale || same.dtype != holder.dtype || same.sizes != holder.sizes || same.strides != holder.strides ||
+        same.offset != holder.offset) {
       continue;
     }
     holder.value = same.value;
@@ -150,10 +163,11 @@ void Tracer::refresh(const at::Tensor& memory, at::TensorImpl* tensor) {
     return;
   }
   if (holder.parent == nullptr) {
-    throw Error(
-        "the model writes in place into a view, and reads the viewed memory afterwards, in a way that the graph cannot "
-        "follow (only select, slice, transpose and reshapes are). Write it without the last underscore: y = x + 1 for "
-        "x.add_(1), or at::cat.");
+    throw Error((holder.lost_write.empty() ? "the model writes in place into a view" : holder.lost_write) + ", and " +
+                reader_ +
+                " reads the viewed memory afterwards, in a way that the graph cannot follow (only select, slice, "
+                "transpose and reshapes are). Write it without the last underscore: y = x + 1 for x.add_(1), or "
+                "at::cat.");
   }
   refresh(memory, holder.parent);
   TracedCall call = trace_.calls[holder.call];

@@ -182,6 +182,96 @@ TEST(LoRAMath, DropoutDropsTheAdaptersInputsWhileTraining) {
   expect_near(layer->forward(x), truth.forward(x), "evaluation");
 }
 
+// The layer's weight with DoRA: rows of W + s B A, of the norms m.
+at::Tensor dora_weight(const Truth& truth, const at::Tensor& magnitude) {
+  const at::Tensor sum = truth.weight + truth.scaling * truth.b.matmul(truth.a);
+  return sum * (magnitude / sum.detach().norm(2, 1)).unsqueeze(1);
+}
+
+TEST(LoRAMath, DoRAIsTheClosedFormOfItsPaper) {
+  torch::manual_seed(15);
+  const auto linear = std::make_shared<torch::nn::LinearImpl>(10, 7);
+  const auto conv = std::make_shared<huggingface::Conv1D>(10, 7);
+  const auto check = [](const auto& layer) {
+    {
+      const torch::NoGradGuard no_grad;
+      for (at::Tensor& parameter : layer->parameters()) parameter.normal_();
+    }
+    Holder module(layer);
+    const at::Tensor x = torch::randn({4, 5, 10}), before = layer->forward(x).detach();
+    apply_lora(module, {.target_modules = {"layer"}, .r = 3, .lora_alpha = 6.0, .use_dora = true});
+    expect_near(layer->forward(x), before, "as the layer before", 1e-5);
+    give_b_values(module);
+    const auto adapter = lora_layers(module).at(0).second;
+    {
+      const torch::NoGradGuard no_grad;
+      adapter->magnitude().mul_(torch::rand({7}) + 0.5);
+    }
+    const Truth truth(module);
+    const at::Tensor magnitude = adapter->magnitude().detach().clone().set_requires_grad(true);
+    const at::Tensor y = layer->forward(x);
+    const at::Tensor wanted = torch::linear(x, dora_weight(truth, magnitude), truth.bias);
+    expect_near(y, wanted, "forward", 1e-5);
+    const at::Tensor weights = torch::randn_like(wanted);
+    (y * weights).sum().backward();
+    (wanted * weights).sum().backward();
+    expect_near(adapter->lora_A().grad(), truth.a.grad(), "gradient of A", 1e-5);
+    expect_near(adapter->lora_B().grad(), truth.b.grad(), "gradient of B", 1e-5);
+    expect_near(adapter->magnitude().grad(), magnitude.grad(), "gradient of the magnitudes", 1e-5);
+    merge_lora(module);
+    expect_near(layer->forward(x), wanted, "merged", 1e-5);
+    EXPECT_EQ(module.named_parameters().size(), 2U);
+  };
+  check(linear);
+  check(conv);
+}
+
+TEST(LoRAMath, DoRADropsInputsOfBothProducts) {
+  torch::manual_seed(16);
+  torch::nn::Linear layer(16, 8);
+  Holder module(layer.ptr());
+  apply_lora(module, {.target_modules = {"layer"}, .r = 4, .lora_dropout = 0.5, .use_dora = true});
+  give_b_values(module);
+  const Truth truth(module);
+  const at::Tensor x = torch::randn({64, 16}), magnitude = lora_layers(module).at(0).second->magnitude().detach();
+  module.train();
+  torch::manual_seed(6);
+  const at::Tensor y = layer->forward(x);
+  torch::manual_seed(6);
+  const at::Tensor dropped = torch::dropout(x, 0.5, true);
+  // What training sees of the difference to the layer's own weight is of the dropped inputs.
+  const at::Tensor wanted =
+      torch::linear(x, truth.weight, truth.bias) + torch::linear(dropped, dora_weight(truth, magnitude) - truth.weight);
+  expect_near(y, wanted, "training", 1e-5);
+  module.eval();
+  expect_near(layer->forward(x), torch::linear(x, dora_weight(truth, magnitude), truth.bias), "evaluation", 1e-5);
+}
+
+TEST(LoRAMath, DoRAOfQuantizedWeightsIsThatOfTheirBits) {
+  torch::manual_seed(17);
+  torch::nn::Linear layer(torch::nn::LinearOptions(64, 8).bias(false));
+  Holder module(layer.ptr());
+  apply_lora(module, {.target_modules = {"layer"}, .r = 4, .use_dora = true, .quantize = Quantize::nf4});
+  give_b_values(module);
+  const at::Tensor x = torch::randn({5, 64}), y = layer->forward(x).detach();
+  merge_lora(module);
+  expect_near(y, torch::linear(x, layer->weight), "merged", 1e-5);
+}
+
+TEST(LoRAMath, PatternsOfTwoNamesOrOfNoneAreErrors) {
+  Holder module(torch::nn::Linear(6, 4).ptr());
+  const auto said = [&](LoRAOptions options) {
+    options.target_modules = {"layer"};
+    return test::error_of<ConfigError>([&] { apply_lora(module, options); });
+  };
+  EXPECT_TRUE(test::holds(said({.rank_pattern = {{"gone", 2}}}),
+                          {"LoRAOptions.rank_pattern.gone: no adapted layer's name matches it. Adapted: layer"}));
+  EXPECT_TRUE(test::holds(said({.alpha_pattern = {{"l*", 2.0}, {"layer", 3.0}}}),
+                          {"LoRAOptions.alpha_pattern.layer: 3.0 for layer, to which another name gives 2.0"}));
+  EXPECT_TRUE(test::holds(said({.rank_pattern = {{"layer", 0}}}), {"rank_pattern", "> 0"}));
+  EXPECT_EQ(said({.rank_pattern = {{"l*", 2}, {"layer", 2}}}), "");
+}
+
 TEST(LoRAMath, AutocastComputesBothInBfloat16) {
   torch::manual_seed(7);
   torch::nn::Linear layer(32, 16);

@@ -7,7 +7,6 @@ and the other reads, merged folders. Needs the packages of cmake/model-packages.
 
 import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -21,9 +20,11 @@ peers.run_under_peers("peft", "peft, transformers, safetensors and PyTorch for P
 import peft  # noqa: E402
 import torch  # noqa: E402
 import transformers as hf  # noqa: E402
+from forked_runs import ForkedRuns  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 sys.argv.pop(1)
+RUNS = ForkedRuns([PROGRAM, "serve"], None)
 torch.set_num_threads(1)
 TOLERANCE = 1e-5
 VOCAB, TOKENS, STEPS, BATCH, LR = 96, 12, 20, 4, 0.01
@@ -36,6 +37,8 @@ LLAMA = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attentio
 BERT = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
             max_position_embeddings=40, initializer_range=0.3, hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0, num_labels=3)
+DISTILBERT = dict(vocab_size=VOCAB, dim=32, hidden_dim=48, n_layers=2, n_heads=4, max_position_embeddings=40,
+                  initializer_range=0.3, dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0, num_labels=3)
 
 VIT = dict(image_size=8, patch_size=4, num_channels=3, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
            intermediate_size=48, initializer_range=0.3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
@@ -62,6 +65,26 @@ CASES = {
     "bert, embeddings": (lambda: hf.BertConfig(**BERT), CLASSES,
                          dict(r=4, lora_alpha=8, target_modules=["word_embeddings", "token_type_embeddings", "value"],
                               modules_to_save=["classifier"])),
+    # PEFT adds the heads of all classifiers, classifier and score, to modules_to_save.
+    "bert, task_type": (lambda: hf.BertConfig(**BERT), CLASSES,
+                        dict(r=4, lora_alpha=8, target_modules=["query", "value"], task_type="SEQ_CLS")),
+    "bert, task_type, biases": (lambda: hf.BertConfig(**BERT), CLASSES,
+                                dict(r=4, lora_alpha=8, target_modules=["query"], task_type="SEQ_CLS", bias="all")),
+    # Of which classifier names pre_classifier, too.
+    "distilbert, task_type": (lambda: hf.DistilBertConfig(**DISTILBERT), CLASSES,
+                              dict(r=4, lora_alpha=8, target_modules=["q_lin"], task_type="SEQ_CLS")),
+    "llama, patterns": (lambda: hf.LlamaConfig(**LLAMA), CAUSAL,
+                        dict(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"],
+                             rank_pattern={"^model.layers.1.self_attn.q_proj": 2, "self_attn.[qv]_proj": 3},
+                             alpha_pattern={"down_proj": 12.5, "layers.0.*": 5})),  # PEFT sorts them when it saves
+    "llama, dora": (lambda: hf.LlamaConfig(**LLAMA, attention_bias=True), CAUSAL,
+                    dict(r=4, lora_alpha=8, target_modules=["q_proj", "down_proj"], use_dora=True)),
+    "gpt2, dora, embeddings": (lambda: hf.GPT2Config(**GPT2, tie_word_embeddings=False), CAUSAL,
+                               dict(r=4, lora_alpha=8, target_modules=["wte", "c_attn"], fan_in_fan_out=True,
+                                    use_dora=True, rank_pattern={"wte": 2})),
+    "vit, attention, dora": (lambda: hf.ViTConfig(**VIT), IMAGES,
+                             dict(r=4, lora_alpha=8, target_modules=["q_proj", "o_proj", "fc1", "fc2", "projection"],
+                                  modules_to_save=["classifier"], use_dora=True)),
     "vit, patches": (lambda: hf.ViTConfig(**VIT), IMAGES,
                      dict(r=4, lora_alpha=8, target_modules=["projection"], modules_to_save=["classifier"])),
 }
@@ -72,9 +95,9 @@ def seeded(number):
 
 
 def levin(*words):
-    ran = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True)
-    if ran.returncode != 0:
-        raise AssertionError(f"{words}: {ran.stdout}{ran.stderr}")
+    statuses, text = RUNS.run([str(word) for word in words])
+    if statuses != [0]:
+        raise AssertionError(f"{words}: {text}")
 
 
 def make(name):
@@ -120,6 +143,8 @@ class Peers(unittest.TestCase):
             for key, parameter in tuned.named_parameters():
                 if "lora_B" in key or "lora_embedding" in key:
                     parameter.normal_(0, 0.1)
+                elif "lora_magnitude_vector" in key:
+                    parameter.mul_(torch.rand_like(parameter) + 0.5)
         tuned.save_pretrained(folder / "adapter")
         return folder, tuned
 
@@ -171,7 +196,8 @@ class Peers(unittest.TestCase):
         self.assertFalse(any(info.values()), info)
         self.near(self.wanted(merged, name), wanted, f"{name}: merged", tolerance=1e-4)
         tuned.save_pretrained(self.path / "python")
-        own = load_file(self.path / "python" / "adapter_model.safetensors")
+        own = {key: tensor for key, tensor in load_file(self.path / "python" / "adapter_model.safetensors").items()
+               if ".modules_to_save." not in key and ".original_module." not in key}  # copies of biases
         levins = load_file(saved / "adapter" / "adapter_model.safetensors")
         self.assertEqual(sorted(own), sorted(levins))
         for key, tensor in own.items():
@@ -210,6 +236,10 @@ class Peers(unittest.TestCase):
                             ("llama, embeddings", ["targets=embed_tokens,v_proj", "r=3"]),
                             ("bert, embeddings", ["targets=*embeddings", "save=classifier", "bias=lora_only"]),
                             ("vit, patches", ["targets=projection", "save=classifier", "r=3"]),
+                            ("vit, patches", ["targets=query,*.output.dense,intermediate.dense", "save=classifier"]),
+                            ("llama", ["targets=q_proj,down_proj", "ranks=down_proj:3,model.layers.1.*.q_proj:2",
+                                       "alphas=down_proj:5"]),
+                            ("llama", ["targets=q_proj,down_proj", "dora"]),
                             ("bert", ["targets=query,dense", "save=classifier", "bias=lora_only"])):
             with self.subTest(model=name, words=words):
                 folder = self.path / name

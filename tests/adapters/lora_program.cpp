@@ -1,7 +1,7 @@
 // What lora_peers_test.py, lora_layers_peers_test.py and lora_ranks_test.py have Levin compute, in words key=value:
 //
 //   lora_program make model=FOLDER task=TASK saved=FOLDER targets=a,b
-//                [r= alpha= rslora save=a,b bias=WORD quantize=WORD]
+//                [r= alpha= rslora dora ranks=a:1,b:2 alphas=a:1,b:2 save=a,b bias=WORD quantize=WORD]
 //   lora_program train model=FOLDER task=TASK tensors=FILE out=FILE adapter=FOLDER saved=FOLDER
 //                [lr= batch= devices= strategy=ddp|fsdp stage= quantize=WORD recompute=PATTERN apart]
 //   lora_program forward model=FOLDER task=TASK tensors=FILE out=FILE [adapter=FOLDER merge]
@@ -53,6 +53,16 @@ std::vector<std::string> list_of(const std::string& text) {
   return parts;
 }
 
+// "a:1,b:2"
+std::map<std::string, double> numbers_of(const std::string& text) {
+  std::map<std::string, double> numbers;
+  for (const std::string& part : list_of(text)) {
+    const size_t colon = part.find(':');
+    numbers[part.substr(0, colon)] = std::stod(part.substr(colon + 1));
+  }
+  return numbers;
+}
+
 template <class E>
 E choice(const std::string& word) {
   for (const auto& [name, value] : levin::EnumNames<E>::names) {
@@ -99,6 +109,11 @@ levin::LoRAOptions lora_options(const Words& words) {
   if (words.has("r")) options.r = words.number("r", 8);
   if (words.has("alpha")) options.lora_alpha = std::stod(words.text("alpha", ""));
   if (words.has("rslora")) options.use_rslora = true;
+  if (words.has("dora")) options.use_dora = true;
+  for (const auto& [name, value] : numbers_of(words.text("ranks", ""))) {
+    options.rank_pattern[name] = static_cast<int64_t>(value);
+  }
+  options.alpha_pattern = numbers_of(words.text("alphas", ""));
   options.bias = choice<levin::LoRABias>(words.text("bias", "none"));
   options.quantize = choice<levin::Quantize>(words.text("quantize", "none"));
   return options;

@@ -110,6 +110,20 @@ class Ranks(RanksTest):
                 ranks = self.train("batch=4", "devices=2", f"adapter={start}", "apart", *words)
                 self.assert_close(ranks, alone, 2e-5, words)
 
+    def test_ranks_train_dora_of_several_ranks_of_matrices(self):
+        start = self.path / "dora"
+        self.run_program("make", f"saved={start}", "targets=wte,c_attn,c_proj", "r=3", "dora", "ranks=c_attn:2", "alphas=wte:5")
+        before = read_floats(start / "adapter_model.safetensors")
+        alone = self.train("batch=8", f"adapter={start}", "apart")
+        magnitudes = [name for name in before if "lora_magnitude_vector" in name]
+        self.assertEqual(len(magnitudes), len(before) // 3)
+        for name in magnitudes:
+            self.assertGreater(max(abs(a - b) for a, b in zip(before[name], alone[0][name])), 1e-3, name)
+        for words in (["strategy=ddp"], ["strategy=fsdp", "stage=3"]):
+            with self.subTest(words=words):
+                ranks = self.train("batch=4", "devices=2", f"adapter={start}", "apart", *words)
+                self.assert_close(ranks, alone, 2e-5, words)
+
     def test_quantized_weights_are_the_same_on_all_ranks(self):
         alone = self.train("batch=8", "quantize=int8")
         ranks = self.train("batch=4", "devices=2", "strategy=ddp", "quantize=int8")

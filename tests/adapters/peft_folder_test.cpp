@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "levin/adapters/lora.h"
+#include "levin/adapters/lora_layer.h"
+#include "levin/adapters/peft_pattern.h"
+#include "levin/checkpoint/safetensors.h"
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/core/files.h"
 #include "levin/dispatch/observed_weight.h"
@@ -104,18 +108,17 @@ TEST_F(PeftFolders, MissingFilesAndBrokenOnesAreErrors) {
   config(kConfig);
   std::filesystem::remove(folder_ / "a/adapter_model.safetensors");
   EXPECT_TRUE(holds(refusal(), {"the folder has no adapter_model.safetensors"}));
+  folder_.write("a/adapter_model.bin", "x");
+  EXPECT_TRUE(holds(refusal(), {"adapter_model.bin, a pickle of Python", "python3 tools/convert_checkpoint.py "}));
 }
 
 TEST_F(PeftFolders, OtherMethodsAreErrors) {
   config(R"({"peft_type": "IA3"})");
   EXPECT_TRUE(holds(refusal(), {"its peft_type is \"IA3\", and Levin reads LORA"}));
-  config(R"({"peft_type": "LORA", "use_dora": true})");
-  EXPECT_TRUE(holds(refusal(), {"use_dora is true, which Levin's LoRA does not have", "merge_and_unload"}));
-  config(R"({"peft_type": "LORA", "rank_pattern": {"up": 2}})");
-  EXPECT_TRUE(holds(refusal(), {"rank_pattern is {\"up\":2}"}));
-  config(kConfig);
-  tensors({{"base_model.model.up.lora_magnitude_vector", torch::ones({6})}});
-  EXPECT_TRUE(holds(refusal(), {"it has up.lora_magnitude_vector", "has no DoRA"}));
+  config(R"({"peft_type": "LORA", "lora_bias": true})");
+  EXPECT_TRUE(holds(refusal(), {"lora_bias is true, which Levin's LoRA does not have", "merge_and_unload"}));
+  config(R"({"peft_type": "LORA", "kasa_config": {"gamma": 1}})");
+  EXPECT_TRUE(holds(refusal(), {"kasa_config is {\"gamma\":1}"}));
   config(R"({"peft_type": "LORA", "ensure_weight_tying": true})");
   EXPECT_TRUE(holds(refusal(), {"ensure_weight_tying is true, which Levin's LoRA does not have"}));
   config(kConfig);
@@ -123,6 +126,191 @@ TEST_F(PeftFolders, OtherMethodsAreErrors) {
   EXPECT_TRUE(holds(refusal(), {"it has \"up.lora_A.weight\"", "begin with base_model.model."}));
   tensors({{"base_model.model.head.bias", torch::ones({2})}});
   EXPECT_TRUE(holds(refusal(), {"no tensor whose name ends with lora_A.weight or lora_embedding_A"}));
+}
+
+TEST_F(PeftFolders, AdaptersOfChangedWeightsAreErrors) {
+  for (const char* word : {"pissa", "pissa_niter_4", "olora", "corda", "loftq", "lora_ga", "something_new"}) {
+    config(R"({"peft_type": "LORA", "r": 3, "init_lora_weights": ")" + std::string(word) + "\"}");
+    EXPECT_TRUE(holds(refusal(), {"adapter_config.json: init_lora_weights is \"" + std::string(word) + "\"",
+                                  "weights that were changed", "path_initial_model_for_weight_conversion"}));
+  }
+  for (const char* word : {"true", "false", "null", "\"gaussian\"", "\"eva\"", "\"orthogonal\"", "\"mica\""}) {
+    config(R"({"peft_type": "LORA", "r": 3, "init_lora_weights": )" + std::string(word) + "}");
+    Net module;
+    EXPECT_EQ(error_of([&] { apply_lora(module, from_path()); }), "") << word;
+  }
+}
+
+TEST_F(PeftFolders, ModulesToSaveThatTheModelLacksAreLeftOut) {
+  config(R"({"peft_type": "LORA", "r": 3, "modules_to_save": ["classifier", "head", "score"]})");
+  Net module;
+  apply_lora(module, from_path());
+  EXPECT_TRUE(module.head->weight.requires_grad());
+  EXPECT_FALSE(module.up->bias.requires_grad());
+}
+
+// As those of DistilBERT: pre_classifier beside classifier.
+struct DeepNet : torch::nn::Module {
+  DeepNet() {
+    up = register_module("up", torch::nn::Linear(4, 6));
+    pre_head = register_module("pre_head", torch::nn::Linear(6, 6));
+    head = register_module("head", std::make_shared<Net>());
+    tail = register_module("tail", torch::nn::Linear(2, 2));
+  }
+  torch::nn::Linear up{nullptr}, pre_head{nullptr}, tail{nullptr};
+  std::shared_ptr<Net> head;  // of which head.head is a part
+};
+
+std::vector<std::string> trained(const torch::nn::Module& module) {
+  std::vector<std::string> names;
+  for (const auto& item : module.named_parameters()) {
+    if (item.value().requires_grad() && !is_adapter_parameter(item.key())) names.push_back(item.key());
+  }
+  return names;
+}
+
+// PEFT asks key.endswith(entry), without a dot.
+TEST_F(PeftFolders, ModulesToSaveAreAllThatEndWithTheName) {
+  const std::vector<std::string> names = {"pre_head.weight", "pre_head.bias",    "head.up.weight",
+                                          "head.up.bias",    "head.head.weight", "head.head.bias"};
+  const auto check = [&](const LoRAOptions& options) {
+    DeepNet module;
+    apply_lora(module, options);
+    EXPECT_EQ(trained(module), names);
+    save_lora(module, folder_ / "b");
+    const PeftFolder saved = read_peft_folder(folder_ / "b");
+    EXPECT_EQ(saved.options.modules_to_save, (std::vector<std::string>{"pre_head", "head"}));
+    EXPECT_EQ(saved.tensors.size(), names.size() + 2);
+    for (const auto& name : names) EXPECT_TRUE(saved.tensors.contains(name)) << name;
+  };
+  config(R"({"peft_type": "LORA", "r": 3, "modules_to_save": ["score", "head"]})");
+  check(from_path());
+  check({.target_modules = {"[u]p"}, .modules_to_save = {"head"}});
+  check({.target_modules = {"[u]p"}, .modules_to_save = {"head.head", "hea[d]"}});
+  check({.target_modules = {"[u]p", "pre_head"}, .modules_to_save = {"head"}});
+}
+
+TEST_F(PeftFolders, WhatTheyHoldBesideAdaptersIsWrittenAgain) {
+  const at::Tensor bias = torch::full({2}, 7.0), adapted = torch::full({6}, 8.0);
+  tensors({{"base_model.model.up.lora_A.weight", torch::ones({3, 4})},
+           {"base_model.model.up.lora_B.weight", torch::ones({6, 3})},
+           {"base_model.model.up.base_layer.bias", adapted},
+           {"base_model.model.tail.bias", bias}});
+  DeepNet module;
+  apply_lora(module, from_path());
+  EXPECT_EQ(trained(module), std::vector<std::string>());
+  save_lora(module, folder_ / "b");
+  const SafetensorsFile file(folder_ / "b/adapter_model.safetensors");
+  std::map<std::string, at::Tensor> saved;
+  for (const auto& entry : file.entries()) saved[entry.name] = file.read(entry);
+  EXPECT_EQ(saved.size(), 4);
+  EXPECT_TRUE(saved.at("base_model.model.tail.bias").equal(bias));
+  EXPECT_TRUE(saved.at("base_model.model.up.base_layer.bias").equal(adapted));
+}
+
+// What PEFT 0.21 writes with bias "all": the head's bias before training, and twice the one after it.
+TEST_F(PeftFolders, BiasesOfSavedModulesMayBeThereTwice) {
+  const at::Tensor bias = torch::full({2}, 7.0);
+  std::map<std::string, at::Tensor> parts = {{"base_model.model.up.lora_A.weight", torch::ones({3, 4})},
+                                             {"base_model.model.up.lora_B.weight", torch::ones({6, 3})},
+                                             {"base_model.model.head.weight", torch::ones({2, 6})},
+                                             {"base_model.model.head.bias", bias},
+                                             {"base_model.model.head.modules_to_save.bias", bias.clone()},
+                                             {"base_model.model.head.original_module.bias", torch::zeros({2})}};
+  config(R"({"peft_type": "LORA", "r": 3, "bias": "all", "modules_to_save": ["head"]})");
+  tensors(parts);
+  Net module;
+  apply_lora(module, from_path());
+  EXPECT_TRUE(module.head->bias.equal(bias));
+  EXPECT_TRUE(module.head->bias.requires_grad());
+  parts["base_model.model.head.modules_to_save.bias"] = torch::zeros({2});
+  tensors(parts);
+  EXPECT_TRUE(holds(refusal(), {"adapter_model.safetensors: it has \"base_model.model.head.",
+                                "another tensor for head.bias", "values differ", "save_pretrained"}));
+}
+
+TEST_F(PeftFolders, PatternsAreReadAsPeftReadsThem) {
+  const auto scaling = [&](const std::string& patterns) {
+    config(R"({"peft_type": "LORA", "r": 6, "lora_alpha": 6, )" + patterns + "}");
+    Net module;
+    apply_lora(module, from_path());
+    return lora_layers(module).at(0).second->scaling();
+  };
+  EXPECT_EQ(scaling(R"("rank_pattern": {"up": 3})"), 2);
+  EXPECT_EQ(scaling(R"("rank_pattern": {"^u[a-z]$": 3}, "alpha_pattern": {"p": 9, "u.": 12, "up": 1})"), 4)
+      << "the first that matches the whole name or an end after a dot";
+  EXPECT_EQ(scaling(R"-("rank_pattern": {"(?:.*p)": 3}, "use_rslora": true)-"), 6 / std::sqrt(3.0));
+  const auto wrong = [&](const std::string& pattern) {
+    config(R"({"peft_type": "LORA", "r": 3, "rank_pattern": )" + pattern + "}");
+    return refusal();
+  };
+  EXPECT_TRUE(holds(wrong(R"({"up": 2.5})"), {"rank_pattern: \"up\" is 2.5", "no whole number above 0"}));
+  EXPECT_TRUE(holds(wrong(R"({"up": 0})"), {"rank_pattern: \"up\" is 0"}));
+  EXPECT_TRUE(holds(wrong(R"({"up": 1e300})"), {"rank_pattern: \"up\" is"}));
+  EXPECT_TRUE(holds(wrong(R"(["up"])"), {"rank_pattern is [\"up\"], and no map"}));
+  EXPECT_TRUE(holds(wrong(R"({"u(": 2})"), {"rank_pattern: the expression \"u(\" cannot be used"}));
+  EXPECT_TRUE(holds(wrong(R"({"up": 2})"), {"up.lora_A.weight is (3, 4), and the model needs (2, 4) for r 2"}));
+}
+
+TEST(PeftPattern, AnExpressionThatNeedsMuchBacktrackingIsAnError) {
+  const std::vector<std::string> layers = {std::string(40, 'a') + "!b"};
+  int64_t steps = kMostPatternSteps;
+  EXPECT_TRUE(holds(error_of<CheckpointError>([&] { (void)matching_layers("((a+)+)+b", layers, steps); }),
+                    {"the expression \"((a+)+)+b\" cannot be matched", "limit"}));
+}
+
+TEST(PeftPattern, ExpressionsTakeTheirStepsFromOneBudget) {
+  int64_t steps = 1'000'000;
+  int64_t matched = 0;
+  const std::string text = error_of<CheckpointError>([&] {
+    for (; matched < 10'000; ++matched) (void)matching_layers(".*.*.*x17", {"transformer.h.17.attn.c_attn"}, steps);
+  });
+  EXPECT_TRUE(holds(text, {"the expression \".*.*.*x17\" and those before it need more than", "steps. Give fewer"}));
+  EXPECT_GT(matched, 10);
+  EXPECT_LT(matched, 1000);
+}
+
+TEST(PeftPattern, AnExpressionForEachOfManyLayersIsWithinTheBudget) {
+  std::vector<std::string> layers;
+  for (int k = 0; k < 400; ++k) layers.push_back("model.layers." + std::to_string(k) + ".self_attn.q_proj");
+  int64_t steps = kMostPatternSteps;
+  for (const std::string& layer : layers) {
+    EXPECT_EQ(matching_layers("^" + layer, layers, steps), std::vector<std::string>{layer});
+  }
+  EXPECT_GT(steps, kMostPatternSteps / 2);
+}
+
+TEST_F(PeftFolders, ExpressionsThatTogetherNeedTooManyStepsAreErrors) {
+  std::string map;  // one is within the budget, and two are not: each expression takes 30 KB when it is compiled
+  for (int k = 1; k <= 3000; ++k) map += (k > 1 ? ", " : "") + ("\"((xy){50}){50}" + std::to_string(k)) + "\": 2";
+  config(R"({"peft_type": "LORA", "r": 3, "rank_pattern": {)" + map + "}}");
+  EXPECT_EQ(read_peft_folder(folder_ / "a").layers.size(), 1);
+  config(R"({"peft_type": "LORA", "r": 3, "rank_pattern": {)" + map + "}, \"alpha_pattern\": {" + map + "}}");
+  EXPECT_TRUE(holds(refusal(), {"adapter_config.json: alpha_pattern: the expression \"((xy){50}){50}",
+                                "those before it need more than 67108864 steps. Give fewer of them"}));
+}
+
+TEST_F(PeftFolders, ThoseOfDoRAHaveMagnitudes) {
+  config(R"({"peft_type": "LORA", "r": 3, "use_dora": true})");
+  EXPECT_TRUE(holds(refusal(), {"it has a lora_A of up and no lora_magnitude_vector for it"}));
+  const std::map<std::string, at::Tensor> parts = {
+      {"base_model.model.up.lora_A.weight", torch::ones({3, 4})},
+      {"base_model.model.up.lora_B.weight", torch::ones({6, 3})},
+      {"base_model.model.up.lora_magnitude_vector", torch::full({6}, 5.0)}};
+  tensors(parts);
+  Net module;
+  apply_lora(module, from_path());
+  // Rows of (W + s B A) with the norm 5.
+  const at::Tensor sum = without_observed_key(module.up->weight) + 8.0 / 3 * 3;
+  const at::Tensor rows = 5 * sum / sum.norm(2, 1, /*keepdim=*/true);
+  const at::Tensor x = torch::randn({7, 4});
+  EXPECT_LE((module.up->forward(x) - torch::linear(x, rows, module.up->bias)).abs().max().item<double>(), 1e-5);
+  save_lora(module, folder_ / "b");
+  EXPECT_EQ(read_peft_folder(folder_ / "b").options.use_dora, true);
+  merge_lora(module);
+  EXPECT_LE((module.up->weight - rows).abs().max().item<double>(), 1e-5);
+  config(kConfig);
+  EXPECT_TRUE(holds(refusal(), {"it has up.lora_magnitude_vector.weight, which the model does not have"}));
 }
 
 TEST_F(PeftFolders, AdaptersOfAnotherModelAreErrors) {

@@ -64,6 +64,15 @@ TEST(OnExceptionCheckpoint, SavesNothingBeforeTrainingAndAfterIt) {
   EXPECT_TRUE(folder.names().empty());
 }
 
+TEST(OnExceptionCheckpoint, SavesInItsFolderAlone) {
+  for (const char* name : {"../x", "/x"}) {
+    const std::string error = error_of([&] { OnExceptionCheckpoint({.dirpath = "a", .filename = name}); });
+    EXPECT_TRUE(
+        has(error, std::string("OnExceptionCheckpointOptions.filename: \"") + name + "\" leads out of dirpath."))
+        << error;
+  }
+}
+
 TEST(OnExceptionCheckpoint, RefusesEmptyNames) {
   const std::string error = error_of([] { OnExceptionCheckpoint({.filename = ""}); });
   EXPECT_TRUE(has(error, "OnExceptionCheckpointOptions.dirpath: must be set") && has(error, ".filename: must be set"))

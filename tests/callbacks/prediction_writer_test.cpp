@@ -1,12 +1,22 @@
 #include "levin/callbacks/prediction_writer.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <charconv>
+#include <cmath>
+#include <ctime>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/checkpoint/safetensors.h"
 #include "levin/core/files.h"
+#include "levin/data/data_module.h"
+#include "levin/data/loading/dataloader.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
@@ -165,6 +175,21 @@ TEST(PredictionWriter, AFailureLeavesTheOldFileAndNothingElse) {
   EXPECT_EQ(folder.names(), Names{"a.csv"});
 }
 
+TEST(PredictionWriter, ReplacesNoFifoAndWritesTheFileThatALinkLeadsTo) {
+  const TemporaryFolder folder;
+  Echo module;
+  for (const char* name : {"a.csv", "a.safetensors"}) {
+    ASSERT_EQ(::mkfifo((folder / name).c_str(), 0600), 0);
+    EXPECT_TRUE(holds(error_of([&] { predict({folder / name}, tiny_loader(2), module); }),
+                      {folder / name, "it is a FIFO, and only regular files are replaced"}));
+    EXPECT_TRUE(std::filesystem::is_fifo(folder / name));
+  }
+  std::filesystem::create_symlink("target.csv", folder / "link.csv");
+  predict({folder / "link.csv"}, tiny_loader(2), module);
+  EXPECT_EQ(lines_of(folder / "target.csv").size(), 3U);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link.csv"));
+}
+
 TEST(PredictionWriter, SaysWhatItCannotWrite) {
   const TemporaryFolder folder;
   Echo module;
@@ -177,6 +202,158 @@ TEST(PredictionWriter, SaysWhatItCannotWrite) {
   } growing;
   EXPECT_TRUE(holds(error_of([&] { predict({folder / "g.csv"}, tiny_loader(8), growing); }),
                     {"a sample has 3 values, and those before it have 2", "Write .jsonl"}));
+}
+
+/// Scores of three samples, two of them with names that CSV and JSON must quote.
+class Named : public DataModule {
+ public:
+  struct Rows : Dataset {
+    int64_t size() const override { return 3; }
+    Batch get(int64_t index) const override { return {scores[index]}; }
+    std::string sample_id(int64_t index) const override { return names[static_cast<size_t>(index)]; }
+    at::Tensor scores = torch::tensor({{2.F, 1.F, 0.F}, {0.F, 5.F, 0.F}, {-1.F, 3.F, 3.5F}});
+    Names names = {"a,\"b\".png", "c.png", "d\xff.png"};  // a byte that is not UTF-8
+  };
+  Loaders predict_dataloader() override { return DataLoader(std::make_shared<Rows>(), {.batch_size = 2}); }
+  std::vector<std::string> label_names() const override { return {"ant", "bee, wild"}; }  // of three
+};
+
+/// Predicts the scores, or the class of the highest.
+struct Scores : TinyModule {
+  at::Tensor predict_step(const Batch& batch, int64_t) override {
+    return gives_class ? batch[0].argmax(1) : batch[0].clone();
+  }
+  bool gives_class = false;
+};
+
+std::vector<std::string> written(PredictionWriterOptions options, LightningModule& module) {
+  Trainer trainer(quiet(1, {std::make_shared<PredictionWriter>(options)}));
+  Named data;
+  (void)trainer.predict(module, data);
+  return lines_of(options.output);
+}
+
+TEST(PredictionWriter, BeginsRowsWithWhatIdentifiesTheSampleAndNamesTheClass) {
+  const TemporaryFolder folder;
+  Scores module;
+  module.gives_class = true;
+  EXPECT_EQ(written({folder / "a.csv"}, module),
+            (Names{"id,loader,batch,prediction,class", "\"a,\"\"b\"\".png\",0,0,0,ant", "c.png,0,0,1,\"bee, wild\"",
+                   "d\xff.png,0,1,2,2"}));
+  EXPECT_EQ(
+      written({folder / "a.jsonl"}, module),
+      (Names{R"({"id": "a,\"b\".png", "loader": 0, "batch": 0, "prediction": 0, "class": "ant"})",
+             R"({"id": "c.png", "loader": 0, "batch": 0, "prediction": 1, "class": "bee, wild"})",
+             "{\"id\": \"d\xef\xbf\xbd.png\", \"loader\": 0, \"batch\": 1, \"prediction\": 2, \"class\": \"2\"}"}));
+  const auto named = written({.output = folder / "b.csv", .classes = {"x", "y", "z"}}, module);
+  EXPECT_EQ(named.at(2), "c.png,0,0,1,y");
+  (void)written({folder / "a.safetensors", WriteInterval::epoch}, module);
+  const SafetensorsFile file(folder / "a.safetensors");
+  EXPECT_EQ(file.metadata().at("id"), "[\"a,\\\"b\\\".png\",\"c.png\",\"d\xef\xbf\xbd.png\"]");
+  EXPECT_EQ(file.metadata().at("class"), R"(["ant","bee, wild","2"])");
+}
+
+TEST(PredictionWriter, ComputesClassAndProbabilityOfScores) {
+  const TemporaryFolder folder;
+  Scores module;
+  const auto [probability, number] = torch::softmax(Named::Rows().scores, 1).max(1);
+  for (const PredictionScores scores : {PredictionScores::logits, PredictionScores::probabilities}) {
+    PredictionWriterOptions options{.output = folder / "a.csv", .classes = {"x", "y", "z"}};
+    options.scores = scores;
+    const auto lines = written(options, module);
+    EXPECT_EQ(lines.at(0), "id,loader,batch,prediction0,prediction1,prediction2,class,probability");
+    EXPECT_TRUE(lines.at(3).starts_with("d\xff.png,0,1,-1.0,3.0,3.5,z,")) << lines[3];
+    const double last = std::stod(lines[3].substr(lines[3].rfind(',') + 1));
+    EXPECT_FLOAT_EQ(last, scores == PredictionScores::logits ? probability[2].item<float>() : 3.5F);
+  }
+  module.gives_class = true;
+  PredictionWriterOptions options{.output = folder / "a.csv", .scores = PredictionScores::logits};
+  EXPECT_TRUE(holds(error_of([&] { (void)written(options, module); }),
+                    {"PredictionWriterOptions.scores: logits are predictions of (samples, classes)", "(2) of Long"}));
+}
+
+/// Publishes under the names of columns that the writer has itself.
+struct OwnNames : TinyModule {
+  at::Tensor predict_step(const Batch& batch, int64_t) override {
+    step_output("id", at::full({batch.size()}, 7));
+    step_output("class", at::full({batch.size()}, 8));
+    step_output("probability", at::full({batch.size()}, 0.25));
+    return batch[0].clone();
+  }
+};
+
+TEST(PredictionWriter, LeavesItsColumnsToAStepThatPublishesThem) {
+  const TemporaryFolder folder;
+  OwnNames module;
+  EXPECT_EQ(written({.output = folder / "a.csv", .scores = PredictionScores::logits}, module).at(1),
+            "0,0,2.0,1.0,0.0,7,8,0.25");
+}
+
+/// Predicts what it is given.
+struct Given : TinyModule {
+  explicit Given(at::Tensor all) : values(std::move(all)) {}
+  at::Tensor predict_step(const Batch&, int64_t) override { return values; }
+  at::Tensor values;
+};
+
+// The truth is the text that nlohmann's JSON and strtod read back.
+TEST(PredictionWriter, WritesNumbersThatReadBackToTheLastBit) {
+  const TemporaryFolder folder;
+  const double infinity = std::numeric_limits<double>::infinity();
+  const at::Tensor numbers =
+      torch::tensor({0.1, 1.0, -0.0, 1e300, 5e-324, 1.0 / 3, 123456789012345680.0, 1e-5}, torch::kDouble)
+          .view({2, 2, 2});
+  const auto written_to = [&](const std::string& name, const at::Tensor& values) {
+    Given module(values);
+    Trainer trainer(quiet(1, {std::make_shared<PredictionWriter>(PredictionWriterOptions{folder / name})}));
+    (void)trainer.predict(module, tiny_loader(2, 2));
+    return lines_of(folder / name);
+  };
+  const auto objects = written_to("a.jsonl", numbers);
+  for (int64_t row = 0; row < 2; ++row) {
+    const auto lists = nlohmann::json::parse(objects.at(static_cast<size_t>(row))).at("prediction");
+    for (int64_t i = 0; i < 2; ++i) {
+      for (int64_t k = 0; k < 2; ++k) EXPECT_EQ(lists[i][k].get<double>(), numbers[row][i][k].item<double>());
+    }
+  }
+  EXPECT_EQ(written_to("a.csv", numbers).at(1), "0,0,0.1,1.0,-0.0,1e+300");
+  EXPECT_EQ(written_to("f.csv", torch::tensor({0.1F, 3.F})).at(1), "0,0,0.10000000149011612");
+  const at::Tensor none = torch::tensor({std::nan(""), infinity, -infinity, 2.0}, torch::kDouble).view({2, 2});
+  EXPECT_EQ(written_to("n.csv", none), (Names{"loader,batch,prediction0,prediction1", "0,0,nan,inf", "0,0,-inf,2.0"}));
+  EXPECT_TRUE(written_to("n.jsonl", none).at(0).ends_with("\"prediction\": [null, null]}"));
+  EXPECT_EQ(written_to("b.csv", torch::tensor({true, false})).at(1), "0,0,true");
+  EXPECT_EQ(written_to("i.csv", torch::tensor({int64_t{-9223372036854775807}, int64_t{1}}, torch::kLong)).at(1),
+            "0,0,-9223372036854775807");
+  EXPECT_EQ(written_to("u.csv", torch::tensor({int64_t{-1}, int64_t{1}}, torch::kLong).view(torch::kUInt64)).at(1),
+            "0,0,18446744073709551615");
+  EXPECT_EQ(written_to("h.csv", torch::tensor({1.5F, 1.F}).to(torch::kHalf)).at(1), "0,0,1.5");
+  EXPECT_TRUE(holds(error_of([&] {
+                      (void)written_to("c.csv", torch::view_as_complex(torch::zeros({2, 2})));
+                    }),
+                    {"prediction has complex numbers", "view_as_real"}));
+}
+
+// An operator of LibTorch for each number takes more than ten times as long.
+TEST(PredictionWriter, TakesHardlyMoreTimeThanTheDigitsOfTheNumbers) {
+  const TemporaryFolder folder;
+  const auto ticks = [](const std::function<void()>& work) {
+    const std::clock_t begin = std::clock();
+    work();
+    return static_cast<double>(std::clock() - begin);
+  };
+  const at::Tensor numbers = torch::rand({64, 4000});
+  std::string digits(1 << 24, ' ');
+  const double alone = ticks([&] {
+    char* to = digits.data();
+    for (int64_t i = 0; i < numbers.numel(); ++i) {
+      to = std::to_chars(to, digits.data() + digits.size(), static_cast<double>(numbers.data_ptr<float>()[i])).ptr;
+    }
+  });
+  for (const char* name : {"a.csv", "a.jsonl"}) {
+    Given module(numbers);
+    Trainer trainer(quiet(1, {std::make_shared<PredictionWriter>(PredictionWriterOptions{folder / name})}));
+    EXPECT_LT(ticks([&] { (void)trainer.predict(module, tiny_loader(64, 64)); }), 6 * alone) << name;
+  }
 }
 
 }  // namespace

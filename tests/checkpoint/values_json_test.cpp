@@ -6,6 +6,7 @@
 #include <ctime>
 #include <functional>
 
+#include "levin/checkpoint/strict_json.h"
 #include "levin/core/error.h"
 #include "support/error_text.h"
 
@@ -82,6 +83,9 @@ TEST(ValuesJson, ManyKeysCostLittle) {
   const double start = seconds_used();
   EXPECT_EQ(error_of_reading(text + "\"last\":0}"), "");
   EXPECT_TRUE(has(error_of_reading(text + "\"key7\":0}"), "\"key7\" twice"));
+  EXPECT_EQ(values_to_json(values_from_json(text + "\"last\":0}")), text + "\"last\":0}");
+  const auto ordered = detail::parse_strictly<nlohmann::ordered_json>(text + "\"last\":0}");
+  EXPECT_EQ(ordered.dump(), text + "\"last\":0}") << "in the order of the text";
   EXPECT_LT(seconds_used() - start, 10.0);
 }
 

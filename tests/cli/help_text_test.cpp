@@ -145,6 +145,17 @@ TEST(HelpText, CommandHelpHoldsUsageKeysAndTheTrainersOptions) {
   expect_parts(usage_text(80), {"fit|validate|test|predict", "list [KIND]", "--version"});
 }
 
+TEST(HelpText, CommandHelpListsTheOptionsOfTheCommand) {
+  const std::string predict = command_help(Command::predict, "", 80), fit = command_help(Command::fit, "", 80);
+  for (const std::string& text : {predict, fit}) {
+    expect_parts(text, {"--config FILE", "--ckpt_path FILE", "--init-method", "--print_config", "--log_level LEVELS"});
+    EXPECT_LE(widest_line(text), 80u);
+  }
+  expect_parts(predict, {"[--output FILE] [overrides…]", "  --output FILE", ".csv", ".jsonl", ".safetensors",
+                         "PredictionWriter"});
+  EXPECT_EQ(fit.find("--output"), std::string::npos);
+}
+
 TEST(HelpText, ADefaultThatIsAClassIsItsName) {
   const std::vector<FieldInfo> fields{
       {.name = "plain", .type = "strategy", .default_text = "class_path: auto", .doc = ""},

@@ -2,7 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
 
+#include "levin/checkpoint/safetensors.h"
 #include "levin/core/exit_codes.h"
 #include "levin/core/files.h"
 #include "support/levin_runs.h"
@@ -23,6 +29,45 @@ TEST(PredictOutput, WritesARowPerSampleBesideTheCallbacksOfTheRunFile) {
   const std::string rows = read_file(folder / "a, \"b\".csv");
   EXPECT_EQ(rows.substr(0, rows.find('\n')), "loader,batch,prediction");
   EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 1 + 2 * 8);
+}
+
+// New texts have no labels; their predictions are found again by the ids of the file.
+TEST(PredictOutput, NamesRowsAndClassesOfTextsWithoutLabels) {
+  const test::TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "model");
+  (void)folder.write("model/config.json", R"({"architectures": ["BertForSequenceClassification"], "model_type": "bert",
+      "vocab_size": 300, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
+      "max_position_embeddings": 32, "type_vocab_size": 1, "pad_token_id": 1})");
+  (void)folder.write("train.csv", "text,label\nbad,neg\ngood,pos\n");
+  (void)folder.write("new.csv", "key,text\nx7,what a day\nx8,not bad\nx9,hm\n");
+  const auto ran = test::run_levin(
+      "predict --model HuggingFaceClassifier --model.path model --model.from_scratch true --data TextCsv "
+      "--data.path train.csv --data.test_path new.csv --data.id key --data.max_length 8 --data.batch_size 2 "
+      "--trainer.enable_progress_bar false --output new.jsonl",
+      folder.path());
+  ASSERT_EQ(ran.status, kExitOk) << ran.output;
+  std::istringstream lines(read_file(folder / "new.jsonl"));
+  std::vector<std::string> ids;
+  for (std::string line; std::getline(lines, line);) {
+    const auto row = nlohmann::json::parse(line);
+    ids.push_back(row.at("id").get<std::string>());
+    EXPECT_EQ(row.at("class"), row.at("prediction") == 0 ? "neg" : "pos");
+    EXPECT_GE(row.at("probability").get<double>(), 0.5);  // of two classes
+    EXPECT_LE(row.at("probability").get<double>(), 1.0);
+  }
+  EXPECT_EQ(ids, (std::vector<std::string>{"x7", "x8", "x9"}));
+}
+
+TEST(PredictOutput, WritesTensorsToTheOneFileThatIsNamed) {
+  const test::TemporaryFolder folder;
+  const auto ran = test::run_levin("predict --config " + test::source_dir() +
+                                       "/configs/fashion_mnist.yaml --trainer.limit_predict_batches=2 "
+                                       "--trainer.enable_progress_bar=false --data.batch_size=8 --output p.safetensors",
+                                   folder.path());
+  ASSERT_EQ(ran.status, kExitOk) << ran.output;
+  const SafetensorsFile written(folder / "p.safetensors");
+  ASSERT_EQ(written.entries().size(), 1U);
+  EXPECT_EQ(written.entries()[0].shape, std::vector<int64_t>{16});
 }
 
 }  // namespace

@@ -6,12 +6,14 @@
 import html.parser
 import json
 import math
+import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
@@ -171,6 +173,24 @@ class Report(unittest.TestCase):
         self.assertEqual(console, [])
         self.assertRegex(dom, r"<title>version_2 – levin report4</title>")  # timers, data, the page's script, this one
         self.assertIn("&lt;/script&gt;&lt;script&gt;", dom)
+
+    def test_the_output_goes_into_a_fifo_and_replaces_nothing_that_a_link_leads_to(self):
+        os.mkfifo(self.root / "pipe")
+        read = []
+        reader = threading.Thread(target=lambda: read.append((self.root / "pipe").read_text()))
+        reader.start()
+        status, output = self.levin("logs", "--output", "pipe")
+        reader.join(60)
+        self.assertEqual(status, 0, output)
+        self.assertTrue(read[0].startswith("<!doctype html>"), read[0][:100])
+        self.assertTrue((self.root / "pipe").is_fifo())
+        (self.root / "null").symlink_to("/dev/null")
+        status, output = self.levin("logs", "--output", "null")
+        self.assertEqual((status, os.readlink(self.root / "null")), (0, "/dev/null"), output)
+        (self.root / "theirs").write_text("theirs")  # in a folder from others, the name that is not given may be a link
+        (self.root / "report.html").symlink_to("theirs")
+        self.page("logs")
+        self.assertEqual((self.root / "theirs").read_text(), "theirs")
 
     def test_mistakes_are_named(self):
         (self.root / "empty").mkdir()

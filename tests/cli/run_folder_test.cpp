@@ -2,6 +2,7 @@
 #include "levin/cli/runs/run_folder.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,7 +10,11 @@
 #include <cmath>
 #include <filesystem>
 
+#include "levin/cli/runs/metrics_reader.h"
+#include "levin/cli/runs/report_data.h"
 #include "levin/cli/runs/run_alive.h"
+#include "levin/cli/runs/run_list.h"
+#include "levin/cli/runs/run_options.h"
 #include "levin/core/folder_lock.h"
 #include "levin/core/this_process.h"
 #include "support/error_text.h"
@@ -184,6 +189,25 @@ TEST_F(RunFolders, AreFoundAtAnyDepthInTheOrderOfTheirNumbers) {
   EXPECT_EQ(found.folders,
             (std::vector<std::string>{folder_ / "a/version_9", folder_ / "a/version_10", folder_ / "b"}));
   EXPECT_TRUE(found.unreadable.empty());
+}
+
+// No process writes to them, so that a read that waits never ends.
+TEST_F(RunFolders, AFifoInPlaceOfAFileIsNamedAndNotWaitedFor) {
+  for (const char* name : {"run.json", "hparams.yaml", "config.yaml", "metrics.csv"}) {
+    ASSERT_EQ(::mkfifo((folder_ / name).c_str(), 0600), 0);
+  }
+  EXPECT_EQ(find_run_folders(folder_.path()).folders, std::vector<std::string>{folder_.path()});
+  const RunRecord record = read_run_record(folder_.path());
+  EXPECT_FALSE(record.has_record);
+  EXPECT_EQ(record.unreadable, "cannot read " + folder_ / "run.json" + ": it is a FIFO, not a regular file.");
+  EXPECT_EQ(
+      read_run_options(folder_.path()).problems,
+      (std::vector<std::string>{"cannot read " + folder_ / "hparams.yaml" + ": it is a FIFO, not a regular file.",
+                                "cannot read " + folder_ / "config.yaml" + ": it is a FIFO, not a regular file."}));
+  EXPECT_EQ(test::error_of([&] { MetricsReader(folder_.path()).update(); }),
+            folder_ / "metrics.csv" + ": it is not a regular file, and is left out.");
+  EXPECT_EQ(read_runs({folder_.path()}, "").size(), 1U);
+  EXPECT_EQ(collect_report({folder_.path()}).runs.size(), 1U);
 }
 
 TEST_F(RunFolders, AFolderThatIsNotThereIsAnError) {

@@ -56,6 +56,15 @@ TEST(TrainerHelp, ShowsTheMostUsedFirstAndSaysHowToSeeAll) {
   EXPECT_TRUE(all.at(3).starts_with("  max_epochs  ")) << all.at(3);
 }
 
+TEST(TrainerHelp, ListsTheStrategiesAndPrecisions) {
+  std::string text = help("trainer");
+  for (size_t at = text.find("\n          "); at != std::string::npos; at = text.find("\n          ")) {
+    text.replace(at, text.find_first_not_of(' ', at + 1) - at, " ");  // a second line
+  }
+  expect_parts(text, {"auto, single_device, ddp, fsdp, dp, dp_balanced or ModelParallel",
+                      "32-true, 64-true, bf16-true, 16-true, bf16-mixed, 16-mixed", "levin list strategies"});
+}
+
 TEST(TrainerHelp, TellsAllAboutOneOption) {
   expect_parts(help("trainer.max_epochs"),
                {"trainer.max_epochs\n", "unset: 1000, or no limit with\n  max_steps or max_time", "type: int or null",

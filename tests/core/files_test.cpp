@@ -1,11 +1,16 @@
 // Files are written whole or not at all: on a full disk, over an old file, by two threads, and when killed.
 #include "levin/core/files.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/un.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -17,6 +22,7 @@
 #include <thread>
 
 #include "levin/core/error.h"
+#include "levin/core/joined_name.h"
 #include "support/error_text.h"
 #include "support/own_mounts.h"
 #include "support/temporary_folder.h"
@@ -149,6 +155,123 @@ TEST(WriteFileDurably, DoesNotReplaceAFolder) {
   EXPECT_EQ(content_of(folder / "a/inside"), "x");
 }
 
+mode_t kind_of(const std::string& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0 ? info.st_mode & S_IFMT : 0;
+}
+
+void make_socket(const std::string& path) {
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  ASSERT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ::close(fd);
+}
+
+TEST(WriteFileDurably, ReplacesNoFifoAndNoSocket) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  make_socket(folder / "socket");
+  expect_parts(error_of([&] { write_file_durably(folder / "fifo", "x"); }),
+               {"cannot write " + folder / "fifo", "it is a FIFO, and only regular files are replaced", "Remove it"});
+  expect_parts(error_of([&] { write_file_durably(folder / "socket", "x"); }), {"it is a socket"});
+  EXPECT_EQ(kind_of(folder / "fifo"), static_cast<mode_t>(S_IFIFO));
+  EXPECT_EQ(kind_of(folder / "socket"), static_cast<mode_t>(S_IFSOCK));
+  EXPECT_EQ(folder.names(), (Names{"fifo", "socket"}));
+}
+
+TEST(WriteFileDurably, ReplacesALinkAndNotWhatItLeadsTo) {
+  const TemporaryFolder folder;
+  folder.write("theirs", "theirs");
+  std::filesystem::create_symlink("theirs", folder / "link");
+  write_file_durably(folder / "link", "ours");
+  EXPECT_EQ(content_of(folder / "theirs"), "theirs");
+  EXPECT_EQ(kind_of(folder / "link"), static_cast<mode_t>(S_IFREG));
+}
+
+TEST(WriteOutput, GivesAFifoTheContentAsAStream) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  const std::string content(300'000, 'x');  // more than a pipe holds
+  std::string read;
+  std::thread reader([&] { read = content_of(folder / "fifo"); });
+  write_output(folder / "fifo", content);
+  reader.join();
+  EXPECT_EQ(read, content);
+  EXPECT_EQ(kind_of(folder / "fifo"), static_cast<mode_t>(S_IFIFO));
+}
+
+TEST(WriteOutput, WritesToADeviceAndLeavesIt) {
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink("/dev/null", folder / "null");
+  write_output(folder / "null", "x");
+  EXPECT_EQ(kind_of(folder / "null"), static_cast<mode_t>(S_IFLNK));
+  std::filesystem::create_symlink("/dev/full", folder / "full");
+  expect_parts(error_of([&] { write_output(folder / "full", "x"); }),
+               {"cannot write " + folder / "full", "No space left on device"});
+  if (::mknod((folder / "device").c_str(), S_IFCHR | 0600, makedev(1, 3)) != 0) GTEST_SKIP() << "needs root";
+  const int fd = ::open((folder / "device").c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0) GTEST_SKIP() << "this file system has no devices";
+  ::close(fd);
+  write_output(folder / "device", "x");
+  EXPECT_EQ(kind_of(folder / "device"), static_cast<mode_t>(S_IFCHR));
+}
+
+TEST(WriteOutput, WritesTheFileThatALinkLeadsTo) {
+  const TemporaryFolder folder;
+  make_folder(folder / "below");
+  folder.write("below/file", "old");
+  std::filesystem::create_symlink("below/file", folder / "a");
+  std::filesystem::create_symlink("a", folder / "b");
+  std::filesystem::create_symlink(folder / "below/new", folder / "dangling");
+  std::filesystem::create_symlink("loop", folder / "loop");
+  std::filesystem::create_symlink("first", folder / "second");
+  std::filesystem::create_symlink("second", folder / "first");
+  expect_parts(error_of([&] { write_output(folder / "first", "x"); }),
+               {"cannot write " + folder / "first", "Too many levels of symbolic links"});
+  EXPECT_EQ(kind_of(folder / "first"), static_cast<mode_t>(S_IFLNK));
+  write_output(folder / "b", "1");
+  write_output(folder / "dangling", "2");
+  write_output(folder / "plain", "3");
+  EXPECT_EQ(content_of(folder / "below/file") + content_of(folder / "below/new") + content_of(folder / "plain"), "123");
+  for (const char* name : {"a", "b", "dangling"}) EXPECT_EQ(kind_of(folder / name), static_cast<mode_t>(S_IFLNK));
+}
+
+TEST(OpenRegularFile, FollowsNoLinkAndWaitsForNoFifo) {
+  const TemporaryFolder folder;
+  folder.write("file", "theirs");
+  std::filesystem::create_symlink("file", folder / "link");
+  std::filesystem::create_symlink("nowhere", folder / "dangling");
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  make_socket(folder / "socket");
+  for (const int flags : {O_RDONLY, O_WRONLY | O_CREAT | O_TRUNC}) {
+    const std::string action = flags == O_RDONLY ? "cannot read " : "cannot write ";
+    const std::vector<std::pair<std::string, std::string>> kinds{
+        {"link", "a symbolic link"}, {"dangling", "a symbolic link"}, {"fifo", "a FIFO"}, {"socket", "a socket"}};
+    for (const auto& [name, kind] : kinds) {
+      expect_parts(error_of([&, name = name] { (void)open_regular_file(folder / name, flags); }),
+                   {action + folder / name + ": it is " + kind + ", not a regular file."});
+    }
+  }
+  EXPECT_EQ(content_of(folder / "file"), "theirs");
+  EXPECT_EQ(open_regular_file(folder / "none", O_RDONLY), -1);
+  const int fd = open_regular_file(folder / "new", O_WRONLY | O_CREAT);
+  EXPECT_GE(fd, 0);
+  ::close(fd);
+  EXPECT_EQ(folder.names(), (Names{"dangling", "fifo", "file", "link", "new", "socket"}));
+}
+
+TEST(JoinedName, StaysInItsFolder) {
+  for (const char* name : {"", "a", "a/b", "..a", "a..", "./a", "a//b"}) {
+    EXPECT_EQ(error_of([&] { check_joined_name("X.version", name, "save_dir"); }), "") << name;
+  }
+  for (const char* name : {"..", "../a", "a/../../b", "a/..", "/a", "//a"}) {
+    expect_parts(error_of([&] { check_joined_name("X.version", name, "save_dir"); }),
+                 {std::string("X.version: \"") + name + "\" leads out of save_dir. Write a name without \"..\""});
+  }
+}
+
 TEST(WriteFileDurably, LetsThreadsWriteToOnePath) {
   const TemporaryFolder folder;
   std::atomic<int> failures = 0;
@@ -207,7 +330,30 @@ TEST(ReadFile, StopsAtTheLimit) {
   write_file_durably(folder / "a", "12345");
   expect_parts(error_of([&] { (void)read_file(folder / "a", 4); }), {folder / "a", "more than 4 bytes"});
   // A device without end does not fill the memory either.
-  expect_parts(error_of([&] { (void)read_file("/dev/zero", 1 << 20); }), {"/dev/zero", "more than 1048576 bytes"});
+  expect_parts(error_of([&] { (void)read_input("/dev/zero", 1 << 20); }), {"/dev/zero", "more than 1048576 bytes"});
+}
+
+TEST(ReadFile, WaitsForNoFifoAndReadsNoDevice) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  make_socket(folder / "socket");
+  std::filesystem::create_symlink("fifo", folder / "link");
+  for (const char* name : {"fifo", "link"}) {
+    expect_parts(error_of([&] { (void)read_file(folder / name); }),
+                 {"cannot read " + folder / name + ": it is a FIFO, not a regular file."});
+  }
+  expect_parts(error_of([&] { (void)read_file(folder / "socket"); }), {"it is a socket"});
+  expect_parts(error_of([] { (void)read_file("/dev/zero"); }), {"it is a device"});
+}
+
+TEST(ReadInput, ReadsTheFifoThatAUserHasNamed) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(folder / "fifo") << "written"; });
+  EXPECT_EQ(read_input(folder / "fifo"), "written");
+  writer.join();
+  EXPECT_EQ(read_input(folder.write("file", "x")), "x");
+  expect_parts(error_of([&] { (void)read_input(folder.path()); }), {folder.path(), "Is a directory"});
 }
 
 TEST(ReadFile, SaysWhyItCannot) {

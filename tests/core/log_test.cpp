@@ -17,6 +17,7 @@
 #include "levin/core/files.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
+#include "support/file_size_limit.h"
 #include "support/temporary_folder.h"
 
 namespace levin::log_test {
@@ -290,14 +291,30 @@ TEST_F(RunLog, TheConsoleShowsWarningsAndWhatIsSetToDebugAlone) {
 }
 
 TEST_F(RunLog, AFullDiskIsReportedOnceAndTheLostLinesCounted) {
-  ASSERT_EQ(::symlink("/dev/full", (folder_ / "run.log").c_str()), 0);
-  log::open(folder_.path(), 0);
-  for (int k = 0; k < 3; ++k) log::info("line {}", k);
+  {
+    const test::FileSizeLimit no_room(0);
+    log::open(folder_.path(), 0);
+    for (int k = 0; k < 3; ++k) log::info("line {}", k);
+  }
   EXPECT_EQ(console_.lines().size(), 1u);
   expect_parts(console_.text(), {"warning: the log of the run: cannot write " + folder_.path() + "/run.log",
-                                 "No space left on device", "The run goes on"});
+                                 "File too large", "The run goes on"});
   log::close();
   EXPECT_TRUE(console_.has("3 lines of " + folder_.path() + "/run.log could not be written."));
+}
+
+TEST_F(RunLog, IsWrittenToNothingButARegularFileOfItsFolder) {
+  const std::string theirs = folder_.write("theirs", "theirs");
+  ASSERT_EQ(::symlink(theirs.c_str(), (folder_ / "run.log").c_str()), 0);
+  ASSERT_EQ(::mkfifo((folder_ / "run.rank1.log").c_str(), 0600), 0);
+  log::open(folder_.path(), 0);
+  log::info("lost");
+  expect_parts(console_.text(), {"warning: the log of the run: cannot write " + folder_.path() +
+                                 "/run.log: it is a symbolic link, not a regular file. The run goes on without this"});
+  log::close();
+  log::open(folder_.path(), 1);
+  expect_parts(console_.text(), {"/run.rank1.log: it is a FIFO, not a regular file. The run goes on"});
+  EXPECT_EQ(file("theirs"), "theirs");
 }
 
 TEST_F(RunLog, AFolderThatCannotBeWrittenIsReportedOnceAndTheRunGoesOn) {

@@ -1,8 +1,12 @@
 #include "levin/data/sets/csv.h"
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
+
+#include <ctime>
 
 #include "levin/core/error.h"
 #include "levin/data/sets/csv_reader.h"
@@ -129,6 +133,159 @@ TEST(CsvData, SplitsAndBatchesByClass) {
   EXPECT_EQ(held_out[0] + held_out[1], 4);
   options.target_is_class = false;
   EXPECT_TRUE(holds(error_of<ConfigError>([&] { CsvData{options}; }), {"target_is_class", "stratified_split"}));
+}
+
+// All batches of the first loader of a stage.
+std::vector<Batch> batches_of(const std::shared_ptr<Loader>& loader) {
+  std::vector<Batch> all;
+  loader->identify_samples(true);
+  loader->start(0);
+  for (Batch batch; loader->next(batch);) all.push_back(batch);
+  return all;
+}
+
+std::vector<Batch> predicted(CsvDataOptions options) {
+  CsvData data(std::move(options));
+  data.setup(Stage::predict);
+  return batches_of(data.predict_dataloader()[0]);
+}
+
+TEST(CsvData, PredictsRowsWithoutATarget) {
+  const TemporaryFolder folder;
+  const std::string train = folder.write("train.csv", "a,y,b\n1,10,2\n3,20,4\n");
+  const auto rows = predicted({.path = train, .test_path = folder.write("new.csv", "a,b\n5,6\n7,8\n"), .target = "y"});
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].names(), std::vector<std::string>{"features"});
+  EXPECT_TRUE(at::equal(rows[0][0], at::tensor({5.F, 6.F, 7.F, 8.F}).view({2, 2})));
+  EXPECT_EQ(*rows[0].ids(), (std::vector<std::string>{"0", "1"}));
+  CsvData tests({.path = train, .test_path = folder / "new.csv", .target = "y"});
+  EXPECT_TRUE(holds(error_of<DataError>([&] { tests.setup(Stage::test); }), {"new.csv", "no column \"y\""}));
+}
+
+// What the model was trained on is found by name; the file may hold more, and a target that cannot be read.
+TEST(CsvData, PredictsFromTheColumnsOfTheTraining) {
+  const TemporaryFolder folder;
+  const std::string train = folder.write("train.csv", "a,y,b,name\n1,10,2,p\n3,20,4,q\n");
+  const auto features = [&](const std::string& text, CsvDataOptions options = {}) {
+    options.path = train;
+    options.test_path = folder.write("new.csv", text);
+    if (options.target.empty()) options.target = "y";
+    if (options.id.empty()) options.id = "name";
+    return predicted(std::move(options))[0];
+  };
+  const at::Tensor wanted = at::tensor({5.F, 6.F}).view({1, 2});
+  EXPECT_TRUE(at::equal(features("name,note,b,a\nr,text,6,5\n")[0], wanted));
+  EXPECT_TRUE(at::equal(features("name,b,y,a\nr,6,?,5\n")[0], wanted));
+  EXPECT_EQ(features("name,b,y,a\nr,6,?,5\n").count(), 1U);
+  EXPECT_EQ(features("name,b,y,a\nr,6,9,5\n")[1].item<float>(), 9.F);  // there as before, for those who read it
+  EXPECT_EQ(*features("name,b,a\n\"r,1\",6,5\n").ids(), std::vector<std::string>{"r,1"});
+  EXPECT_TRUE(at::equal(features("b,a,name\n6,5,r\n", {.features = {"2"}})[0], wanted.narrow(1, 1, 1)));
+  EXPECT_EQ(features("name,b,y,a\nr,6,other,5\n", {.features = {"a"}, .target_is_class = true}).count(), 1U);
+}
+
+// Taken by its place, another column would be a feature without a word.
+TEST(CsvData, AFeatureThatANewFileLacksIsAnError) {
+  const TemporaryFolder folder;
+  CsvDataOptions options{.path = folder.write("t.csv", "a,b,kind\n1,2,x\n3,4,y\n"),
+                         .test_path = folder.write("n.csv", "customer,a\n7,8\n"),
+                         .target = "kind",
+                         .target_is_class = true};
+  const auto error = [&](Stage stage) { return error_of<DataError>([&] { CsvData(options).setup(stage); }); };
+  for (const Stage stage : {Stage::predict, Stage::test}) {
+    EXPECT_TRUE(holds(error(stage), {"n.csv: there is no column \"b\". Columns: customer, a."}));
+  }
+  options.test_path = folder.write("n.csv", "A,B\n7,8\n");
+  EXPECT_TRUE(holds(error(Stage::predict), {"there is no column \"a\". Columns: A, B."}));
+}
+
+TEST(CsvData, PredictsRowsWithoutATargetOrAHeader) {
+  const TemporaryFolder folder;
+  CsvDataOptions options{.path = folder.write("train.csv", "1,10,2\n3,20,4\n"),
+                         .test_path = folder.write("new.csv", "5,6\n"),
+                         .header = false,
+                         .target = "1"};
+  EXPECT_TRUE(at::equal(predicted(options)[0][0], at::tensor({5.F, 6.F}).view({1, 2})));
+  options.features = {"2"};
+  EXPECT_TRUE(at::equal(predicted(options)[0][0], at::tensor({6.F}).view({1, 1})));
+  options.test_path = folder / "train.csv";
+  EXPECT_TRUE(at::equal(predicted(options)[0][0], at::tensor({2.F, 4.F}).view({2, 1})));
+}
+
+TEST(CsvData, LeavesOutAnIncompleteLastBatch) {
+  const TemporaryFolder folder;
+  std::string text = "x,kind\n";
+  for (int i = 0; i < 10; ++i) text += std::to_string(i) + (i % 2 == 0 ? ",even\n" : ",odd\n");
+  CsvDataOptions options{.path = folder.write("t.csv", text),
+                         .target = "kind",
+                         .target_is_class = true,
+                         .batch_size = 3,
+                         .val_fraction = 0};
+  for (const bool stratified : {false, true}) {
+    options.batching.stratified = stratified;
+    for (const bool drop_last : {false, true}) {
+      options.drop_last = drop_last;
+      CsvData data(options);
+      data.setup(Stage::fit);
+      EXPECT_EQ(batches_of(data.train_dataloader()).size(), drop_last ? 3U : 4U);
+    }
+  }
+  options.batching = {.max_tokens = 5};
+  EXPECT_TRUE(holds(error_of<ConfigError>([&] { CsvData{options}; }),
+                    {"CsvDataOptions.batching.max_tokens: must be unset with drop_last"}));
+}
+
+TEST(CsvData, KeepsTheOrderOfTheFileUnlessItShuffles) {
+  const TemporaryFolder folder;
+  std::string text = "x\n";
+  for (int i = 0; i < 20; ++i) text += std::to_string(i) + "\n";
+  CsvData data({.path = folder.write("t.csv", text), .batch_size = 20, .val_fraction = 0.25, .shuffle = false});
+  data.setup(Stage::fit);
+  const at::Tensor train = batches_of(data.train_dataloader())[0][0].squeeze(1);
+  const at::Tensor val = batches_of(data.val_dataloader()[0])[0][0].squeeze(1);
+  EXPECT_EQ(train.size(0), 15);
+  for (const at::Tensor& rows : {train, val}) EXPECT_TRUE(at::equal(rows, std::get<0>(rows.sort())));
+  EXPECT_TRUE(at::equal(std::get<0>(at::cat({train, val}).sort()), at::arange(20, at::kFloat)));
+}
+
+TEST(CsvData, ReadsAllDigitsForARunInDoublePrecision) {
+  const TemporaryFolder folder;
+  CsvData data({.path = folder.write("t.csv", "x,y\n0.1,0.3\n"), .target = "y", .val_fraction = 0});
+  data.set_float_dtype(at::kDouble);
+  data.setup(Stage::fit);
+  const Batch wide = batches_of(data.train_dataloader())[0];
+  EXPECT_EQ(wide[0].item<double>(), 0.1);
+  EXPECT_EQ(wide[1].item<double>(), 0.3);
+  data.set_float_dtype(at::kFloat);  // by the trainer of another run
+  data.setup(Stage::fit);
+  EXPECT_EQ(batches_of(data.train_dataloader())[0][0].item<double>(), static_cast<double>(0.1F));
+}
+
+TEST(CsvData, NamesPredictedClasses) {
+  const TemporaryFolder folder;
+  CsvData data({.path = folder.write("t.csv", "x,kind\n1,b\n2,a\n"),
+                .test_path = folder.write("n.csv", "x\n3\n"),
+                .target = "kind",
+                .target_is_class = true});
+  data.setup(Stage::predict);
+  EXPECT_EQ(data.label_names(), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(data.prediction_text(at::tensor({1, 0, 7}, at::kLong)), (std::vector<std::string>{"b", "a", "7"}));
+  EXPECT_TRUE(data.prediction_text(at::tensor({1.F})).empty());
+}
+
+TEST(CsvDataset, FindsTheNumbersOfClassesWithoutLookingAtEach) {
+  const TemporaryFolder folder;
+  const auto seconds = [&](int count) {
+    std::string text = "x,kind\n";
+    for (int i = 0; i < count; ++i) text += "1,a class of which there are many: " + std::to_string(i) + "\n";
+    CsvDatasetOptions options{.path = folder.write("many.csv", text), .target = "kind", .target_is_class = true};
+    for (int i = 0; i < count; ++i) options.classes.push_back("a class of which there are many: " + std::to_string(i));
+    const std::clock_t begin = std::clock();
+    const CsvDataset data(options);
+    const double took = static_cast<double>(std::clock() - begin);
+    EXPECT_TRUE(at::equal(data.get_range(0, count)[1], at::arange(count, at::kLong)));
+    return took;
+  };
+  EXPECT_LT(seconds(20000), 9 * seconds(5000));  // four times as many; 15 times the time where each looks at all others
 }
 
 }  // namespace

@@ -270,6 +270,37 @@ TEST(DataLoader, CollatesAsTold) {
   EXPECT_TRUE(at::equal(batches[1], at::full({2}, 3)));
 }
 
+// Samples with names; every third has nothing.
+class Named : public Samples {
+ public:
+  Named() : Samples(7, [](int64_t i) { return i % 3 == 2 ? Batch() : Batch{at::full({}, i)}; }) {}
+  std::string sample_id(int64_t index) const override { return index == 6 ? last : "s" + std::to_string(index); }
+  std::string last = "s6";
+};
+
+TEST(DataLoader, SaysWhichSamplesABatchHoldsIfItIsAsked) {
+  using Ids = std::vector<std::string>;
+  const auto dataset = std::make_shared<Named>();
+  const Collate without_nothing = [](std::vector<Batch> samples) {
+    std::erase_if(samples, [](const Batch& sample) { return sample.empty(); });
+    std::vector<at::Tensor> rows;
+    for (const Batch& sample : samples) rows.push_back(sample[0]);
+    return Batch{at::stack(rows)};
+  };
+  DataLoader loader(dataset, {.batch_size = 4, .num_workers = 1}, nullptr, without_nothing);
+  const auto ids = [&] {
+    std::vector<Ids> all;
+    loader.start(0);
+    for (Batch batch; loader.next(batch);) all.push_back(batch.ids() == nullptr ? Ids() : *batch.ids());
+    return all;
+  };
+  EXPECT_EQ(ids(), (std::vector<Ids>{{}, {}}));
+  loader.identify_samples(true);
+  EXPECT_EQ(ids(), (std::vector<Ids>{{"s0", "s1", "s3"}, {"s4", "s6"}}));
+  dataset->last = "";  // unknown, and so are the others of the batch
+  EXPECT_EQ(ids(), (std::vector<Ids>{{"s0", "s1", "s3"}, {}}));
+}
+
 TEST(DataLoader, FollowsItsSampler) {
   DataLoader loader(counting(10), {.batch_size = 2}, std::make_shared<SubsetSampler>(std::vector<int64_t>{7, 3, 5}));
   EXPECT_TRUE(at::equal(at::cat(pass(loader, 0)), at::tensor({7, 3, 5}, at::kLong)));

@@ -189,5 +189,22 @@ TEST(Hdf5Data, ChecksNamesAndOptions) {
   EXPECT_TRUE(holds(error({}), {"Hdf5DataOptions.path", "must be set"}));
 }
 
+TEST(Hdf5Data, PredictsWithoutTargets) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("a.h5", bytes_of(recorded().at("good").at("file")));
+  Hdf5Data data({.path = path, .inputs = "gzip", .targets = "labels", .test_path = path, .batch_size = 40});
+  data.setup(Stage::predict);
+  const auto loader = data.predict_dataloader()[0];
+  loader->identify_samples(true);
+  const Batch batch = pass(*loader, 0)[0];
+  EXPECT_EQ(batch.count(), 1U);
+  EXPECT_EQ(batch.ids()->at(39), "39");
+  EXPECT_TRUE(holds(error_of<DataError>([&] {
+                      Hdf5Data tests({.path = path, .inputs = "gzip", .targets = "labels", .test_path = path});
+                      tests.setup(Stage::test);
+                    }),
+                    {"a.h5:labels: there is no such data set"}));
+}
+
 }  // namespace
 }  // namespace levin::hdf5_test

@@ -142,6 +142,39 @@ TEST(HuggingFaceTokenizer, IsFoundByFolderAndKnowsTheNamesOfSpecialTokens) {
   EXPECT_TRUE(holds(error_of<DataError>([&] { (void)make_tokenizer(folder / "none.json"); }), {"none.json"}));
 }
 
+// As transformers: tokenizer_config.json takes precedence over tokenizer.json.
+TEST(HuggingFaceTokenizer, CutsOnTheSideThatTheFolderNames) {
+  const TemporaryFolder folder;
+  const auto cut = [&](const char* in_tokenizer, const std::string& config) {
+    json tree = tokenizer_of("TemplateProcessing");
+    if (in_tokenizer != nullptr) {
+      tree["truncation"] = {
+          {"direction", in_tokenizer}, {"max_length", 3}, {"strategy", "LongestFirst"}, {"stride", 0}};
+    }
+    folder.write("tokenizer.json", tree.dump());
+    folder.write("tokenizer_config.json", config);
+    return HuggingFaceTokenizer(folder.path()).encode_to("a b c", 4);
+  };
+  const Row right = {1, 4, 5, 2}, left = {1, 5, 6, 2};
+  EXPECT_EQ(cut(nullptr, "{}"), right);
+  EXPECT_EQ(cut(nullptr, R"({"truncation_side": "left"})"), left);
+  EXPECT_EQ(cut("Left", "{}"), left);
+  EXPECT_EQ(cut("Left", R"({"truncation_side": "right"})"), right);
+  EXPECT_TRUE(holds(error_of<DataError>([&] { (void)cut(nullptr, R"({"truncation_side": "up"})"); }),
+                    {"tokenizer_config.json: truncation_side: expected left or right, saw up."}));
+}
+
+// Python's json.dump writes an emoji as two escapes.
+TEST(HuggingFaceTokenizer, ReadsEscapedSurrogates) {
+  const std::string text =
+      R"({"model": {"type": "WordLevel", "unk_token": "<unk>", "vocab": {"<unk>": 0, "\ud83d\ude00": 1}},
+    "added_tokens": [{"id": 2, "content": "\ud83e\udd17", "special": true}],
+    "normalizer": {"type": "Replace", "pattern": {"Regex": "[\ud83d\ude01-\ud83d\ude04]"}, "content": "\ud83d\ude00"}})";
+  const HuggingFaceTokenizer tokenizer(text, "tokenizer.json");
+  EXPECT_EQ(tokenizer.encode("\U0001f600"), (Row{1}));
+  EXPECT_EQ(tokenizer.encode("\U0001f602\U0001f917"), (Row{1, 2}));
+}
+
 TEST(HuggingFaceTokenizer, IsUsedBySeveralThreads) {
   const HuggingFaceTokenizer tokenizer = read(tokenizer_of("BPE with fuse_unk"));
   const std::string text = "abcd aabbcd axxb abxcd";
@@ -169,12 +202,12 @@ TEST(HuggingFaceTokenizer, ForgetsWordsThatAreTooMany) {
 TEST(HuggingFaceTokenizer, ListsAllThatIsNotSupported) {
   json tree = tokenizer_of("TemplateProcessing");
   tree["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}, {{"type", "Cyrillic"}}}}};
-  tree["pre_tokenizer"] = {{"type", "UnicodeScripts"}};
+  tree["pre_tokenizer"] = {{"type", "Latin"}};
   tree["post_processor"] = {{"type", "Other"}};
   tree["decoder"] = {{"type", "Cyrillic"}};
   EXPECT_TRUE(holds(mistakes(tree), {"tokenizer.json: the tokenizer cannot be used:",
                                      "normalizer.normalizers[1].type: the normalizer Cyrillic is not supported.",
-                                     "pre_tokenizer.type: the pre-tokenizer UnicodeScripts is not supported.",
+                                     "pre_tokenizer.type: the pre-tokenizer Latin is not supported.",
                                      "post_processor.type: the post-processor Other is not supported.",
                                      "decoder.type: the decoder Cyrillic is not supported."}));
   tree["model"]["type"] = "Other";
@@ -249,18 +282,29 @@ TEST(Regex, RefusesWhatOnigurumaMeansOtherwise) {
   const auto of = [](const char* pattern) {
     return error_of<Error>([&] { (void)tokenizers::pcre2_pattern(pattern); });
   };
-  EXPECT_TRUE(holds(of("[a&&b]"), {"the pattern [a&&b] has an intersection, &&"}));
-  EXPECT_TRUE(holds(of("[a[b]]"), {"a [ inside [ ]"}));
+  EXPECT_TRUE(holds(of("[a&&]"), {"the pattern [a&&] has an intersection, &&, with nothing"}));
+  EXPECT_TRUE(holds(of("[[:graph:]]"), {"[:graph:]"}));
+  EXPECT_TRUE(holds(of(std::string(21, '[').c_str()), {"20 [ ] within each other"}));
+  EXPECT_TRUE(holds(of("[a[b]"), {"a [ that is not closed"}));
   EXPECT_TRUE(holds(of("(?~a)"), {"an absence operator"}));
   EXPECT_TRUE(holds(of("(*SKIP)"), {"a callout"}));
   EXPECT_TRUE(holds(of("(?m:a)"), {"the option \"m\""}));
-  EXPECT_TRUE(holds(of("[\\W]"), {"\\W inside [ ]"}));
   EXPECT_TRUE(holds(of("a\\"), {"a \\ at its end"}));
   EXPECT_TRUE(holds(of("\\y"), {"\\y"}));
   EXPECT_TRUE(holds(of("[a"), {"a [ that is not closed"}));
   EXPECT_TRUE(holds(of("a)"), {"a ) without a group"}));
   EXPECT_TRUE(holds(of("\\pL"), {"\\p without { }"}));
   EXPECT_TRUE(holds(of("\\u12"), {"\\u without four"}));
+  EXPECT_TRUE(holds(of("\\Ga"), {"\\G"}));
+  EXPECT_TRUE(holds(of("[[:foo:]]"), {"has [:foo:], which is not supported"}));
+  for (const char* pattern : {"[\\w-z]", "[\\w-\\d]", "[^\\W--z]", "[\\p{L}-[a]]", "[[:alpha:]-z]"}) {
+    EXPECT_TRUE(holds(of(pattern), {"a range that begins with a class", "write \\- for a hyphen"})) << pattern;
+  }
+  for (const char* pattern : {"[\\w-]", "[\\s-&&a]", "[a-c-z]", "[[a]-z]", "[[:a]]"})
+    EXPECT_EQ(of(pattern), "") << pattern;
+  EXPECT_EQ(tokenizers::pcre2_pattern("[^a[bc]]"), "[^abc]");
+  EXPECT_EQ(tokenizers::pcre2_pattern("(a{2}+b){3}+"), "(?:((?:a{2})+b){3})+");
+  EXPECT_EQ(tokenizers::pcre2_pattern("[[a]-z]"), "[a\\-z]");
   EXPECT_EQ(tokenizers::pcre2_pattern("\\p{N}{1,3}+"), "(?:\\p{N}{1,3})+");
 }
 

@@ -1,5 +1,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -225,6 +226,55 @@ TEST(ImageFolderData, ChecksItsOptions) {
   EXPECT_TRUE(holds(error_of<ConfigError>([] { const ImageFolderData data({}); }), {"train", "must be set"}));
   ImageFolderData data({.train = "images"});
   EXPECT_TRUE(holds(error_of<DataError>([&] { (void)data.train_dataloader(); }), {"call setup()"}));
+}
+
+TEST(ImageFolderData, PredictsImagesWithoutFoldersOfClasses) {
+  const TemporaryFolder folder;
+  write_images(folder, "train", 3);
+  auto options = small_options(folder);
+  options.on_error = OnImageError::skip;
+  const auto predicted = [&](const std::string& root) {
+    options.test = folder / root;
+    ImageFolderData data(options);
+    data.setup(Stage::predict);
+    const auto loader = data.predict_dataloader()[0];
+    loader->identify_samples(true);
+    return pass(*loader, 0);
+  };
+  const std::string png = file_named("png rgb");
+  for (const char* name : {"3.png", "1.png", "more/2.png", "more/text.txt"})
+    write(folder, std::string("new/") + name, png);
+  write(folder, "new/2.png", png.substr(0, 70));
+  const auto batches = predicted("new");
+  ASSERT_EQ(batches.size(), 1U);
+  EXPECT_EQ(batches[0].names(), std::vector<std::string>{"images"});
+  EXPECT_EQ(*batches[0].ids(), (std::vector<std::string>{"1.png", "3.png", "more/2.png"}));  // the damaged one is none
+  write(folder, "sorted/dog/a.png", png);
+  write(folder, "sorted/cat/b/c.png", png);
+  const auto sorted = predicted("sorted");
+  EXPECT_EQ(*sorted[0].ids(), (std::vector<std::string>{"cat/b/c.png", "dog/a.png"}));
+  EXPECT_TRUE(at::equal(sorted[0][1], at::tensor({0, 1}, at::kLong)));             // there as before
+  std::filesystem::create_directory_symlink("../..", folder / "sorted/cat/b/up");  // has no end
+  EXPECT_EQ(predicted("sorted")[0].ids()->size(), 2U);
+  write(folder, "sorted/ant/a.png", png);
+  EXPECT_EQ(predicted("sorted")[0].count(), 1U);
+  write(folder, "none/readme.txt");
+  EXPECT_TRUE(holds(error_of<DataError>([&] { (void)predicted("none"); }), {"none: no file in it ends in .jpg"}));
+}
+
+TEST(ImageFolderData, KeepsTheOrderOfTheFilesUnlessItShuffles) {
+  const TemporaryFolder folder;
+  write_images(folder, "train", 5);
+  auto options = small_options(folder);
+  options.val_fraction = 0.3;
+  options.shuffle = false;
+  ImageFolderData data(options);
+  data.setup(Stage::fit);
+  std::vector<at::Tensor> classes;
+  for (const Batch& batch : pass(*data.train_dataloader(), 0)) classes.push_back(batch[1]);
+  const at::Tensor all = at::cat(classes);
+  EXPECT_EQ(all.size(0), 7);
+  EXPECT_TRUE(at::equal(all, std::get<0>(all.sort())));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -263,6 +264,64 @@ TEST(NpyData, MakesEveryBoolTrueOrFalse) {
       "b.npy", npy("{'descr': '|b1', 'fortran_order': False, 'shape': (4,)}", std::string("\0\1\2\xFF", 4)))});
   const at::Tensor batch = data.get_range(0, 4)[0];
   EXPECT_EQ(std::memcmp(batch.const_data_ptr(), "\0\1\1\1", 4), 0);
+}
+
+template <class Number>
+std::string array_of(const std::string& type, const std::vector<Number>& numbers) {
+  const std::string description =
+      "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + std::to_string(numbers.size()) + ",)}";
+  return npy(description, std::string(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number)));
+}
+
+TEST(NpyData, GivesNumbersInTheTypeOfTheRunAndClassesAsInt64) {
+  const TemporaryFolder folder;
+  const std::string wide = folder.write("wide.npy", array_of<double>("<f8", {0.1, 0.2, 0.3}));
+  const std::string classes = folder.write("classes.npy", array_of<int32_t>("<i4", {2, 0, 1}));
+  const auto types = [&](NpyDataOptions options, at::ScalarType run = at::kFloat) {
+    options.batch_size = 3;
+    NpyData data(options);
+    data.set_float_dtype(run);
+    data.setup(Stage::fit);
+    const Batch batch = pass(*data.train_dataloader(), 0)[0];
+    return std::pair{batch[0].scalar_type(), batch[1].scalar_type()};
+  };
+  EXPECT_EQ(types({.inputs = wide, .targets = classes}), (std::pair{at::kFloat, at::kLong}));
+  EXPECT_EQ(types({.inputs = wide, .targets = wide}, at::kDouble), (std::pair{at::kDouble, at::kDouble}));
+  EXPECT_EQ(types({.inputs = classes, .targets = wide}), (std::pair{at::kInt, at::kFloat}));
+  EXPECT_EQ(types({.inputs = classes,
+                   .targets = classes,
+                   .inputs_dtype = ArrayDtype::float32,
+                   .targets_dtype = ArrayDtype::file}),
+            (std::pair{at::kFloat, at::kInt}));
+  EXPECT_EQ(
+      types({.inputs = wide, .targets = wide, .inputs_dtype = ArrayDtype::file, .targets_dtype = ArrayDtype::float64}),
+      (std::pair{at::kDouble, at::kDouble}));
+  NpyData data({.inputs = wide, .targets = classes, .batch_size = 3, .shuffle = false});
+  data.setup(Stage::fit);
+  const Batch batch = pass(*data.train_dataloader(), 0)[0];
+  EXPECT_TRUE(at::equal(batch[0], at::tensor({0.1F, 0.2F, 0.3F})));
+  EXPECT_TRUE(at::equal(batch[1], at::tensor({2, 0, 1}, at::kLong)));
+  EXPECT_TRUE(holds(data.about_dtypes(), {"wide.npy holds float64 and is read as float32",
+                                          "classes.npy holds int32 and is read as int64", "inputs_dtype"}));
+}
+
+TEST(NpyData, PredictsWithoutTargetsAndKeepsTheOrderOfTheFile) {
+  const TemporaryFolder folder;
+  const std::string ten = folder.write("ten.npy", int_rows(10, 1));
+  const NpyDataOptions options{
+      .inputs = ten, .targets = ten, .test_inputs = ten, .batch_size = 10, .val_fraction = 0.3, .shuffle = false};
+  NpyData data(options), tests(options);
+  data.setup(Stage::predict);
+  const auto loader = data.predict_dataloader()[0];
+  loader->identify_samples(true);
+  const Batch batch = pass(*loader, 0)[0];
+  EXPECT_EQ(batch.count(), 1U);
+  EXPECT_EQ(batch.ids()->at(9), "9");
+  EXPECT_TRUE(holds(error_of<ConfigError>([&] { tests.setup(Stage::test); }), {"ten.npy has none", "Give targets"}));
+  tests.setup(Stage::fit);
+  const at::Tensor rows = pass(*tests.train_dataloader(), 0)[0][0].flatten();
+  EXPECT_EQ(rows.size(0), 7);
+  EXPECT_TRUE(at::equal(rows, std::get<0>(rows.sort())));
 }
 
 }  // namespace

@@ -234,5 +234,52 @@ TEST(TextCsv, HasTheVersesOfTheBibleForWantOfAFile) {
   EXPECT_EQ(books.classes().size(), 66U);
 }
 
+TEST(TextCsv, PredictsTextsWithoutAClass) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("t.csv", "text,label,key\na,x,1\nb,y,2\n");
+  const auto predicted = [&](const std::string& text, TextCsvOptions options = {}) {
+    options.path = options.path.empty() ? path : options.path;
+    options.test_path = folder.write("new.csv", text);
+    TextCsv data(options);
+    data.setup(Stage::predict);
+    const auto loader = data.predict_dataloader()[0];
+    loader->identify_samples(true);
+    return all_of(loader).at(0);
+  };
+  const Batch plain = predicted("text\nhm\n\"so, so\"\n", {.max_length = 4});
+  EXPECT_EQ(plain.names(), std::vector<std::string>{"input_ids"});
+  EXPECT_EQ(numbers(plain[0][0]), (std::vector<int64_t>{0, 'h' + 4, 'm' + 4, 2}));
+  EXPECT_EQ(*plain.ids(), (std::vector<std::string>{"0", "1"}));
+  EXPECT_EQ(*predicted("key,text\nk7,hm\nk8,so\n", {.id = "key"}).ids(), (std::vector<std::string>{"k7", "k8"}));
+  EXPECT_EQ(numbers(predicted("text,label\nhm,y\n")[1]), std::vector<int64_t>{1});  // there as before
+  EXPECT_EQ(predicted("text,label\nhm,y\nso,\n").count(), 1U);
+  EXPECT_EQ(predicted("text,label\nhm,unknown\n").count(), 1U);
+  const TextCsvOptions by_number{
+      .path = folder.write("n.csv", "x,a\ny,b\n"), .header = false, .text = "1", .label = "0"};
+  EXPECT_EQ(numbers(predicted("hm\n", by_number)[0][0].narrow(0, 1, 2)), (std::vector<int64_t>{'h' + 4, 'm' + 4}));
+}
+
+TEST(TextCsv, LeavesOutAnIncompleteLastBatchAndKeepsTheOrderOfTheFile) {
+  const TemporaryFolder folder;
+  std::string text = "text,label\n";
+  for (char c = 'a'; c < 'a' + 10; ++c) text += std::string(1, c) + ",one\n";
+  TextCsvOptions options{
+      .path = folder.write("t.csv", text), .max_length = 3, .batch_size = 4, .val_fraction = 0, .shuffle = false};
+  options.drop_last = true;
+  TextCsv data(options);
+  data.setup(Stage::fit);
+  std::vector<int64_t> letters;
+  for (const Batch& batch : all_of(data.train_dataloader())) {
+    const auto x = numbers(batch[0].select(1, 1));
+    letters.insert(letters.end(), x.begin(), x.end());
+  }
+  std::vector<int64_t> wanted;
+  for (int64_t c = 'a'; c < 'a' + 8; ++c) wanted.push_back(c + 4);
+  EXPECT_EQ(letters, wanted);
+  options.batching.bucket_by_length = true;
+  EXPECT_TRUE(holds(error_of<ConfigError>([&] { TextCsv{options}; }),
+                    {"TextCsvOptions.batching.bucket_by_length: must be unset with drop_last"}));
+}
+
 }  // namespace
 }  // namespace levin::text_csv_test

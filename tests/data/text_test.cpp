@@ -270,5 +270,20 @@ TEST(TextFile, SaysWhatIsMissing) {
                     {"b.txt", "10 tokens for the test", ".test_fraction"}));
 }
 
+TEST(TextFile, LeavesOutAnIncompleteLastBatch) {
+  const TemporaryFolder folder;
+  TextFileOptions options{.path = folder.write("a.txt", text_of_length(101)),
+                          .block_size = 10,
+                          .batch_size = 4,
+                          .val_fraction = 0,
+                          .shuffle = false};
+  for (const bool drop_last : {false, true}) {
+    options.drop_last = drop_last;
+    TextFile data(options);
+    data.setup(Stage::fit);
+    EXPECT_EQ(batches_of(*data.train_dataloader(), 0).size(), drop_last ? 2U : 3U);  // ten blocks
+  }
+}
+
 }  // namespace
 }  // namespace levin::text_test

@@ -177,5 +177,19 @@ TEST(TokenFileData, SaysWhatIsMissing) {
   EXPECT_TRUE(holds(error({}), {"TokenFileDataOptions.path", "must be set"}));
 }
 
+TEST(TokenFileData, LeavesOutAnIncompleteLastBatch) {
+  const TemporaryFolder folder;
+  write_token_file(folder / "a.bin", counting(81), TokenType::uint16);
+  TokenFileDataOptions options{
+      .path = folder / "a.bin", .val_path = folder / "a.bin", .block_size = 8, .batch_size = 4, .shuffle = false};
+  for (const bool drop_last : {false, true}) {
+    options.drop_last = drop_last;
+    TokenFileData data(options);
+    data.setup(Stage::fit);
+    EXPECT_EQ(pass(*data.train_dataloader(), 0).size(), drop_last ? 2U : 3U);  // ten blocks
+    EXPECT_EQ(pass(*data.val_dataloader()[0], 0).size(), 3U);                  // which are all evaluated
+  }
+}
+
 }  // namespace
 }  // namespace levin::token_file_test

@@ -62,6 +62,20 @@ class Server:
             self.fail(f"expected predictions, got {status}: {text}")
         return json.loads(text)
 
+    def has_no_signal_handler(self):
+        """Most of what stops a server must not be called by a handler, so a thread waits for the signals instead: it is the
+        only one that does not block them (while it waits, Linux shows them as not blocked)."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            open_to = []
+            for status in Path(f"/proc/{self.process.pid}/task").glob("*/status"):
+                masks = dict(line.split(":") for line in status.read_text().splitlines() if line.startswith("Sig"))
+                if int(masks["SigCgt"], 16) >> number - 1 & 1:
+                    self.fail(f"signal {number} has a handler")
+                if not int(masks["SigBlk"], 16) >> number - 1 & 1:
+                    open_to.append(status)
+            if len(open_to) > 1:
+                self.fail(f"signal {number} can interrupt {open_to}")
+
     def ends_on_sigterm(self):
         self.process.send_signal(signal.SIGTERM)
         status = self.process.wait(timeout=60)
@@ -142,6 +156,7 @@ class Serve(unittest.TestCase):
                 answers = list(pool.map(lambda k: server.predictions(rows[k:k + 16]), places))
             for k, answer in zip(places, answers):
                 self.assertEqual(as_float32(answer), expected[k:k + 16])
+            server.has_no_signal_handler()
             server.ends_on_sigterm()
 
     def test_bad_requests_are_told_what_is_wrong_and_the_server_goes_on(self):

@@ -5,10 +5,12 @@
 #include <cstdio>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/core/files.h"
 #include "models/forged_archive.h"
+#include "models/hostile_calls.h"
 #include "support/paths.h"
 
 namespace levin::fuzz {
@@ -66,7 +68,7 @@ constexpr const char* kYaml[] = {
 // See fuzz_exported.cpp for the first byte. Without what the programs say of Python's source, the most of their text.
 void write_programs(const std::string& folder) {
   make_folder(folder);
-  for (const std::string name : {"mlp", "mlp_eval", "mlp_functional", "state", "branch"}) {
+  for (const std::string name : {"mlp", "mlp_eval", "mlp_functional", "state", "branch", "modes", "norms"}) {
     const std::string path = test::source_dir() + "/tests/models/data/" + name + ".pt2";
     test::ForgedArchive archive(path);
     auto model = nlohmann::json::parse(archive["models/model.json"]);
@@ -74,6 +76,16 @@ void write_programs(const std::string& folder) {
     write_file_durably(folder + "/" + name + "_model", "m" + model.dump());
     write_file_durably(folder + "/" + name + "_weights", "w" + archive["data/weights/model_weights_config.json"]);
     write_file_durably(folder + "/" + name, "a" + read_file(path));
+  }
+  int number = 0;
+  for (const test::HostileCall& hostile : test::kHostileCalls) {
+    write_file_durably(folder + "/case_" + std::to_string(number++), std::string("c") + hostile.calls);
+  }
+  std::mt19937 engine(1);
+  for (int k = 0; k < 6; ++k) {
+    std::string bytes = "o";
+    for (int n = 0; n < 60; ++n) bytes += static_cast<char>(engine() % 256);
+    write_file_durably(folder + "/operators_" + std::to_string(k), bytes);
   }
 }
 

@@ -64,6 +64,30 @@ TEST(LoRAInference, ARunsCheckpointPredictsTheBitsOfItsModule) {
   }
 }
 
+TEST(LoRAInference, RanksByLayerAndMagnitudesAreThoseOfTheRun) {
+  const LoRAOptions options{.target_modules = {"0", "4"},
+                            .r = 3,
+                            .lora_alpha = 5.0,
+                            .rank_pattern = {{"4", 2}},
+                            .alpha_pattern = {{"0", 7.0}},
+                            .use_rslora = true,
+                            .use_dora = true};
+  for (const bool weights_only : {false, true}) {
+    const TemporaryFolder folder;
+    const auto net = make_net(16);
+    const std::string path = train(folder, *net, options, weights_only);
+    const InferenceModel model = load_for_inference(path);
+    const auto layers = lora_layers(model.module());
+    ASSERT_EQ(layers.size(), 2U);
+    EXPECT_DOUBLE_EQ(layers[0].second->scaling(), 7 / std::sqrt(3.0));
+    EXPECT_DOUBLE_EQ(layers[1].second->scaling(), 5 / std::sqrt(2.0));
+    EXPECT_TRUE(model.predict(some_rows(7)).equal(by_hand(*net, some_rows(7)))) << "weights only: " << weights_only;
+    const InferenceModel merged = load_for_inference(path, {.merge_lora = true});
+    EXPECT_EQ(merged.module().named_parameters().size(), 6U);
+    EXPECT_TRUE(merged.predict(some_rows(7)).allclose(by_hand(*net, some_rows(7)), 1e-5, 1e-6));
+  }
+}
+
 TEST(LoRAInference, MergedWeightsAreTheSumWrittenOut) {
   const TemporaryFolder folder;
   const auto net = make_net(16);

@@ -5,11 +5,14 @@
 #include "levin/loggers/csv_logger.h"
 #include "levin/loggers/json_lines_logger.h"
 #include "levin/loggers/tensorboard_logger.h"
+#include "support/error_text.h"
 #include "support/temporary_folder.h"
 
 namespace levin::logger_folder_test {
 namespace {
 
+using test::error_of;
+using test::expect_parts;
 using test::TemporaryFolder;
 
 TEST(LoggerFolder, IsSharedByTheLoggersOfOneRun) {
@@ -49,6 +52,29 @@ TEST(LoggerFolder, OfAResumedRunIsTheNewestForAllItsLoggers) {
   EXPECT_EQ(next.path(), folder / "levin_logs/version_2");
   EXPECT_EQ(next.earlier(),
             (std::vector<std::string>{folder / "levin_logs/version_1", folder / "levin_logs/version_0"}));
+}
+
+TEST(LoggerFolder, IsBelowSaveDirWhateverItsNames) {
+  const TemporaryFolder folder;
+  for (const std::string& name : {std::string("../x"), std::string("a/../.."), folder / "elsewhere"}) {
+    const std::string leads_out = "\"" + name +
+                                  "\" leads out of save_dir. Write a name without \"..\" that does not "
+                                  "begin with /, and choose the folder with save_dir.";
+    for (const bool is_name : {true, false}) {
+      const std::string own = is_name ? name : "levin_logs", version = is_name ? "" : name;
+      const std::string what = is_name ? "the logger's name: " : "the logger's version: ";
+      EXPECT_EQ(error_of([&] { CSVLogger({.save_dir = folder.path(), .name = own, .version = version}); }),
+                what + leads_out);
+      EXPECT_EQ(error_of([&] { TensorBoardLogger({.save_dir = folder.path(), .name = own, .version = version}); }),
+                what + leads_out);
+      EXPECT_EQ(error_of([&] { JSONLinesLogger({.save_dir = folder.path(), .name = own, .version = version}); }),
+                what + leads_out);
+    }
+    expect_parts(error_of([&] { TensorBoardLogger({.sub_dir = name}); }), {"sub_dir: \"" + name, "leads out of"});
+    expect_parts(error_of([&] { TensorBoardLogger({.filename_suffix = name}); }),
+                 {"filename_suffix: must be without \"/\", got \"" + name});
+  }
+  EXPECT_TRUE(folder.names().empty());
 }
 
 TEST(LoggerFolder, IsOnesOwnOutsideOfARun) {

@@ -79,7 +79,7 @@ class MlflowTest(LoggerTest):
 
     def logger(self, resume=False, env=None, **options):
         options = {"tracking_uri": self.uri, "experiment_name": self.experiment, "timeout": "20s", **options}
-        return self.driven("MLFlowLogger", options, resume, env={"NO_PROXY": "127.0.0.1", **(env or {})})
+        return self.driven("MLFlowLogger", options, resume, env={"NO_PROXY": "127.0.0.1", "MLFLOW_TRACKING_URI": "", **(env or {})})
 
     def client(self):
         sys.path.insert(0, str(PACKAGES)) if str(PACKAGES) not in sys.path else None

@@ -36,6 +36,9 @@ class Whole(MlflowTest):
         logger("text", 4, "sample", "# Once\nupon a time — ünïcode")
         logger("table", 5, "confusion", {"columns": ["class", "hits"], "data": [["cat", 3], ["dog", "nan"]]})
         logger("artifact", 6, "checkpoints/epoch=0.ckpt", str(checkpoint))
+        link = self.folder / "last.ckpt"
+        link.symlink_to(checkpoint.name)  # as with save_last: link
+        logger("artifact", 6, "checkpoints/last.ckpt", str(link))
         checkpoint.unlink()  # as ModelCheckpoint does when a better one is saved
         logger("artifact", 6, "", str(self.folder / "config.yaml"))
         logger("finalize", "success")
@@ -60,6 +63,8 @@ class Whole(MlflowTest):
             self.assertEqual([(m.step, m.value, m.timestamp) for m in rows],
                              [(step, step + 0.1 * k, (1700000000 + step) * 1000) for step in range(10, 260)])
         path = client.download_artifacts(run.info.run_id, "checkpoints/epoch=0.ckpt", str(self.folder))
+        self.assertEqual(pathlib.Path(path).read_bytes(), bytes(range(256)) * 5000)
+        path = client.download_artifacts(run.info.run_id, "checkpoints/last.ckpt", str(self.folder))
         self.assertEqual(pathlib.Path(path).read_bytes(), bytes(range(256)) * 5000)
         path = client.download_artifacts(run.info.run_id, "texts/sample/4.md", str(self.folder))
         self.assertEqual(pathlib.Path(path).read_text(encoding="utf-8"), "# Once\nupon a time — ünïcode")

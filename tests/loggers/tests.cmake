@@ -12,6 +12,7 @@ levin_test(loggers FILES
   loggers/prometheus_text_test.cpp
   loggers/run_folder_test.cpp
   loggers/run_recorder_test.cpp
+  loggers/send_outbox_test.cpp
   loggers/spill_file_test.cpp
   loggers/tensorboard_logger_test.cpp)
 

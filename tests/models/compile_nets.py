@@ -50,6 +50,7 @@ def refusals():
         ("frozen", nets.Branches().requires_grad_(False), [torch.randn(2, 4)], {}),
         ("one_sample", nets.mlp(), [torch.randn(1, 784)], {"dynamic_batch": True}),
         ("no_such_loss", nets.mlp(), [torch.randn(2, 784)], {"loss": "cross_entropie"}),
+        ("reversed", nets.Reversed(), [torch.randn(4, 6)], {}),
         ("no_target", nets.mlp(), [torch.randn(2, 784)], {"loss": "kl_div"}),
     ]:
         try:

@@ -231,6 +231,8 @@ optimizer: {optimizer}
         self.assertIn("--dynamic-batch needs a sample batch of at least 2", said["one_sample"])
         self.assertIn("torch.nn.functional has no such function", said["no_such_loss"])
         self.assertIn("--loss kl_div needs --target", said["no_target"])
+        self.assertIn("the gradient of model.first.weight of the saved program of training differs", said["reversed"])
+        self.assertIn("loses gradients that Python defines: torch.autograd.Function", said["reversed"])
         self.assertFalse((self.path / "refused.pt2").exists())
 
 

@@ -1,10 +1,17 @@
 // What is wrong with a .pt2 file is an Error that says so, before anything runs.
+#include <ATen/core/enum_tag.h>
+
 #include <algorithm>
+#include <sstream>
 
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/models/exported/allowed_operators.h"
 #include "levin/models/exported/exported_program.h"
+#include "levin/models/exported_model.h"
 #include "models/forged_archive.h"
+#include "models/forged_program.h"
+#include "models/hostile_calls.h"
 #include "support/error_text.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
@@ -29,6 +36,21 @@ std::string with(const std::string& file, const std::string& old_text, const std
   ForgedArchive archive(kGood);
   EXPECT_TRUE(archive.replace(file, old_text, text)) << old_text;
   return load(archive.write(folder / "net.pt2"));
+}
+
+// mlp.pt2 with these calls in place of its own: see forged_program.h. Returns its path.
+std::string program_of(const test::TemporaryFolder& folder, const std::string& calls) {
+  ForgedArchive archive(kGood);
+  auto model = nlohmann::json::parse(archive[kModel]);
+  nlohmann::json all = test::tensor_calls();
+  for (const auto& call : nlohmann::json::parse(calls)) all.push_back(call);
+  test::replace_calls(model, all);
+  archive[kModel] = model.dump();
+  return archive.write(folder / "net.pt2");
+}
+
+at::Tensor result_of(const std::string& path, const ExportedProgramOptions& options = {}) {
+  return ExportedProgram(path, options).forward({at::ones({3, 4})}).at(0);
 }
 
 TEST(DamagedProgram, AForgedArchiveWithNothingChangedLoads) {
@@ -128,6 +150,20 @@ TEST(DamagedProgram, TheGraphMustBeWhole) {
       holds(with(kModel, "{\"as_float\": 0.5}", "{\"as_pair\": 0.5}"), {"is \"as_pair\", which Levin does not know"}));
 }
 
+TEST(DamagedProgram, TheProgramOfEvaluationMustBeOfTheSameModel) {
+  const test::TemporaryFolder folder;
+  const std::string data = test::source_dir() + "/tests/models/data/", evaluation = "models/evaluation.json";
+  ForgedArchive other(data + "modes.pt2");
+  EXPECT_TRUE(other.replace(evaluation, "\"buffer_name\": \"first", "\"buffer_name\": \"last"));
+  EXPECT_TRUE(holds(load(other.write(folder / "net.pt2")), {"has no tensor \"last.", "damaged"}));
+  ForgedArchive norms(data + "norms.pt2"), good(kGood);
+  good[evaluation] = norms[kModel];
+  EXPECT_TRUE(holds(load(good.write(folder / "net.pt2")),
+                    {"its program of evaluation takes 3 inputs, and that of training 1", "of one model"}));
+  good[evaluation] = "{";
+  EXPECT_TRUE(holds(load(good.write(folder / "net.pt2")), {"models/evaluation.json is not JSON"}));
+}
+
 TEST(DamagedProgram, OperatorsMustBeThereAndTakeWhatTheyGet) {
   const std::string relu = "torch.ops.aten.relu.default";
   const auto target = [&](const std::string& name) { return with(kModel, relu, name); };
@@ -140,6 +176,100 @@ TEST(DamagedProgram, OperatorsMustBeThereAndTakeWhatTheyGet) {
   EXPECT_TRUE(holds(target("torch.ops.aten.linear.default"), {"aten.linear.default", "has no argument \"self\""}));
   EXPECT_TRUE(holds(with(kModel, "{\"as_float\": 0.5}", "{\"as_string\": \"x\"}"),
                     {"aten.dropout.default does not take", "\"p\""}));
+}
+
+TEST(DamagedProgram, CallsThatWouldReachOutsideOfTheirTensorsAreRefused) {
+  const test::TemporaryFolder folder;
+  for (const test::HostileCall& hostile : test::kHostileCalls) {
+    const std::string path = program_of(folder, hostile.calls);
+    EXPECT_TRUE(holds(test::error_of<std::exception>([&] { (void)result_of(path); }), {hostile.error}))
+        << hostile.calls;
+  }
+}
+
+TEST(DamagedProgram, AnErrorNamesTheOperatorAndHowToAllowIt) {
+  const test::TemporaryFolder folder;
+  const std::string path =
+      program_of(folder, R"([["_reshape_alias.default", {"self": "$x", "size": [12], "stride": [1]}, "y"]])");
+  EXPECT_TRUE(holds(load(path), {"net.pt2 needs what Levin does not have", "the operator aten._reshape_alias.default",
+                                 "trust: true", "operator_namespaces", "at \"call\""}));
+  EXPECT_TRUE(holds(test::error_of([&] { ExportedModule({.path = path}); }), {"aten._reshape_alias.default"}));
+}
+
+TEST(DamagedProgram, ATrustedFileMayCallAnyOperator) {
+  const test::TemporaryFolder folder;
+  const std::string path =
+      program_of(folder, R"([["_reshape_alias.default", {"self": "$x", "size": [12], "stride": [1]}, "y"]])");
+  EXPECT_TRUE(result_of(path, {.operator_namespaces = {"aten"}}).equal(at::ones({12})));
+  EXPECT_NO_THROW(ExportedModule({.path = path, .trust = true}));
+}
+
+// LibTorch's own error names neither, and is no c10::Error.
+TEST(ExportedProgram, ANumberThatTheTypeOfTheRunCannotHoldIsAnErrorWithTheRemedy) {
+  const test::TemporaryFolder folder;
+  ExportedProgram program(program_of(folder, R"([["gt.Scalar", {"self": "$x", "other": 0}, "where"],
+      ["masked_fill.Scalar", {"self": "$x", "mask": "$where", "value": -3.4028234663852886e38}, "y"]])"));
+  program.to(at::kBFloat16);
+  EXPECT_TRUE(holds(test::error_of([&] {
+                      (void)program.forward({at::ones({3, 4}, at::kBFloat16)});
+                    }),
+                    {"masked_fill", "cannot be converted to type", "recorded in float32 and computes in bfloat16",
+                     "tools/export_model.py --precision bf16-true"}));
+}
+
+// Those that LibTorch itself calls the core of what exports contain.
+TEST(DamagedProgram, AllCoreOperatorsOfLibTorchAreAllowed) {
+  size_t count = 0;
+  for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    const auto op = c10::Dispatcher::singleton().findSchema(name);
+    if (!op || !op->hasTag(at::Tag::core) || name.name.find("_backward") != std::string::npos) continue;
+    if (name.name == "aten::resize_" || name.name == "aten::sym_is_contiguous") continue;
+    if (name.overload_name == "out") continue;  // of atan2 alone, which has the same without it
+    EXPECT_TRUE(exported::is_allowed_operator(op->schema())) << name.name << "." << name.overload_name;
+    ++count;
+  }
+  EXPECT_GT(count, 180U);
+}
+
+// Of PyTorch's layers and functions, torchvision and transformers, as record_operators.py found them.
+TEST(DamagedProgram, AllOperatorsOfRecordedExportsAreAllowed) {
+  std::istringstream lines(read_file(test::source_dir() + "/tests/models/data/exported_operators.txt"));
+  size_t count = 0;
+  for (std::string name, overload; lines >> name >> overload; ++count) {
+    const auto op = c10::Dispatcher::singleton().findSchema({"aten::" + name, overload == "default" ? "" : overload});
+    ASSERT_TRUE(op) << name << "." << overload;
+    EXPECT_TRUE(exported::is_allowed_operator(op->schema())) << name << "." << overload;
+  }
+  EXPECT_GT(count, 500U);
+}
+
+TEST(DamagedProgram, WhatIsAllocatedHoldsNothingOfOtherMemory) {
+  const test::TemporaryFolder folder;
+  const std::string path = program_of(folder, R"([["full.default", {"size": [5000], "fill_value": 7.0}, "a"],
+      ["add.Scalar", {"self": "$a", "other": 1}, "a2"], ["empty.memory_format", {"size": [5000]}, "y"]])");
+  EXPECT_EQ(result_of(path).abs().sum().item<double>(), 0);
+}
+
+TEST(DamagedProgram, AWriteThroughASecondNameOfAWeightIsAnError) {
+  const test::TemporaryFolder folder;
+  ForgedArchive archive(kGood);
+  auto weights = nlohmann::json::parse(archive[kWeights]);
+  weights["config"]["norm.running_mean"]["path_name"] = weights["config"]["first.bias"]["path_name"];
+  archive[kWeights] = weights.dump();
+  auto model = nlohmann::json::parse(archive[kModel]);
+  test::replace_calls(model, nlohmann::json::parse(R"([
+      ["mul.Tensor", {"self": "$p_first_bias", "other": "$p_first_bias"}, "y"],
+      ["fill_.Scalar", {"self": "$b_norm_running_mean", "value": 3}]])"));
+  archive[kModel] = model.dump();
+  ExportedProgram program(archive.write(folder / "net.pt2"));
+  EXPECT_TRUE(holds(test::error_of([&] {
+                      (void)program.forward({at::ones({3, 4})});
+                    }),
+                    {"a leaf Variable that requires grad is being used in an in-place operation", "fill_.Scalar"}));
+  weights["config"]["norm.running_mean"]["path_name"] = weights["config"]["norm.num_batches_tracked"]["path_name"];
+  weights["config"]["norm.running_mean"]["tensor_meta"]["dtype"] = 12;
+  archive[kWeights] = weights.dump();
+  EXPECT_TRUE(holds(load(archive.write(folder / "net.pt2")), {"with a tensor of another type", "is bool"}));
 }
 
 }  // namespace

@@ -56,6 +56,43 @@ TEST(ExportedModule, InputsAndTargetMayBeChosen) {
   EXPECT_TRUE(at::equal(model.predict_step(turned, 0), plain.predict_step(batch(), 0)));
 }
 
+TEST(ExportedModule, AnOutputThatEvaluationLacksIsAnErrorThere) {
+  ExportedModule model({.path = test::source_dir() + "/tests/models/data/modes.pt2", .output = 1});
+  EXPECT_EQ(model.predict_step({at::ones({3, 4})}, 0).size(1), 2);
+  model.eval();
+  EXPECT_TRUE(holds(error_of<Error>([&] {
+                      (void)model.predict_step({at::ones({3, 4})}, 0);
+                    }),
+                    {"output is 1, and in evaluation", "modes.pt2 has 1 output", "in both modes"}));
+}
+
+// The loss by its definition, in float64.
+double defined_loss(ExportedLoss loss, const at::Tensor& output, const at::Tensor& target) {
+  const at::Tensor x = output.to(at::kDouble), y = target.to(at::kDouble);
+  if (loss == ExportedLoss::mse_loss) return (x - y).square().mean().item<double>();
+  if (loss == ExportedLoss::l1_loss) return (x - y).abs().mean().item<double>();
+  const at::Tensor p = x.sigmoid();
+  return -(y * p.log() + (1 - y) * (1 - p).log()).mean().item<double>();
+}
+
+TEST(ExportedModule, LossesOf16BitOutputsCompareThemWithTheTargetsAsTheyAre) {
+  const at::Tensor x = at::arange(12, at::kFloat).view({3, 4}) / 5;
+  for (const auto loss : {ExportedLoss::mse_loss, ExportedLoss::l1_loss, ExportedLoss::bce_with_logits}) {
+    // bfloat16 has no number between 1000 and 1004.
+    const at::Tensor target =
+        loss == ExportedLoss::bce_with_logits ? at::full({3, 2}, 0.1234) : at::full({3, 2}, 1001.7);
+    ExportedModule model({.path = kMlp, .loss = loss});
+    model.to(at::kBFloat16);
+    model.eval();
+    const at::Tensor output = model.predict_step({x.to(at::kBFloat16)}, 0);
+    ASSERT_EQ(output.scalar_type(), at::kBFloat16);
+    const at::Tensor got = model.training_step({x.to(at::kBFloat16), target}, 0);
+    const double wanted = defined_loss(loss, output, target);
+    EXPECT_EQ(got.scalar_type(), at::kFloat);
+    EXPECT_NEAR(got.item<double>(), wanted, 1e-5 * wanted) << enum_word(loss);
+  }
+}
+
 TEST(ExportedModule, MistakesSayWhatIsWrongAndHowToFixIt) {
   EXPECT_TRUE(holds(error_of([] { ExportedModule model({}); }), {"path", "must be"}));
   EXPECT_TRUE(holds(error_of([] { ExportedModule model({.path = kMlp, .output = 1}); }),

@@ -61,6 +61,7 @@ nlohmann::json train(const std::string& stem) {
   run.enable_model_summary = false;
   run.enable_checkpointing = false;
   run.devices = 1;
+  run.precision = told["precision"].get<std::string>();
   Trainer trainer(std::move(run));
   trainer.fit(*model, std::make_shared<test::TensorLoader>(batch, batch[0].size(0)));
 

@@ -82,7 +82,6 @@ TEST(ExportedProgram, AProgramExportedInEvaluationModeTrainsAndSaysWhatItLacks) 
   ExportedProgram net(kData + "mlp_eval.pt2");
   ASSERT_EQ(net.notes().size(), 1U);
   EXPECT_NE(net.notes()[0].find("exported in evaluation mode"), std::string::npos);
-  EXPECT_TRUE(ExportedProgram(kData + "mlp.pt2").notes().empty());
   net.train();
   net.named_children()["drop"]->eval();
   expect_close(net.forward({example()}).at(0), expected("mlp_without_dropout"));
@@ -111,6 +110,93 @@ TEST(ExportedProgram, HasStateTiedWeightsSizesAndSeveralOutputsAsPython) {
   EXPECT_TRUE(outputs[3].is_same(x));
   expect_close(outputs[4], expected("state", "second"));
   EXPECT_EQ(net.named_buffers()["count"].sum().item<double>(), 4);
+}
+
+// Python trained one step, with the same random numbers, between two evaluations.
+TEST(ExportedProgram, EvaluationIsTheModelsOwnWithTheTrainedBuffers) {
+  ExportedProgram net(kData + "modes.pt2");
+  EXPECT_TRUE(net.notes().empty());
+  net.eval();
+  auto outputs = net.forward({example()});
+  ASSERT_EQ(outputs.size(), 1U);
+  expect_close(outputs[0], expected("modes", "before"));
+  net.train();
+  torch::manual_seed(1);
+  outputs = net.forward({example()});
+  ASSERT_EQ(outputs.size(), 2U);
+  expect_close(outputs[0], expected("modes", "training"));
+  expect_close(outputs[1], expected("modes", "auxiliary"));
+  net.eval();
+  expect_close(net.forward({example()}).at(0), expected("modes", "after"));
+}
+
+TEST(ExportedProgram, EvaluationHasTheTrainedWeightsOnTheModulesType) {
+  ExportedProgram net(kData + "modes.pt2");
+  net.to(torch::kDouble);
+  {
+    const at::NoGradGuard no_grad;
+    net.named_parameters()["head.bias"].add_(1);
+  }
+  net.eval();
+  expect_close(net.forward({example().to(at::kDouble)}).at(0), expected("modes", "before") + 1);
+}
+
+TEST(ExportedProgram, AFileWithOneGraphWhoseModesDifferTrainsAndIsNotEvaluated) {
+  ExportedProgram net(kData + "modes_training.pt2");
+  EXPECT_EQ(net.forward({example()}).size(), 2U);
+  net.eval();
+  EXPECT_TRUE(holds(error_of([&] { (void)net.forward({example()}); }),
+                    {"modes_training.pt2 holds one graph", "changes first.parametrizations.weight.0._u",
+                     "record_programs.py:", "draws random numbers and 1 more", "Export it again",
+                     "python3 tools/export_model.py MODULE:NAME --inputs 'float32[2, 4]' --output "}));
+}
+
+TEST(ExportedProgram, AFileWithOneGraphSaysThatEvaluationIsAGuess) {
+  const auto notes = ExportedProgram(kData + "mlp.pt2").notes();
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_TRUE(holds(notes[0], {"it holds one graph", "dropout and batch norm switched off", "tools/export_model.py"}));
+  EXPECT_TRUE(ExportedProgram(kData + "state.pt2").notes().empty());
+}
+
+TEST(ExportedProgram, ABatchNormWithoutRunningStatisticsHasTheBatchsInEvaluationToo) {
+  ExportedProgram net(kData + "norms.pt2");
+  const at::Tensor y = example().view({1, 4, 3}).repeat({2, 1, 1});
+  for (const bool trains : {true, false}) {
+    net.train(trains);
+    expect_close(net.forward({example(), y, at::ones({5, 4})}).at(0), expected("batch_norm_without_statistics"));
+  }
+}
+
+// Python: ValueError of torch.nn.functional.
+TEST(ExportedProgram, NormsRefuseTheInputsThatPythonsLayersRefuse) {
+  ExportedProgram mlp(kData + "mlp.pt2"), norms(kData + "norms.pt2");
+  EXPECT_TRUE(holds(
+      error_of<Error>([&] {
+        (void)mlp.forward({at::ones({1, 4})});
+      }),
+      {"in batch_norm", "Expected more than 1 value per channel when training, got input size [1, 6]", "drop_last"}));
+  EXPECT_FALSE(mlp.named_buffers()["norm.running_var"].isnan().any().item<bool>());
+  const auto error = [&](const at::Tensor& x, const at::Tensor& y, const at::Tensor& z) {
+    return error_of<Error>([&] { (void)norms.forward({x, y, z}); });
+  };
+  const at::Tensor x = at::ones({3, 4}), y = at::ones({2, 4, 2}), z = at::ones({5, 4});
+  norms.eval();
+  EXPECT_EQ(error(x, y, z), "");
+  EXPECT_TRUE(holds(error(x[0].unsqueeze(0), y, z), {"more than 1 value per channel", "[1, 4]"}));
+  EXPECT_TRUE(
+      holds(error(x, at::ones({2, 4, 1}), z), {"in instance_norm", "more than 1 spatial element", "[2, 4, 1]"}));
+  EXPECT_TRUE(holds(error(x, y, z[0].unsqueeze(0)), {"in group_norm", "more than 1 value per channel", "[1, 4]"}));
+}
+
+TEST(ExportedProgram, AnErrorInAnotherPrecisionNamesTheTypesOfTheExportAndTheRemedy) {
+  ExportedProgram net(kData + "types.pt2");
+  const at::Tensor x = example().view({1, 3, 4});
+  net.to(torch::kDouble);
+  EXPECT_TRUE(holds(error_of([&] { (void)net.forward({x.to(at::kDouble)}); }),
+                    {"in gru", "was recorded in float32 and computes in float64", "perhaps in zeros",
+                     "tools/export_model.py --precision 64-true"}));
+  net.to(torch::kBFloat16);
+  EXPECT_TRUE(holds(error_of([&] { (void)net.forward({x.to(at::kBFloat16)}); }), {"--precision bf16-true"}));
 }
 
 TEST(ExportedProgram, GradientsAreThoseOfTheSameStepsInCpp) {

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <ctime>
+
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 #include "levin/models/huggingface/activation.h"
@@ -52,6 +54,20 @@ TEST(HuggingFaceConfig, HasLabels) {
             {"m/config.json: id2label: \"1\" is no number from 0 to 0"}));
 }
 
+// Looking each label up among those before it took minutes.
+TEST(HuggingFaceConfig, HasAHundredThousandLabels) {
+  const std::clock_t start = std::clock();
+  std::vector<std::string> labels;
+  for (int i = 0; i < 100'000; ++i) labels.push_back("label " + std::to_string(i));
+  PretrainedConfig bert = config(R"({"model_type": "bert"})");
+  bert.set_labels(labels);
+  EXPECT_EQ(config(bert.json()).labels(), labels);
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 5.0);
+  bert.set_labels({"same", "other", "same"});
+  EXPECT_EQ(bert.labels(), (std::vector<std::string>{"same", "other", "same"}));
+  EXPECT_EQ(bert.find("label2id")->find("same")->text, "2") << "as a dict of Python";
+}
+
 TEST(HuggingFaceConfig, SaysWhatIsNoConfig) {
   EXPECT_TRUE(holds(error_of<ConfigError>([] { (void)config("{\"a\": "); }), {"m/config.json: not JSON at byte"}));
   EXPECT_TRUE(holds(error_of<ConfigError>([] { (void)config("[]"); }), {"m/config.json: it is no JSON object"}));
@@ -65,11 +81,11 @@ TEST(HuggingFaceConfig, SaysWhatIsNoConfig) {
 
 TEST(HuggingFaceConfig, RefusesAllThatChangesTheNumbersTogether) {
   const std::string text = refused(huggingface::read_bert_config, R"({"model_type": "bert",
-      "position_embedding_type": "relative_key", "hidden_act": "gelu_10", "is_decoder": true, "hidden_size": 30,
+      "position_embedding_type": "relative_key", "hidden_act": "prelu", "is_decoder": true, "hidden_size": 30,
       "add_cross_attention": true, "quantization_config": {"bits": 4}, "pruned_heads": {"0": [1]},
       "is_encoder_decoder": true, "pad_token_id": 40000, "num_hidden_layers": "two"})");
   EXPECT_TRUE(holds(text, {"m/config.json: position_embedding_type: must be \"absolute\"",
-                           "m/config.json: hidden_act: unknown activation \"gelu_10\". Known: gelu,",
+                           "m/config.json: hidden_act: unknown activation \"prelu\". Known: gelu,",
                            "m/config.json: is_decoder: must be false", "m/config.json: add_cross_attention: must be",
                            "m/config.json: hidden_size: must be a multiple of num_attention_heads (12), got 30",
                            "m/config.json: quantization_config: must be absent: the weights are quantized",
@@ -100,11 +116,11 @@ TEST(HuggingFaceConfig, ReadsRotaryPositionsOfOldAndNewFiles) {
   EXPECT_EQ(llama3.low_freq_factor, 1.5);
   EXPECT_EQ(llama3.original_max_position_embeddings, 64);
   const std::string text =
-      refused(huggingface::read_llama_config, R"({"model_type": "llama", "rope_scaling": {"rope_type": "yarn",
+      refused(huggingface::read_llama_config, R"({"model_type": "llama", "rope_scaling": {"rope_type": "axial",
               "factor": 0.5, "partial_rotary_factor": 0.5}, "num_key_value_heads": 5, "is_causal": false})");
   EXPECT_TRUE(holds(
-      text, {"m/config.json: rope_scaling.rope_type: must be \"default\", \"linear\" or \"llama3\"",
-             "rope_scaling.factor: must be >= 1", "rope_scaling.partial_rotary_factor: must be 1",
+      text, {"m/config.json: rope_scaling.rope_type: must be default, linear, dynamic, llama3, yarn or longrope",
+             "rope_scaling.factor: must be >= 1", "rope_scaling.partial_rotary_factor: must be 1: this family",
              "num_attention_heads: must be a multiple of num_key_value_heads (5), got 32", "is_causal: must be true"}));
   EXPECT_TRUE(holds(refused(huggingface::read_llama_config, R"({"model_type": "llama", "rope_parameters":
                               {"rope_type": "llama3", "low_freq_factor": 4, "high_freq_factor": 4}})"),
@@ -112,6 +128,40 @@ TEST(HuggingFaceConfig, ReadsRotaryPositionsOfOldAndNewFiles) {
                      "rope_parameters.high_freq_factor: must be above low_freq_factor (4.0), got 4.0"}));
   EXPECT_TRUE(holds(refused(huggingface::read_llama_config, R"({"model_type": "llama", "rope_parameters": 3})"),
                     {"rope_parameters: expected a map, got 3"}));
+}
+
+TEST(HuggingFaceConfig, RefusesRotaryPositionsWithoutWhatTheyNeed) {
+  const auto wrong = [](const std::string& rope, const std::string& type = "llama") {
+    return refused(huggingface::read_llama_config,
+                   R"({"model_type": ")" + type +
+                       R"(", "hidden_size": 64, "num_attention_heads": 4, "rope_parameters": {)" + rope + "}}");
+  };
+  EXPECT_TRUE(holds(wrong(R"("rope_type": "linear")"), {"rope_parameters.factor: must be set for rope_type linear"}));
+  EXPECT_TRUE(holds(wrong(R"("rope_type": "dynamic")"), {"rope_parameters.factor: must be set for rope_type dynamic"}));
+  EXPECT_TRUE(
+      holds(wrong(R"("rope_type": "longrope", "short_factor": [1, 2])"),
+            {"short_factor: must have a number for each of a head's 8 pairs, has 2", "long_factor: must have"}));
+  EXPECT_TRUE(holds(wrong(R"("rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 0)"),
+                    {"original_max_position_embeddings: must be >= 1, got 0"}));
+  EXPECT_TRUE(holds(wrong(R"("rope_type": "yarn", "factor": 2, "rope_theta": 1)"),
+                    {"rope_theta: must not be 1 for rope_type yarn"}));
+  EXPECT_TRUE(holds(wrong(R"("partial_rotary_factor": 0.45)", "phi3"),
+                    {"partial_rotary_factor: must leave a multiple of 2 of a head's numbers, got 7"}));
+  EXPECT_TRUE(
+      holds(refused(huggingface::read_llama_config, R"({"model_type": "gemma", "use_bidirectional_attention": true})"),
+            {"use_bidirectional_attention: must be false"}));
+  EXPECT_TRUE(holds(
+      refused(huggingface::read_distilbert_config, R"({"model_type": "distilbert", "dim": 30, "activation": "prelu"})"),
+      {"dim: must be a multiple of n_heads (12), got 30", "activation: unknown activation"}));
+}
+
+TEST(HuggingFaceConfig, ReadsPhi3sOldNamesOfLongRope) {
+  const auto phi = huggingface::read_llama_config(config(R"({"model_type": "phi3", "hidden_size": 64,
+      "num_attention_heads": 4, "max_position_embeddings": 131072, "rope_scaling": {"type": "su",
+      "short_factor": [1, 1, 1, 1, 1, 1, 1, 1], "long_factor": [2, 2, 2, 2, 2, 2, 2, 2]}})"));
+  EXPECT_EQ(phi.rope.rope_type, "longrope");
+  EXPECT_EQ(phi.rope.original_max_position_embeddings, 4096);
+  EXPECT_NEAR(phi.rope.table_scale, 1.190238, 1e-6) << "sqrt(1 + ln 32 / ln 4096), as published with Phi-3";
 }
 
 TEST(HuggingFaceConfig, KnowsWhichLayersHaveWindows) {

@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
+#include <map>
+
 #include "levin/checkpoint/safetensors.h"
 #include "levin/models/huggingface/auto_model.h"
 #include "levin/models/huggingface/load_pretrained.h"
@@ -106,6 +109,30 @@ TEST(HuggingFaceModels, StartAsTransformersStartsThem) {
   EXPECT_NEAR(spread(vit->named_parameters()["embeddings.position_embeddings"]), 0.02, 0.001);
 }
 
+TEST(HuggingFaceModels, EveryFamilyTakesEveryShareOfDropout) {
+  for (const char* type : {"bert", "distilbert", "gpt2", "llama", "phi3", "vit"}) {
+    auto changed = config(R"({"model_type": ")" + std::string(type) + "\"}");
+    huggingface::set_dropout(changed, 0.25);
+    const std::string text = changed.json();
+    size_t count = 0;
+    for (size_t at = text.find("0.25"); at != std::string::npos; at = text.find("0.25", at + 1)) ++count;
+    EXPECT_EQ(count, (std::map<std::string, size_t>{
+                          {"bert", 3}, {"distilbert", 3}, {"gpt2", 4}, {"llama", 2}, {"phi3", 4}, {"vit", 2}})
+                         .at(type))
+        << text;
+  }
+}
+
+TEST(HuggingFaceModels, SinusoidalPositionsStartAsSines) {
+  const auto model = AutoModel::from_config(config(R"({"model_type": "distilbert", "vocab_size": 20, "dim": 8,
+      "n_layers": 1, "n_heads": 2, "hidden_dim": 8, "sinusoidal_pos_embds": true})"));
+  const auto row = model->named_parameters()["embeddings.position_embeddings.weight"][3];
+  for (int64_t i = 0; i < 8; ++i) {
+    const double angle = 3 / std::pow(10000, static_cast<double>(i / 2 * 2) / 8);
+    EXPECT_NEAR(row[i].item<double>(), i % 2 == 0 ? std::sin(angle) : std::cos(angle), 1e-6);
+  }
+}
+
 TEST(HuggingFaceModels, AreInEvalModeAndDropNothing) {
   auto peer = peer_of("bert");
   const auto model = load(kRecorded[0]);
@@ -161,6 +188,42 @@ TEST(HuggingFaceModels, ReportNewHeadsAndRefuseOtherShapes) {
                      "ignore_mismatched_sizes"}));
   EXPECT_EQ(other(true)->config().num_labels(), 5);
   EXPECT_TRUE(console.has("of another shape: classifier.bias is (3)"));
+}
+
+// Each would take all memory, or an hour, if the model were made first.
+TEST(HuggingFaceModels, SizesThatTheWeightsCannotHaveAreRefusedFirst) {
+  const std::string folder = folder_of("bert");
+  const auto error_with = [&](std::initializer_list<std::pair<const char*, int64_t>> sizes, bool ignores = false) {
+    PretrainedConfig changed = PretrainedConfig::read(folder);
+    for (const auto& [key, size] : sizes) changed.set(key, size);
+    return error_of<ConfigError>(
+        [&] { (void)huggingface::model_from_files(folder, changed, Task::sequence_classification, ignores); });
+  };
+  EXPECT_TRUE(
+      holds(error_with({{"num_hidden_layers", 100'000'000}, {"hidden_size", 1'000'000}}),
+            {"bert/config.json: num_hidden_layers: is 100000000, and there are only ", " tensors in the weights of",
+             "bert/config.json: hidden_size: is 1000000, and the largest dimension is ",
+             "Give the config.json that was saved with them."}));
+  EXPECT_TRUE(holds(error_with({{"num_hidden_layers", 100'000'000}, {"vocab_size", 1 << 30}}, /*ignores=*/true),
+                    {"num_hidden_layers: is 100000000"}));
+  EXPECT_TRUE(holds(error_with({{"vocab_size", 1 << 30}}), {"vocab_size: is 1073741824"}));
+  // What is missing would be drawn anew.
+  PretrainedConfig many = PretrainedConfig::read(folder);
+  many.set("max_position_embeddings", int64_t{20'000'000});
+  EXPECT_TRUE(holds(error_of<CheckpointError>([&] {
+                      (void)huggingface::model_from_files(folder, many, Task::sequence_classification, true);
+                    }),
+                    {"bert: the model of its config.json has ", " numbers that its weights do not have (",
+                     "position_embeddings.weight has the most", "Give the config.json that was saved with them."}));
+  EXPECT_TRUE(holds(error_of<ConfigError>([&] {
+                      (void)AutoModel::from_config(
+                          config(R"({"model_type": "gpt2", "n_embd": 4000000000, "n_head": 1, "n_layer": 1})"));
+                    }),
+                    {"config.json: a model of its sizes does not fit into memory", "or smaller sizes"}));
+  EXPECT_TRUE(holds(error_of<ConfigError>([&] {
+                      (void)AutoModel::from_config(config(R"({"model_type": "gpt2", "n_layer": 100000000})"));
+                    }),
+                    {"config.json: n_layer: must be at most 10000, got 100000000."}));
 }
 
 TEST(HuggingFaceModels, SayWhichFamiliesAndTasksThereAre) {

@@ -6,7 +6,6 @@ cmake/model-packages.txt and PyTorch for Python (`./dev check --peers` installs 
 """
 
 import pathlib
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -20,9 +19,11 @@ peers.run_under_peers("transformers", "transformers, safetensors and PyTorch for
 
 import torch  # noqa: E402
 import transformers as hf  # noqa: E402
+from forked_runs import ForkedRuns  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 sys.argv.pop(1)
+RUNS = ForkedRuns([PROGRAM, "serve"], None)
 torch.set_num_threads(1)
 TOLERANCE = 1e-5
 VOCAB, TOKENS = 96, 14
@@ -37,6 +38,9 @@ GPT2 = dict(vocab_size=VOCAB, n_embd=32, n_layer=3, n_head=4, n_positions=40, in
             bos_token_id=1, eos_token_id=2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
 VIT = dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48, image_size=24,
            patch_size=8, initializer_range=0.3)
+DISTILBERT = dict(vocab_size=VOCAB, dim=32, n_layers=3, n_heads=4, hidden_dim=48, max_position_embeddings=40,
+                  initializer_range=0.3, dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0)
+PHI3 = {**DECODER, "max_position_embeddings": 64}
 LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=16)
 
@@ -53,6 +57,14 @@ MODELS = {
                            ("masked_lm",)),
     "roberta": (lambda: hf.RobertaConfig(**ENCODER, num_labels=4), ENCODER_TASKS),
     "xlm-roberta": (lambda: hf.XLMRobertaConfig(**ENCODER), ("base", "masked_lm")),
+    "camembert": (lambda: hf.CamembertConfig(**ENCODER), ENCODER_TASKS),
+    "bert, relu2": (lambda: hf.BertConfig(**ENCODER, hidden_act="relu2"), ("base",)),
+    "bert, gelu_10": (lambda: hf.BertConfig(**ENCODER, hidden_act="gelu_10"), ("base",)),
+    "bert, laplace": (lambda: hf.BertConfig(**ENCODER, hidden_act="laplace"), ("base",)),
+    "bert, sqrtsoftplus": (lambda: hf.BertConfig(**ENCODER, hidden_act="sqrtsoftplus"), ("base",)),
+    "distilbert": (lambda: hf.DistilBertConfig(**DISTILBERT, num_labels=3), ENCODER_TASKS),
+    "distilbert, mish, untied, sines": (lambda: hf.DistilBertConfig(
+        **DISTILBERT, activation="mish", tie_word_embeddings=False, sinusoidal_pos_embds=True), ("masked_lm",)),
     "gpt2": (lambda: hf.GPT2Config(**GPT2, num_labels=3), DECODER_TASKS),
     "gpt2, untied, scaled by layer": (lambda: hf.GPT2Config(**GPT2, tie_word_embeddings=False, n_inner=40,
                                                             scale_attn_by_inverse_layer_idx=True), ("causal_lm",)),
@@ -61,6 +73,28 @@ MODELS = {
                                                      attention_bias=True, mlp_bias=True), ("causal_lm",)),
     "llama, linear rope, wide heads": (lambda: hf.LlamaConfig(**DECODER, head_dim=12, rope_parameters=dict(
         rope_type="linear", rope_theta=10000.0, factor=4.0)), ("causal_lm",)),
+    "llama, dynamic rope": (lambda: hf.LlamaConfig(**{**DECODER, "max_position_embeddings": 10}, rope_parameters=dict(
+        rope_type="dynamic", rope_theta=10000.0, factor=2.0)), ("causal_lm",)),
+    "llama, yarn": (lambda: hf.LlamaConfig(**{**DECODER, "max_position_embeddings": 32}, rope_parameters=dict(
+        rope_type="yarn", rope_theta=100.0, factor=4.0, original_max_position_embeddings=8)), ("causal_lm",)),
+    "qwen2, yarn with its own scales": (lambda: hf.Qwen2Config(**DECODER, rope_parameters=dict(
+        rope_type="yarn", rope_theta=50.0, factor=4.0, original_max_position_embeddings=128, beta_fast=8.0,
+        beta_slow=2.0, mscale=1.5, mscale_all_dim=0.7, truncate=False)), ("causal_lm",)),
+    "gemma": (lambda: hf.GemmaConfig(**DECODER, head_dim=12, num_labels=3), DECODER_TASKS),
+    "gemma, gelu, biased": (lambda: hf.GemmaConfig(**DECODER, head_dim=8, hidden_act="gelu", attention_bias=True,
+                                                   tie_word_embeddings=False), ("causal_lm",)),
+    "phi3": (lambda: hf.Phi3Config(**PHI3, num_labels=3), DECODER_TASKS),
+    "phi3, window, half rotated, long": (lambda: hf.Phi3Config(
+        **PHI3, sliding_window=5, original_max_position_embeddings=8, rope_parameters=dict(
+            rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.5, short_factor=[1.0, 1.5],
+            long_factor=[2.0, 5.0])), ("causal_lm",)),
+    "phi3, short": (lambda: hf.Phi3Config(
+        **PHI3, original_max_position_embeddings=16, rope_parameters=dict(
+            rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.1, 1.3, 1.5],
+            long_factor=[2.0, 3.0, 4.0, 5.0])), ("causal_lm",)),
+    "llama, longrope": (lambda: hf.LlamaConfig(**{**DECODER, "max_position_embeddings": 40}, rope_parameters=dict(
+        rope_type="longrope", rope_theta=10000.0, factor=5.0, original_max_position_embeddings=8,
+        short_factor=[1.0, 1.1, 1.3, 1.5], long_factor=[2.0, 3.0, 4.0, 5.0])), ("causal_lm",)),
     "mistral, window": (lambda: hf.MistralConfig(**DECODER, sliding_window=5), ("causal_lm",)),
     "mistral, no window": (lambda: hf.MistralConfig(**DECODER, sliding_window=None), ("causal_lm",)),
     "qwen2": (lambda: hf.Qwen2Config(**DECODER, tie_word_embeddings=True), ("base", "causal_lm")),
@@ -77,10 +111,10 @@ def seeded(number):
 
 
 def levin(*words):
-    ran = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True)
-    if ran.returncode != 0:
-        raise AssertionError(f"{words}: {ran.stdout}{ran.stderr}")
-    return ran.stdout + ran.stderr
+    statuses, text = RUNS.run([str(word) for word in words])
+    if statuses != [0]:
+        raise AssertionError(f"{words}: {text}")
+    return text
 
 
 def make(name, task):
@@ -165,7 +199,8 @@ class Peers(unittest.TestCase):
     def test_sgd_steps_have_the_losses_of_transformers(self):
         for name, task in (("bert", "sequence_classification"), ("roberta", "masked_lm"), ("gpt2", "causal_lm"),
                            ("llama 3, tied, biased", "causal_lm"), ("qwen3", "causal_lm"),
-                           ("mistral, window", "causal_lm"), ("vit", "image_classification")):
+                           ("mistral, window", "causal_lm"), ("vit", "image_classification"),
+                           ("distilbert", "sequence_classification"), ("gemma", "causal_lm"), ("phi3", "causal_lm")):
             with self.subTest(model=name):
                 self.compare_losses(name, task)
 
@@ -200,7 +235,8 @@ class Peers(unittest.TestCase):
 
     def test_transformers_reads_what_levin_writes_whole_and_in_shards(self):
         for name, task in (("bert", "masked_lm"), ("bert, relu, untied", "masked_lm"), ("gpt2", "causal_lm"),
-                           ("llama", "causal_lm"), ("qwen2", "causal_lm"), ("vit", "image_classification")):
+                           ("llama", "causal_lm"), ("qwen2", "causal_lm"), ("vit", "image_classification"),
+                           ("distilbert", "masked_lm"), ("gemma", "causal_lm"), ("phi3", "causal_lm")):
             model, folder = make(name, task), self.path / name
             model.save_pretrained(folder)
             (folder / "tokenizer.json").write_text("{}")

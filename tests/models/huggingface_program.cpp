@@ -18,6 +18,7 @@
 #include "levin/core/main_guard.h"
 #include "levin/data/text/text_reader.h"
 #include "levin/models/huggingface/auto_model.h"
+#include "support/forked_runs.h"
 
 namespace huggingface_program {
 namespace {
@@ -125,7 +126,10 @@ int run(const std::vector<std::string>& words) {
 }  // namespace
 
 int run_program(int argc, char** argv) {
-  return levin::main_guard([&] { return run({argv + 1, argv + argc}); });
+  const auto guarded = [](const std::vector<std::string>& words) {
+    return levin::main_guard([&] { return run(words); });
+  };
+  return levin::test::run_or_serve(argc, argv, guarded);
 }
 
 }  // namespace huggingface_program

@@ -54,7 +54,7 @@ TEST(HuggingFaceRuns, OptionsAreListed) {
   EXPECT_EQ(levin::testing::field_count<HuggingFaceClassifierOptions>(),
             field_names<HuggingFaceClassifierOptions>().size());
   EXPECT_EQ(levin::testing::field_count<HuggingFaceLMOptions>(), field_names<HuggingFaceLMOptions>().size());
-  EXPECT_EQ(levin::testing::field_count<HuggingFaceSettings>() + 1,
+  EXPECT_EQ(levin::testing::field_count<HuggingFaceSettings>() + 2,
             levin::testing::field_count<HuggingFaceClassifierOptions>());
 }
 
@@ -173,6 +173,104 @@ TEST(HuggingFaceRuns, ClassifierTakesItsClassesFromTheData) {
   EXPECT_TRUE(holds(error_of<ConfigError>([&] { other.fit(small, TextCsv(data)); }),
                     {"data/bert/config.json: vocab_size: 20 is too small for the 260 tokens of byte",
                      "pad_token_id: 0, but TextCsv pads with 1 for the tokenizer byte"}));
+}
+
+// Of a classifier of three labels; "" for a problem_type: config.json has none.
+double problem_loss(const std::string& problem_type, const at::Tensor& label,
+                    const HuggingFaceClassifierOptions& more) {
+  const test::TemporaryFolder folder;
+  PretrainedConfig config = PretrainedConfig::read(folder_of("bert"));
+  if (!problem_type.empty()) config.set("problem_type", problem_type);
+  folder.write("config.json", config.json());
+  std::filesystem::copy_file(folder_of("bert") + "/model.safetensors", folder / "model.safetensors");
+  HuggingFaceClassifierOptions options = more;
+  options.path = folder.path();
+  options.ignore_mismatched_sizes = true;
+  HuggingFaceClassifier module(options);
+  Trainer trainer(test::quiet(1, {}, folder.path()));
+  return loss_of(trainer, module, loader({texts()[0].slice(0, 0, 8), label}));
+}
+
+// Logits of the same texts by the same weights.
+at::Tensor problem_logits(int64_t labels) {
+  torch::manual_seed(9);
+  const torch::NoGradGuard no_grad;
+  HuggingFaceClassifier module({.path = folder_of("bert"), .num_labels = labels, .ignore_mismatched_sizes = true});
+  module.eval();
+  return module.forward(texts()[0].slice(0, 0, 8)).to(torch::kDouble);
+}
+
+TEST(HuggingFaceRuns, TheLossIsThatOfTheProblemType) {
+  const at::Tensor logits = problem_logits(3);
+  const at::Tensor classes = torch::arange(8).remainder(3), numbers = torch::randn({8, 3});
+  const at::Tensor yes = numbers.gt(0).to(torch::kFloat);
+  const double cross_entropy = -logits.log_softmax(-1).gather(1, classes.unsqueeze(1)).mean().item<double>();
+  const at::Tensor p = logits.sigmoid();
+  const double binary = -(yes * p.log() + (1 - yes) * (1 - p).log()).mean().item<double>();
+  const double squared = (logits - numbers).square().mean().item<double>();
+  EXPECT_NEAR(problem_loss("", classes, {.num_labels = 3}), cross_entropy, 1e-5);
+  EXPECT_NEAR(problem_loss("single_label_classification", classes, {.num_labels = 3}), cross_entropy, 1e-5);
+  EXPECT_NEAR(problem_loss("", classes.unsqueeze(1), {.num_labels = 3}), cross_entropy, 1e-5);
+  EXPECT_NEAR(problem_loss("multi_label_classification", yes, {.num_labels = 3}), binary, 1e-5);
+  EXPECT_NEAR(problem_loss("multi_label_classification", yes.to(torch::kLong), {.num_labels = 3}), binary, 1e-5);
+  EXPECT_NEAR(problem_loss("", yes, {.num_labels = 3}), binary, 1e-5) << "of real numbers, as transformers finds it";
+  EXPECT_NEAR(problem_loss("regression", numbers, {.num_labels = 3}), squared, 1e-5);
+  EXPECT_NEAR(
+      problem_loss("regression", yes, {.num_labels = 3, .problem_type = ProblemType::multi_label_classification}),
+      binary, 1e-5)
+      << "the option counts";
+  const at::Tensor one = torch::randn(8);
+  const double of_one = (problem_logits(1).squeeze(-1) - one).square().mean().item<double>();
+  for (const char* type : {"", "regression"}) {
+    torch::manual_seed(9);  // of the new head
+    EXPECT_NEAR(problem_loss(type, one, {.num_labels = 1}), of_one, 1e-5) << "one label is a regression";
+    torch::manual_seed(9);
+    EXPECT_NEAR(problem_loss(type, one.unsqueeze(1), {.num_labels = 1}), of_one, 1e-5);
+  }
+}
+
+TEST(HuggingFaceRuns, ClassifiersPredictWhatTheirProblemTypeIs) {
+  const auto ids = texts()[0].slice(0, 0, 8);
+  const auto predict = [&](ProblemType type, int64_t labels) {
+    torch::manual_seed(9);
+    const torch::NoGradGuard no_grad;
+    HuggingFaceClassifier module(
+        {.path = folder_of("bert"), .num_labels = labels, .problem_type = type, .ignore_mismatched_sizes = true});
+    module.eval();
+    return module.predict_step({ids, torch::zeros(8)}, 0);
+  };
+  EXPECT_TRUE(predict(ProblemType::single_label_classification, 3).equal(problem_logits(3).argmax(-1)));
+  EXPECT_TRUE(predict(ProblemType::multi_label_classification, 3).equal(problem_logits(3).gt(0).to(torch::kLong)));
+  EXPECT_TRUE(predict(ProblemType::regression, 3).to(torch::kDouble).allclose(problem_logits(3)));
+  EXPECT_TRUE(predict(ProblemType::regression, 1).to(torch::kDouble).allclose(problem_logits(1).squeeze(-1)));
+}
+
+TEST(HuggingFaceRuns, LabelsThatAreNotOfTheProblemTypeAreErrors) {
+  const at::Tensor classes = torch::arange(8).remainder(3);
+  EXPECT_TRUE(holds(error_of<Error>([&] { problem_loss("multi_label_classification", classes, {.num_labels = 3}); }),
+                    {"multi_label_classification compares logits (8, 3)", "they are (8)", "set problem_type"}));
+  EXPECT_TRUE(holds(error_of<Error>([&] { problem_loss("", torch::ones({8, 3}, torch::kLong), {.num_labels = 3}); }),
+                    {"these are (8, 3)", "set problem_type: multi_label_classification"}));
+  EXPECT_TRUE(holds(error_of<Error>([&] { problem_loss("regression", classes, {.num_labels = 3}); }),
+                    {"regression compares logits (8, 3)"}));
+  EXPECT_TRUE(holds(error_of<ConfigError>([&] { problem_loss("ranking", classes, {.num_labels = 3}); }),
+                    {"config.json", "problem_type", "ranking", "multi_label_classification"}));
+  const test::TemporaryFolder folder;
+  const test::CapturedConsole console;
+  PretrainedConfig config = PretrainedConfig::read(folder_of("roberta"));
+  config.set("vocab_size", int64_t{260});
+  config.set("problem_type", std::string("regression"));
+  std::filesystem::create_directory(folder / "model");
+  folder.write("model/config.json", config.json());
+  const TextCsvOptions data{.path = folder.write("t.csv", "text,label\nab,3\ncd,1\nef,3\ngh,2\n"),
+                            .max_length = 8,
+                            .batch_size = 2,
+                            .val_fraction = 0};
+  Trainer trainer(test::quiet(1, {}, folder.path()));
+  HuggingFaceClassifier module({.path = folder / "model", .from_scratch = true});
+  EXPECT_TRUE(holds(error_of<ConfigError>([&] { trainer.fit(module, TextCsv(data)); }),
+                    {"model/config.json: problem_type: regression, but the labels of the data are numbers of classes",
+                     "1, 2, 3", "single_label_classification"}));
 }
 
 TEST(HuggingFaceRuns, CausalModelsLearnAndMaskedOnesToo) {

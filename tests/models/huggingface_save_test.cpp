@@ -178,6 +178,17 @@ TEST(LoadPretrained, RefusesFilesOfAnotherModel) {
   fs::copy_file(folder_of("gpt2/config.json"), empty / "config.json");
   EXPECT_TRUE(holds(error_of<CheckpointError>([&] { (void)AutoModelForCausalLM::from_pretrained(empty.path()); }),
                     {empty.path(), "no *.safetensors"}));
+  const auto said = [&] {
+    return error_of<CheckpointError>([&] { (void)AutoModelForCausalLM::from_pretrained(empty.path()); });
+  };
+  (void)empty.write("training_args.bin", "x");
+  EXPECT_TRUE(holds(said(), {"the folder holds no *.safetensors"}));
+  (void)empty.write("pytorch_model.bin", "x");
+  EXPECT_TRUE(holds(said(), {"the folder holds pytorch_model.bin, a pickle of Python",
+                             "Convert it: python3 tools/convert_checkpoint.py " + (empty / "pytorch_model.bin") + " " +
+                                 (empty / "model.safetensors")}));
+  (void)empty.write("pytorch_model-00002-of-00002.bin", "x");
+  EXPECT_TRUE(holds(said(), {"pytorch_model-00002-of-00002.bin", "save_pretrained"}));
 }
 
 }  // namespace

@@ -63,3 +63,24 @@ class Branches(nn.Module):
 
     def forward(self, x):
         return self.layer(x) if x.sum() > 0 else -self.layer(x)
+
+
+class Reverse(torch.autograd.Function):
+    """The same values, and the gradient of their negative."""
+
+    @staticmethod
+    def forward(context, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(context, gradient):
+        return -gradient
+
+
+class Reversed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.drop, self.second = nn.Linear(6, 5), nn.Dropout(0.5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.second(Reverse.apply(self.drop(self.first(x))))

@@ -23,6 +23,8 @@ using OnnxCases = std::vector<OnnxCase>;
 
 /// Single operators and groups of them.
 [[nodiscard]] OnnxCases operator_cases();
+/// The same, of operators that take elements from places and put them there: indices, windows, sizes of images.
+[[nodiscard]] OnnxCases placing_cases();
 /// Layers of torch::nn, and networks made of them.
 [[nodiscard]] OnnxCases layer_cases();
 /// Hugging Face's families, from the folders in `data`.

@@ -164,9 +164,9 @@ TEST_F(OnnxExport, RefusesWhatDependsOnTheBatchSize) {
   EXPECT_TRUE(
       holds(calls, {"the batch size decides what the model calls: aten::tanh with 2 samples, aten::relu with 3 samples",
                     "--fixed_batch"}));
-  EXPECT_TRUE(
-      holds(error([](const at::Tensor& x) { return torch::ones({x.size(0) * x.size(0)}) * x.sum(); }),
-            {"has 4 elements along dimension 0 with 2 samples and 9 with 3 samples, which is not in proportion"}));
+  EXPECT_TRUE(holds(error([](const at::Tensor& x) { return torch::ones({x.size(0) * x.size(0)}) * x.sum(); }),
+                    {"aten::ones (1 time): its result has 4 elements along dimension 0 with 2 samples and 9 with 3 "
+                     "samples, which is not in proportion"}));
   EXPECT_TRUE(holds(error([](const at::Tensor& x) { return x * (1.0 / static_cast<double>(x.size(0))); }),
                     {"aten::mul", "not in proportion to the inputs' sizes"}));
 }
@@ -185,6 +185,12 @@ TEST_F(OnnxExport, RefusesWhatDependsOnTheLength) {
                     {"the first input must have a second dimension of at least 4, got (4, 3)"}));
 }
 
+TEST_F(OnnxExport, RefusesAntialiasedResizingWithAlignedCorners) {
+  example_ = torch::rand({4, 1, 8, 8});
+  EXPECT_TRUE(holds(error([](const at::Tensor& x) { return at::_upsample_bilinear2d_aa(x, {3, 5}, true); }),
+                    {"aten::_upsample_bilinear2d_aa (1 time): with align_corners"}));
+}
+
 TEST_F(OnnxExport, RefusesNumbersThatAreReadOfComputedTensors) {
   EXPECT_TRUE(holds(error([](const at::Tensor& x) { return x.sum().item<float>() > 0 ? x : -x; }),
                     {"reads a number of a computed tensor", "at::where"}));
@@ -192,12 +198,74 @@ TEST_F(OnnxExport, RefusesNumbersThatAreReadOfComputedTensors) {
 }
 
 TEST_F(OnnxExport, RefusesWritesThatItCannotFollow) {
+  EXPECT_TRUE(
+      holds(error([](const at::Tensor& x) {
+              at::Tensor y = x + 0;
+              y.diagonal().fill_(1);
+              return y;
+            }),
+            {"aten::fill_.Scalar writes in place into the result of aten::diagonal, and an output reads the viewed "
+             "memory afterwards",
+             "without the last underscore"}));
   EXPECT_TRUE(holds(error([](const at::Tensor& x) {
                       at::Tensor y = x + 0;
-                      y.diagonal().fill_(1);
-                      return y;
+                      y.view(torch::kInt).fill_(1);
+                      return y * x;
                     }),
-                    {"writes in place into a view", "without the last underscore"}));
+                    {"into the result of aten::view.dtype, and aten::mul.Tensor reads"}));
+}
+
+TEST_F(OnnxExport, RefusesComplexNumbers) {
+  const char* why = "with tensors of type ComplexFloat, with which ONNX's operators do not compute";
+  EXPECT_TRUE(holds(error([](const at::Tensor& x) { return at::view_as_real(x.to(torch::kComplexFloat)) * 2; }),
+                    {"aten::to.dtype (1 time): ", why, "aten::view_as_real (1 time): "}));
+  EXPECT_TRUE(
+      holds(error([](const at::Tensor& x) { return torch::fft_rfft(x).abs(); }), {"aten::_fft_r2c (1 time): ", why}));
+  example_ = example_.to(torch::kComplexFloat);
+  EXPECT_TRUE(holds(error([](const at::Tensor& x) { return x; }), {"output \"output\" cannot be exported ", why}));
+}
+
+TEST_F(OnnxExport, NamesTheOperatorOfAResultThatItLacks) {
+  EXPECT_TRUE(holds(error([](const at::Tensor& x) { return std::get<1>(x.cummax(1)); }),
+                    {"output \"output\" cannot be exported with result 2 of aten::cummax, which has no translation"}));
+  EXPECT_TRUE(holds(error([](const at::Tensor& x) { return std::get<1>(x.cummax(1)) + 1; }),
+                    {"aten::add.Scalar (1 time): with result 2 of aten::cummax, which has no translation"}));
+  EXPECT_TRUE(holds(error([](const at::Tensor&) { return at::Tensor(); }), {"depends on none of its inputs"}));
+  const auto also_nothing = [](const Tensors& x) { return Tensors{x.at(0), at::Tensor()}; };
+  EXPECT_TRUE(holds(error_of<Error>([&] {
+                      export_onnx(path(), module_, also_nothing, {{"x", example_}}, {.output_names = {"y", "z"}});
+                    }),
+                    {"output \"z\" cannot be exported with an undefined tensor"}));
+}
+
+TEST_F(OnnxExport, ComputesOnceWhatDependsOnWeightsAloneWhereThereIsNoTranslation) {
+  const at::Tensor weight = module_.register_parameter("weight", torch::rand({6}) + 1);
+  at::Tensor steps = module_.register_buffer("steps", torch::ones({6}));
+  write([&](const at::Tensor& x) { return x * weight.digamma(); });
+  EXPECT_EQ(read(path()).nodes, (std::vector<std::string>{"Mul", "Identity"}));
+  write([&](const at::Tensor& x) {
+    steps.digamma_();
+    return x * steps;
+  });
+  EXPECT_TRUE(contains(read(path()).initializers, "constant")) << "the buffer itself is as it was";
+  EXPECT_TRUE(steps.equal(torch::ones({6})));
+  std::filesystem::remove(path());
+  EXPECT_TRUE(holds(error([&](const at::Tensor& x) { return x * (weight * static_cast<double>(x.size(0))).digamma(); }),
+                    {"aten::digamma (1 time, first after weight): no translation", "aten::mul"}));
+}
+
+TEST_F(OnnxExport, NamesInputsInTheirOrder) {
+  const auto forward = [](const Tensors& x) { return Tensors{x.at(1) + x.at(2)}; };
+  const OnnxExample three{{"a", example_}, {"b", example_}, {"c", example_}};
+  const auto inputs = [&](const std::vector<std::string>& names) {
+    export_onnx(path(), module_, forward, three, {.input_names = names});
+    return read(path()).inputs;
+  };
+  EXPECT_EQ(inputs({}), (std::vector<std::string>{"b", "c"}));
+  EXPECT_EQ(inputs({"p", "q"}), (std::vector<std::string>{"p", "q"})) << "of those that the output depends on";
+  EXPECT_EQ(inputs({"p", "q", "r"}), (std::vector<std::string>{"q", "r"})) << "of all";
+  EXPECT_TRUE(holds(error_of<ConfigError>([&] { inputs({"p"}); }),
+                    {"OnnxOptions.input_names (--input_names): got 1 name for 2 inputs (b, c)."}));
 }
 
 TEST_F(OnnxExport, RefusesAnOutputOfNoInput) {

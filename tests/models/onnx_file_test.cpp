@@ -90,7 +90,9 @@ TEST(OnnxFile, HasTheTypesOfOnnx) {
       {torch::kFloat, 1}, {torch::kByte, 2}, {torch::kChar, 3},  {torch::kShort, 5},   {torch::kInt, 6},
       {torch::kLong, 7},  {torch::kBool, 9}, {torch::kHalf, 10}, {torch::kDouble, 11}, {torch::kBFloat16, 16}};
   for (const auto& [dtype, number] : known) EXPECT_EQ(onnx::onnx_type(dtype), number) << dtype;
-  EXPECT_TRUE(holds(error_of<Error>([] { (void)onnx::onnx_type(at::kQInt8); }), {"ONNX has no tensors of type QInt8"}));
+  EXPECT_TRUE(holds(error_of<Error>([] { (void)onnx::onnx_type(at::kQInt8); }),
+                    {"with tensors of type QInt8, with which ONNX's operators do not compute"}));
+  EXPECT_TRUE(holds(error_of<Error>([] { (void)onnx::onnx_type(at::kComplexFloat); }), {"of type ComplexFloat"}));
 }
 
 TEST(BatchNumber, IsTheLineThroughWhatWasSeen) {

@@ -35,7 +35,43 @@ void set_statistics(nn::Module& module) {
   }
 }
 
+// Weights that are computed of parameters, by operators that have no translation.
+struct ComputedWeightsImpl : nn::Module {
+  ComputedWeightsImpl() {
+    register_module("lstm", lstm);
+    register_module("linear", linear);
+    magnitudes = register_parameter("magnitudes", at::rand({5, 1}) + 0.5);
+    square = register_parameter("square", at::randn({5, 5}) + 4 * at::eye(5));
+  }
+  Tensors forward(const at::Tensor& x) {
+    const at::Tensor weight = at::_weight_norm(linear->weight, magnitudes, 0);
+    const at::Tensor y = at::linear(x, weight, linear->bias);
+    std::vector<at::Tensor> weights;
+    for (const at::Tensor& one : lstm->parameters())
+      weights.push_back(one.dim() == 2 ? at::polar(one, one).abs() : one);
+    const at::Tensor none = at::zeros({1, x.size(0), 5});
+    const auto sequence = at::lstm(y, {none, none}, weights, true, 1, 0, false, false, true);
+    return {at::matmul(y, at::linalg_inv(square)) + square.sum(0, true).digamma(), std::get<0>(sequence)};
+  }
+  nn::Linear linear{6, 5};
+  nn::LSTM lstm{nn::LSTMOptions(5, 5)};
+  at::Tensor magnitudes, square;
+};
+TORCH_MODULE(ComputedWeights);
+
 void add_dense(LayerCases& cases) {
+  nn::Sequential dropouts(nn::Linear(6, 16), nn::Dropout(nn::DropoutOptions(0.5).inplace(true)),
+                          nn::AlphaDropout(nn::AlphaDropoutOptions(0.5).inplace(true)),
+                          nn::FeatureAlphaDropout(nn::FeatureAlphaDropoutOptions(0.5).inplace(true)));
+  cases.add("dropouts", dropouts, at::randn({4, 6}));
+  cases.add("dropout_of_channels", nn::Dropout2d(nn::Dropout2dOptions(0.5).inplace(true)), at::randn({4, 6, 3, 3}));
+  cases.with("computed_weights", ComputedWeights(), {at::randn({4, 3, 6})},
+             [](auto& layer, const Tensors& x) { return layer->forward(x.at(0)); });
+  nn::InstanceNorm2d kept(nn::InstanceNorm2dOptions(6).affine(true).track_running_stats(true));
+  set_statistics(*kept);
+  cases.add("instance_norm_with_statistics", kept, at::randn({4, 6, 5, 5}));
+  cases.add("batch_norm_without_statistics", nn::BatchNorm2d(nn::BatchNorm2dOptions(6).track_running_stats(false)),
+            at::randn({4, 6, 5, 5}));
   nn::Sequential mlp(nn::Linear(6, 16), nn::BatchNorm1d(16), nn::ReLU(), nn::Dropout(0.5), nn::Linear(16, 3));
   set_statistics(*mlp);
   cases.add("mlp", mlp, at::randn({4, 6}));
@@ -76,6 +112,13 @@ void add_images(LayerCases& cases) {
   set_statistics(*resnet);
   cases.add("resnet", resnet, at::randn({4, 3, 32, 32}));
   const at::Tensor x = at::randn({4, 4, 12, 12});
+  cases.add("same_padding_dilated", nn::Conv2d(nn::Conv2dOptions(4, 6, {3, 4}).padding(torch::kSame).dilation({2, 3})),
+            x);
+  cases.add("avg_pool_ceil", nn::AvgPool2d(nn::AvgPool2dOptions(3).stride(2).padding(1).ceil_mode(true)), x);
+  cases.add("avg_pool_divided", nn::AvgPool2d(nn::AvgPool2dOptions({3, 2}).stride(2).padding(1).divisor_override(4)),
+            x);
+  cases.add("max_pool_ceil_padded", nn::MaxPool2d(nn::MaxPool2dOptions(3).stride(2).padding(1).ceil_mode(true)), x);
+  cases.add("circular_padding", nn::Conv2d(nn::Conv2dOptions(4, 6, 3).padding(2).padding_mode(torch::kCircular)), x);
   cases.add("dilated", nn::Conv2d(nn::Conv2dOptions(4, 6, 3).dilation(2).padding({1, 2})), x);
   cases.add("same_padding", nn::Conv2d(nn::Conv2dOptions(4, 6, {3, 4}).padding(torch::kSame)), x);
   cases.add("conv1d", nn::Conv1d(nn::Conv1dOptions(4, 6, 3).stride(2)), x.select(2, 0));
@@ -133,6 +176,15 @@ void add_sequences(LayerCases& cases) {
                const at::Tensor t = in.at(0).transpose(0, 1);
                return Tensors{std::get<0>(layer->forward(t, t, t)).transpose(0, 1)};
              });
+  const auto attend = [](auto& layer, const Tensors& in) {
+    const at::Tensor q = in.at(0).transpose(0, 1), k = in.at(1).transpose(0, 1), v = in.at(2).transpose(0, 1);
+    const auto [y, weights] = layer->forward(q, k, v);
+    return Tensors{y.transpose(0, 1), weights};
+  };
+  cases.with("attention_of_others", nn::MultiheadAttention(nn::MultiheadAttentionOptions(8, 2)),
+             {at::randn({4, 7, 8}), at::randn({4, 7, 8}), at::randn({4, 7, 8})}, attend);
+  cases.with("attention_of_other_widths", nn::MultiheadAttention(nn::MultiheadAttentionOptions(8, 2).kdim(6).vdim(6)),
+             {at::randn({4, 7, 8}), at::randn({4, 7, 6}), at::randn({4, 7, 6})}, attend);
   cases.with("transformer", nn::Transformer(nn::TransformerOptions(8, 2, 1, 2).dim_feedforward(16)),
              {at::randn({4, 7, 8}), at::randn({4, 7, 8})}, [](auto& layer, const Tensors& in) {
                return Tensors{layer->forward(in.at(0).transpose(0, 1), in.at(1).transpose(0, 1)).transpose(0, 1)};

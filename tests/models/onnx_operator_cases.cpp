@@ -1,29 +1,16 @@
-#include "models/onnx_cases.h"
+#include <limits>
+
+#include "models/onnx_case_list.h"
 
 namespace levin::test {
 
 namespace {
 
 namespace F = torch::nn::functional;
-using Tensors = std::vector<at::Tensor>;
+using Tensors = OnnxCaseList::Tensors;
 using Function = std::function<at::Tensor(const at::Tensor&)>;
 
-class Cases {
- public:
-  // Of one input; several results are listed by the function.
-  void add(const std::string& name, const at::Tensor& example, std::function<Tensors(const Tensors&)> forward) {
-    all.push_back({name, std::make_shared<torch::nn::Module>(), std::move(forward), {example}});
-  }
-  void one(const std::string& name, const at::Tensor& example, const Function& function) {
-    add(name, example, [function](const Tensors& x) { return Tensors{function(x.at(0))}; });
-  }
-  void two(const std::string& name, const Tensors& examples, std::function<Tensors(const Tensors&)> forward) {
-    all.push_back({name, std::make_shared<torch::nn::Module>(), std::move(forward), examples});
-  }
-  OnnxCases all = {};
-};
-
-void add_arithmetic(Cases& cases) {
+void add_arithmetic(OnnxCaseList& cases) {
   const at::Tensor a = at::randn({4, 3, 5}), b = at::randn({4, 3, 5}), n = at::randint(-7, 8, {4, 6}, at::kLong);
   cases.two("arithmetic", {a, b}, [](const Tensors& x) {
     const at::Tensor &p = x.at(0), &q = x.at(1);
@@ -41,8 +28,25 @@ void add_arithmetic(Cases& cases) {
                    at::maximum(p, q),
                    at::minimum(p, q),
                    at::lerp(p, q, 0.3),
-                   at::logaddexp(p, 9 * q)};
+                   at::logaddexp(p, 9 * q),
+                   at::atan2(p, q),
+                   at::atan2(p.round(), q.round()),
+                   at::hypot(p, q),
+                   at::fmax(p.log(), q),
+                   at::fmin(p, q.log()),
+                   at::sgn(p) / p.numel() + at::scalar_tensor(p.size(0)).mul(q),
+                   at::cdist(p, q),
+                   at::cdist(p, q, 1),
+                   at::xlogy(p.relu(), q.abs())};
   });
+  const double infinity = std::numeric_limits<double>::infinity();
+  cases.two(
+      "signs_of_zero",
+      {at::tensor({0.0, -0.0, 0.0, -0.0, infinity, -infinity, 1.0, -1.0, 0.0, 2.0}).to(at::kFloat).expand({4, 10}),
+       at::tensor({0.0, 0.0, -0.0, -0.0, infinity, -infinity, -0.0, 0.0, -3.0, infinity})
+           .to(at::kFloat)
+           .expand({4, 10})},
+      [](const Tensors& x) { return Tensors{at::atan2(x.at(0), x.at(1))}; });
   cases.two("divisions", {a, b}, [](const Tensors& x) {
     const at::Tensor &p = x.at(0), q = x.at(1).sign() * (x.at(1).abs() + 0.3);
     return Tensors{at::div(p, q, "floor"), at::div(p, q, "trunc"), at::floor_divide(p, 0.4), at::remainder(p, q),
@@ -65,7 +69,7 @@ void add_arithmetic(Cases& cases) {
   cases.one("nan_to_num", a, [](const at::Tensor& x) { return at::nan_to_num(at::log(x), 0.5, 7, -9); });
 }
 
-void add_functions(Cases& cases) {
+void add_functions(OnnxCaseList& cases) {
   const at::Tensor x = at::randn({4, 7}), p = at::rand({4, 7}) + 0.1;
   const std::vector<std::pair<std::string, Function>> functions = {
       {"relu", [](const at::Tensor& t) { return at::relu(t); }},
@@ -85,7 +89,8 @@ void add_functions(Cases& cases) {
       {"gelu_tanh", [](const at::Tensor& t) { return at::gelu(t, "tanh"); }},
       {"silu", [](const at::Tensor& t) { return at::silu(t) + at::mish(t); }},
       {"elu", [](const at::Tensor& t) { return at::elu(t, 0.7) + at::selu(t) + at::celu(t, 0.6); }},
-      {"leaky_relu", [](const at::Tensor& t) { return at::leaky_relu(t, 0.2) + at::threshold(t, 0.1, -3); }},
+      {"leaky_relu",
+       [](const at::Tensor& t) { return at::leaky_relu(t, 0.2) + at::threshold(t, 0.1, -3) + at::rrelu(t, 0.1, 0.4); }},
       {"softplus",
        [](const at::Tensor& t) { return at::softplus(30 * t, 2, 15) + at::softplus(t) + at::log_sigmoid(t); }},
       {"hard",
@@ -99,11 +104,11 @@ void add_functions(Cases& cases) {
        }}};
   for (const auto& [name, function] : functions) cases.one(name, x, function);
   cases.one("logarithms", p, [](const at::Tensor& t) {
-    return t.log() + t.log2() + t.log10() + t.log1p() + t.sqrt() + t.rsqrt() + t.reciprocal();
+    return t.log() + t.log2() + t.log10() + t.log1p() + t.sqrt() + t.rsqrt() + t.reciprocal() + at::logit(t / 2, 0.1);
   });
 }
 
-void add_comparisons(Cases& cases) {
+void add_comparisons(OnnxCaseList& cases) {
   const at::Tensor x = at::randn({4, 7}), n = at::randint(0, 3, {4, 7}, at::kLong);
   cases.two("comparisons", {x, n}, [](const Tensors& t) {
     const at::Tensor &a = t.at(0), &b = t.at(1);
@@ -128,7 +133,7 @@ void add_comparisons(Cases& cases) {
   });
 }
 
-void add_shapes(Cases& cases) {
+void add_shapes(OnnxCaseList& cases) {
   const at::Tensor x = at::randn({4, 6, 8});
   cases.one("views", x, [](const at::Tensor& t) {
     return t.view({t.size(0), -1})
@@ -153,6 +158,14 @@ void add_shapes(Cases& cases) {
   });
   cases.one("repeat", x, [](const at::Tensor& t) {
     return t.repeat({1, 2, 1}).repeat({3, 1, 1, 1}) + t.repeat_interleave(2, 1);
+  });
+  cases.add("diagonals", x, [](const Tensors& t) {
+    const at::Tensor wide = t.at(0).unsqueeze(1).expand({-1, 3, -1, -1});
+    return Tensors{t.at(0).diagonal(0, 1, 2), t.at(0).diagonal(-2, 2, 1), wide.diagonal(1, 1, 3),
+                   wide.diagonal(-4, 2, 3)};
+  });
+  cases.one("memory_by_parts", x, [](const at::Tensor& t) {
+    return at::slice_scatter(at::slice_scatter(at::empty_like(t), t, 2, 0, 8), t.slice(1, 0, 2), 1, 3, 5);
   });
   cases.one("slices", x, [](const at::Tensor& t) {
     return at::cat(
@@ -182,7 +195,7 @@ void add_shapes(Cases& cases) {
   });
 }
 
-void add_writes(Cases& cases) {
+void add_writes(OnnxCaseList& cases) {
   const at::Tensor x = at::randn({4, 6, 8});
   cases.one("in_place", x, [](const at::Tensor& t) {
     at::Tensor y = t * 2;
@@ -220,7 +233,89 @@ void add_writes(Cases& cases) {
   });
 }
 
-void add_reductions(Cases& cases) {
+// What is exported with dynamic_length is traced with lengths of 4 to 6, and computed with 5 to 7.
+void add_any_length(OnnxCaseList& cases) {
+  const at::Tensor x = at::randn({4, 6, 8});
+  const auto before = cases.all.size();
+  cases.one("write_at_the_end", x, [](const at::Tensor& t) {
+    at::Tensor y = t * 1;
+    y.select(1, -1).copy_(t.select(1, 0));
+    y.slice(1, -3, -1).mul_(2);
+    y.slice(1, t.size(1) - 2).sub_(1);
+    y.slice(1, -t.size(1), 1 - t.size(1)).add_(5);
+    y.slice(1, 2, 100).neg_();
+    y.slice(2, 1, 8, 3).fill_(0.5);
+    y.select(2, -2).add_(3);
+    return y;
+  });
+  cases.two("whole_length", {x}, [](const Tensors& in) {
+    const at::Tensor &t = in.at(0), q = t.transpose(1, 2);
+    return Tensors{at::scaled_dot_product_attention(q, q, q),
+                   at::glu(at::cat({t, 2 * t}, 1), 1),
+                   t.roll(2, 1),
+                   t.roll(-3),
+                   t.var(1),
+                   at::std(t, at::IntArrayRef{0, 1}, 1),
+                   t.unfold(1, 3, 1),
+                   t.select(1, 0).slice(1, 0, 4).cumsum(1)};
+  });
+  for (size_t k = before; k < cases.all.size(); ++k) cases.all[k].any_length = true;
+}
+
+void add_scalars(OnnxCaseList& cases) {
+  const at::Tensor x = at::randn({4, 5});
+  cases.add("scalars", x, [](const Tensors& v) {
+    const at::Tensor &t = v.at(0), weights = at::arange(5, at::kFloat), sum = t.sum(0);
+    return Tensors{t.sum(),
+                   t.mean(),
+                   t.max(),
+                   t.norm(),
+                   t.std(),
+                   t.var(at::IntArrayRef{}, false),
+                   t.argmax(),
+                   (t > 0).any(),
+                   t.prod().reshape({}),
+                   at::dot(sum, weights),
+                   at::matmul(sum, weights),
+                   at::einsum("i,i->", {sum, weights}),
+                   sum.select(0, 1),
+                   sum.index({at::scalar_tensor(2, at::kLong)}),
+                   sum.index({at::tensor({1, 2}, at::kLong)}).squeeze(),
+                   sum.slice(0, 0, 1).squeeze(),
+                   sum.slice(0, 0, 1).view(at::IntArrayRef{}),
+                   at::linear(sum, weights),
+                   at::logsumexp(sum, {0}),
+                   std::get<0>(sum.max(0)),
+                   sum.cumsum(0).amax(),
+                   std::get<1>(sum.sort(0)).select(0, 0),
+                   at::zeros_like(t.sum()) + t.size(0),
+                   at::scalar_tensor(t.size(0), at::kFloat) * t.sum(),
+                   at::full({}, 2.0).copy_(t.sum())};
+  });
+  cases.add("along_a_single_number", x, [](const Tensors& v) {
+    const at::Tensor t = v.at(0).mean(), index = at::scalar_tensor(0, at::kLong), rows = v.at(0).sum(0);
+    return Tensors{at::softmax(t, 0),
+                   at::log_softmax(t, -1),
+                   t.sum({0}),
+                   t.cumsum(0),
+                   t.cumprod(0),
+                   t.argmax(0),
+                   std::get<0>(t.max(0)),
+                   std::get<0>(t.topk(1)),
+                   std::get<1>(t.sort()),
+                   t.gather(0, index),
+                   rows.gather(0, index),
+                   rows.index_select(0, index),
+                   at::scatter(rows, 0, index, t),
+                   at::prelu(-t, at::full({1}, 0.25)),
+                   t.unsqueeze(-1),
+                   t.squeeze(0),
+                   t.flip(at::IntArrayRef{}),
+                   rows.flip(at::IntArrayRef{})};
+  });
+}
+
+void add_reductions(OnnxCaseList& cases) {
   const at::Tensor x = at::randn({4, 5, 6});
   cases.add("reductions", x, [](const Tensors& v) {
     const at::Tensor& t = v.at(0);
@@ -236,7 +331,13 @@ void add_reductions(Cases& cases) {
                    at::var(t, at::IntArrayRef{1, 2}, 0),
                    t.norm(2, 1),
                    at::linalg_vector_norm(t, 1, at::IntArrayRef{1}),
+                   at::linalg_vector_norm(t, 3, at::IntArrayRef{1, 2}),
+                   at::linalg_vector_norm(t.relu(), 0, at::IntArrayRef{2}, true),
                    t.cumsum(1),
+                   t.cumprod(1),
+                   at::cumprod((t > 0).to(at::kInt), 2),
+                   std::get<0>(t.cummax(1)),
+                   std::get<0>(t.cummin(2)),
                    (t > 0).any(1),
                    (t > -1).all(2),
                    (t > 0).sum(1),
@@ -269,24 +370,45 @@ void add_reductions(Cases& cases) {
   });
 }
 
-void add_indexing(Cases& cases) {
-  const at::Tensor x = at::randn({4, 5, 6}), n = at::randint(0, 5, {4, 3}, at::kLong);
-  cases.two("gathers", {x, n}, [](const Tensors& t) {
-    const at::Tensor table = at::arange(30, at::kFloat).view({5, 6});
-    return Tensors{at::embedding(table, t.at(1)),
-                   t.at(0).gather(1, t.at(1).unsqueeze(-1).expand({-1, -1, 6})),
-                   t.at(0).index_select(1, at::tensor({3, 0, 3}, at::kLong)),
-                   at::one_hot(t.at(1), 5),
-                   table.index({t.at(1)}),
-                   table.index({t.at(1), t.at(1)}),
-                   t.at(0).index({at::arange(t.at(0).size(0)), at::zeros({t.at(0).size(0)}, at::kLong)})};
+void add_losses(OnnxCaseList& cases) {
+  const at::Tensor a = at::randn({4, 5}), b = at::randn({4, 5}), labels = at::randint(0, 5, {4}, at::kLong);
+  cases.two("losses", {a, b}, [](const Tensors& t) {
+    const at::Tensor &p = t.at(0), &q = t.at(1), chances = p.sigmoid(), signs = q.sign();
+    return Tensors{at::mse_loss(p, q),
+                   at::mse_loss(p, q, at::Reduction::None),
+                   at::mse_loss(p, q, at::Reduction::Sum),
+                   at::l1_loss(p, q),
+                   at::smooth_l1_loss(p, q, at::Reduction::Mean, 0.5),
+                   at::smooth_l1_loss(p, q, at::Reduction::None, 0),
+                   at::huber_loss(p, q, at::Reduction::Mean, 0.7),
+                   at::binary_cross_entropy(chances, q.sigmoid(), p.abs()),
+                   at::binary_cross_entropy(q.gt(0).to(at::kFloat), chances, {}, at::Reduction::None),
+                   at::binary_cross_entropy_with_logits(p, q.sigmoid(), {}, q.select(0, 0).abs()),
+                   at::kl_div(at::log_softmax(p, 1), at::softmax(q, 1)),
+                   at::kl_div(at::log_softmax(p, 1), at::log_softmax(q, 1), at::Reduction::Sum, true),
+                   at::soft_margin_loss(p, signs),
+                   at::hinge_embedding_loss(p, signs),
+                   at::poisson_nll_loss(p, q.abs(), true, false, 1e-8, at::Reduction::Mean),
+                   at::cosine_embedding_loss(p, q, signs.select(1, 0), 0.1),
+                   at::margin_ranking_loss(p.select(1, 0), q.select(1, 0), signs.select(1, 0), 0.1),
+                   at::triplet_margin_loss(p, q, p.flip({1}))};
   });
-  cases.one("take_last", x, [](const at::Tensor& t) {
-    return t.select(1, t.size(1) - 1) + t.index({torch::indexing::Slice(), 0});
+  const at::Tensor scores = at::randn({4, 5, 3}), classes = at::randint(0, 5, {4, 3}, at::kLong);
+  cases.two("class_losses", {a, labels, scores, classes}, [](const Tensors& t) {
+    const at::Tensor weights = at::arange(5, at::kFloat) + 0.5;
+    const at::Tensor logs = at::log_softmax(t.at(0), 1);
+    return Tensors{at::cross_entropy_loss(t.at(0), t.at(1)),
+                   at::cross_entropy_loss(t.at(0), t.at(1), weights, at::Reduction::Mean, 3),
+                   at::cross_entropy_loss(t.at(0), t.at(1), {}, at::Reduction::None),
+                   at::cross_entropy_loss(t.at(0), t.at(1), {}, at::Reduction::Mean, -100, 0.1),
+                   at::cross_entropy_loss(t.at(0), t.at(0).softmax(1)),
+                   at::cross_entropy_loss(t.at(2), t.at(3)),
+                   at::cross_entropy_loss(t.at(2).unsqueeze(-1), t.at(3).unsqueeze(-1), weights, at::Reduction::Sum),
+                   at::nll_loss(logs, t.at(1), weights)};
   });
 }
 
-void add_products(Cases& cases) {
+void add_products(OnnxCaseList& cases) {
   const at::Tensor a = at::randn({4, 3, 5}), b = at::randn({4, 5, 2});
   cases.two("products", {a, b}, [](const Tensors& t) {
     const at::Tensor w = at::arange(15, at::kFloat).view({3, 5}) / 15;
@@ -303,7 +425,7 @@ void add_products(Cases& cases) {
   });
 }
 
-void add_attention(Cases& cases) {
+void add_attention(OnnxCaseList& cases) {
   const at::Tensor q = at::randn({4, 2, 5, 8}), k = at::randn({4, 2, 7, 8}), mask = at::rand({4, 1, 5, 7}) > 0.4;
   mask[0][0][0].fill_(false);  // a query that sees nothing
   cases.two("attention", {q, k, k + 1}, [](const Tensors& t) {
@@ -324,14 +446,16 @@ void add_attention(Cases& cases) {
 }  // namespace
 
 OnnxCases operator_cases() {
-  Cases cases;
+  OnnxCaseList cases;
   add_arithmetic(cases);
   add_functions(cases);
   add_comparisons(cases);
   add_shapes(cases);
   add_writes(cases);
+  add_any_length(cases);
+  add_scalars(cases);
   add_reductions(cases);
-  add_indexing(cases);
+  add_losses(cases);
   add_products(cases);
   add_attention(cases);
   return std::move(cases.all);

@@ -39,6 +39,17 @@ TEMPORARY = tempfile.TemporaryDirectory(prefix="levin-onnx-")
 FOLDER = pathlib.Path(TEMPORARY.name)
 
 
+# Cases of operators that older versions do not have.
+NEEDS_OPSET = {
+    "bitwise": ("aten::bitwise_and.Scalar", 18, "of whole numbers "),
+    "scatter_extremes": ("aten::scatter_reduce.two", 18, "of the largest or smallest "),
+    "embedding_bag_max": ("aten::_embedding_bag_forward_only", 18, "of the largest "),
+    "col2im": ("aten::col2im", 18, ""),
+    "antialiased": ("aten::_upsample_bilinear2d_aa", 18, ""),
+    "grid_sample_of_volumes": ("aten::grid_sampler_3d", 20, "of volumes "),
+}
+
+
 def run_graph(path, inputs):
     """Outputs by name."""
     options = onnxruntime.SessionOptions()
@@ -63,7 +74,8 @@ class Peers(unittest.TestCase):
         self.assertEqual(given.dtype, wanted.dtype, where)
         self.assertEqual(given.shape, wanted.shape, where)
         if given.dtype.kind == "f":
-            self.assertTrue(np.allclose(given, wanted, rtol=WITHIN, atol=WITHIN, equal_nan=True),
+            largest = np.abs(wanted[np.isfinite(wanted)]).max(initial=1)  # sums round relative to what they are made of
+            self.assertTrue(np.allclose(given, wanted, rtol=WITHIN, atol=WITHIN * largest, equal_nan=True),
                             f"{where}: {np.nanmax(np.abs(given - wanted))} apart")
         else:
             self.assertTrue(np.array_equal(given, wanted), where)
@@ -81,9 +93,10 @@ class OperatorsAndLayers(Peers):
         self.assertGreater(len(lines), 90)
         for line in lines:
             with self.subTest(line["name"], opset=opset):
-                if line["name"] == "bitwise" and opset == 17:
-                    self.assertIn("aten::bitwise_and", line["error"])
-                    self.assertIn("(1 time): of whole numbers needs --opset 18.", line["error"])
+                operator, needs, reason = NEEDS_OPSET.get(line["name"], ("", 17, ""))
+                if opset < needs:
+                    self.assertIn(f"{operator} ", line["error"])
+                    self.assertIn(f": {reason}needs --opset {needs}.", line["error"])
                     continue
                 self.assertNotIn("error", line)
                 self.compare(folder / line["name"])
@@ -155,8 +168,7 @@ data:
     def predictions(self, config):
         """Of the test set, in its order."""
         self.levin("predict", "--config", config, "--ckpt_path", "last", "--output", self.folder / "predicted.safetensors")
-        batches = sorted(self.folder.glob("predicted.*.safetensors"), key=lambda path: int(path.stem.split("batch")[1]))
-        return np.concatenate([load_file(path)["predictions"] for path in batches])
+        return load_file(self.folder / "predicted.safetensors")["predictions"]
 
     def assert_predicts(self, config, inputs, *words):
         """The graph of predict_step, or of its logits, gives what `levin predict` gives, in batches of other sizes."""
@@ -204,9 +216,12 @@ data:
     def test_a_program_of_torch_export_goes_on_as_a_graph(self):
         random = np.random.default_rng(5)
         rows = random.normal(size=(40, 4)).astype(np.float32)
-        model = f"model: {{class_path: ExportedModule, init_args: {{path: {SOURCE}/tests/models/data/mlp.pt2}}}}"
-        config = self.run_file(model + self.npy_data(rows, random.integers(0, 2, 40)))
-        self.assert_predicts(config, rows)
+        for program in ("mlp", "modes"):  # one graph, and one for each mode
+            with self.subTest(program):
+                self.folder = pathlib.Path(tempfile.mkdtemp(dir=FOLDER))
+                model = f"model: {{class_path: ExportedModule, init_args: {{path: {SOURCE}/tests/models/data/{program}.pt2}}}}"
+                config = self.run_file(model + self.npy_data(rows, random.integers(0, 2, 40)))
+                self.assert_predicts(config, rows)
 
     def test_a_language_model_continues_a_prompt_the_same(self):
         text = self.folder / "text.txt"

@@ -71,6 +71,7 @@ int run_program(int argc, char** argv) {
     const int64_t opset = argc > 2 ? std::stoll(argv[2]) : 18;
     torch::manual_seed(1);
     auto cases = levin::test::operator_cases();
+    for (auto& one : levin::test::placing_cases()) cases.push_back(std::move(one));
     for (auto& one : levin::test::layer_cases()) cases.push_back(std::move(one));
     for (auto& one : levin::test::pretrained_cases(levin::test::source_dir() + "/tests/models/data/"))
       cases.push_back(std::move(one));

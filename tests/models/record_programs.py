@@ -9,6 +9,9 @@ import warnings
 import torch
 from torch import nn
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+import export_model  # noqa: E402
+
 FOLDER = pathlib.Path(sys.argv[1])
 BATCH = {0: torch.export.Dim.DYNAMIC}
 
@@ -132,6 +135,45 @@ class Calls(nn.Module):
         return (self.count(x) + shift).view(-1, 2, 4)[:rows].sum() * rows
 
 
+class Modes(nn.Module):
+    """What the model does in training alone: power iterations, random paths, noise, an auxiliary head."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4))
+        self.head, self.auxiliary = nn.Linear(4, 2), nn.Linear(4, 2)
+
+    def forward(self, x):
+        h = self.first(x)
+        if not self.training:
+            return self.head(h)
+        h = h * torch.empty(x.shape[0], 1).bernoulli_(0.5) + 0.1 * torch.randn_like(h)
+        return self.head(h), self.auxiliary(h)
+
+
+class Norms(nn.Module):
+    """Norms that have the batch's statistics in both modes."""
+
+    def __init__(self):
+        super().__init__()
+        self.batch = nn.BatchNorm1d(4, track_running_stats=False)
+        self.instance, self.group = nn.InstanceNorm1d(4), nn.GroupNorm(4, 4)
+
+    def forward(self, x, y, z):
+        return self.batch(x), self.instance(y), self.group(z)
+
+
+class Types(nn.Module):
+    """A recurrent layer makes its first state of x.dtype, a mask is the smallest number of x.dtype."""
+
+    def __init__(self):
+        super().__init__()
+        self.gru = nn.GRU(4, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.gru(x)[0].masked_fill(x < 0, torch.finfo(x.dtype).min).softmax(-1)
+
+
 def without_traces(program):
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)
@@ -154,6 +196,25 @@ def main():
         program = change(torch.export.export(model, args, dynamic_shapes=shapes))
         torch.export.save(program, str(FOLDER / f"{name}.pt2"))
 
+    def save_both(name, model, args, shapes):
+        training = torch.export.export(model.train(), args, dynamic_shapes=shapes)
+        evaluation = torch.export.export(model.eval(), args, dynamic_shapes=shapes)
+        same = export_model.same_graph(training, evaluation)
+        export_model.save({"model": training, "evaluation": training if same else evaluation}, FOLDER / f"{name}.pt2")
+
+    torch.manual_seed(0)
+    modes = fill(Modes())
+    save("modes_training", modes, (x,), (BATCH,))
+    save_both("modes", modes, (x,), (BATCH,))
+    expected["modes"] = {"before": modes(x).tolist()}
+    torch.manual_seed(1)
+    expected["modes"]["training"], expected["modes"]["auxiliary"] = (value.tolist() for value in modes.train()(x))
+    expected["modes"]["after"] = modes.eval()(x).tolist()
+    norms, inputs = fill(Norms()), (x, x.view(1, 4, 3).repeat(2, 1, 1), x.repeat(2, 1)[:5])  # of three sizes
+    save_both("norms", norms, inputs, (BATCH, {0: BATCH[0], 2: BATCH[0]}, BATCH))
+    expected["batch_norm_without_statistics"] = norms.eval()(*inputs)[0].tolist()
+    save("types", Types(), (x.view(1, 3, 4).repeat(2, 1, 1),), (BATCH,))
+
     mlp = fill(MLP())
     save("mlp", mlp, (x,), (BATCH,))
     save("mlp_eval", fill(MLP()).eval(), (x,), (BATCH,))
@@ -165,7 +226,7 @@ def main():
     expected["mlp_without_dropout"] = mlp(x).tolist()
     expected["running_mean"] = mlp.norm.running_mean.tolist()
     state = fill(State())
-    save("state", state, (x[:2], torch.ones(4)), (BATCH, None))
+    save_both("state", state, (x[:2], torch.ones(4)), (BATCH, None))
     state = fill(State())
     out = state(x, torch.ones(4))
     expected["state"] = {name: value.tolist() if isinstance(value, torch.Tensor) else value for name, value in out.items()}

@@ -159,6 +159,8 @@ TEST(TraceProfiler, AShortRunIsToldWhyThereIsNoTrace) {
 TEST(TraceProfiler, OptionsAreListedAndChecked) {
   EXPECT_EQ(levin::testing::field_count<TraceProfilerOptions>(), field_names<TraceProfilerOptions>().size());
   EXPECT_TRUE(has(error_of([] { TraceProfiler({.active = 0}); }), "TraceProfilerOptions.active: must be >= 1, got 0"));
+  EXPECT_TRUE(has(error_of([] { TraceProfiler({.filename = "../x"}); }),
+                  "TraceProfilerOptions.filename: \"../x\" leads out of dirpath."));
 }
 
 TEST(TraceSchedule, IsThatOfPyTorch) {

@@ -313,6 +313,10 @@ class Pages(Base):
             self.sweep("tell", "s", number, "--value", value)
         status = self.sweep("status", "s")
         self.assertIn("4/4 done, 0 running, best val_loss 0.25 (trial 1)", status)
+        null = pathlib.Path(self.folder) / "null"
+        null.symlink_to("/dev/null")
+        self.assertEqual(self.sweep("report", "s", "--output", null).strip(), str(null))
+        self.assertEqual(os.readlink(null), "/dev/null")
         path = self.sweep("report", "s").strip()
         page = pathlib.Path(path).read_text()
         for part in ("best so far", "parallel coordinates", "Importance", "Spearman", "prefers-color-scheme: dark",

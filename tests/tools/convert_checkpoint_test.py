@@ -6,6 +6,7 @@ The modules called torch here are made up: pickle only needs their names.
 import collections
 import io
 import json
+import os
 import pickle
 import struct
 import subprocess
@@ -169,6 +170,20 @@ class Convert(unittest.TestCase):
         self.refused(self.archive([1, 2]), "contains a list")
         self.refused(self.archive({"a": 1}), "no tensors")
         self.refused(self.folder / "absent", "No such file")
+
+    def test_the_output_replaces_no_fifo_and_a_link_stays(self):
+        path = self.archive({"w": Tensor(self.a, (6,), (1,))})
+        out = self.folder / "out.safetensors"
+        os.mkfifo(self.folder / "pipe")
+        out.symlink_to("pipe")
+        done = subprocess.run([sys.executable, "-B", TOOL, path, out], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(f"the output {self.folder.resolve() / 'pipe'} is not a regular file, and is not replaced.", done.stderr)
+        self.assertTrue((self.folder / "pipe").is_fifo())
+        out.unlink()
+        out.symlink_to("target.safetensors")
+        self.assertEqual(set(self.convert(path)[1]), {"w"})
+        self.assertTrue(out.is_symlink() and (self.folder / "target.safetensors").is_file())
 
     def test_damage_is_told(self):
         self.refused(self.archive({"w": Tensor(self.a, (7,), (1,))}), "extends beyond the end")

@@ -24,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::CapturedConsole;
 using test::error_of;
+using test::expect_parts;
 using test::TemporaryFolder;
 using test::tiny_loader;
 using test::TinyModule;
@@ -36,6 +37,7 @@ TrainerOptions options(int64_t epochs, const std::string& root) {
   options.enable_progress_bar = false;
   options.enable_model_summary = false;
   options.default_root_dir = root;
+  options.log_every_n_steps = 1;
   return options;
 }
 
@@ -90,6 +92,49 @@ TEST(OddFolder, LinksToNothingAndPipesAreNoHindrance) {
   expect_continues(folder, said, "pipe.ckpt: cannot be read");
 }
 
+// No process writes to them, so that a read that waits never ends.
+TEST(OddFolder, FifosInPlaceOfARunsOwnFilesAreNamedAndNotWaitedFor) {
+  const TemporaryFolder folder;
+  const std::string log_dir = folder / "levin_logs/version_0";
+  const std::string said = continued_after(folder, [&](const std::string&) {
+    for (const char* name : {"run.json", "run.log", "hparams.yaml", ".rank1.json"}) {
+      fs::remove(fs::path(log_dir) / name);
+      ASSERT_EQ(::mkfifo((fs::path(log_dir) / name).c_str(), 0600), 0);
+    }
+  });
+  expect_continues(folder, said, "run.log: it is a FIFO, not a regular file. The run goes on without this file.");
+  expect_continues(folder, said, "run.json: it is a FIFO, and only regular files are replaced.");
+}
+
+TEST(OddFolder, AFifoInPlaceOfARecordDoesNotKeepARunFromStarting) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "levin_logs/version_0");
+  ASSERT_EQ(::mkfifo((folder / "levin_logs/version_0/run.json").c_str(), 0600), 0);
+  expect_parts(run(1, folder.path()), {"auto_resume: cannot read " + folder / "levin_logs/version_0/run.json" +
+                                       ": it is a FIFO, not a regular file. Folders that it would name are not"});
+}
+
+TEST(OddFolder, NoRowIsWrittenToWhatALinkOrAFifoLeadsTo) {
+  for (const bool is_fifo : {true, false}) {
+    const TemporaryFolder folder;
+    const std::string theirs = folder.write("theirs", "step,loss\n0,1\n1,2\n2,3\n3,4\n");
+    const std::string error = error_of([&] {
+      (void)continued_after(folder, [&](const std::string&) {
+        const std::string metrics = folder / "levin_logs/version_0/metrics.csv";
+        fs::remove(metrics);
+        if (is_fifo) {
+          ASSERT_EQ(::mkfifo(metrics.c_str(), 0600), 0);
+        } else {
+          fs::create_symlink(theirs, metrics);
+        }
+      });
+    });
+    expect_parts(error, {is_fifo ? "metrics.csv: it is a FIFO, not a regular file."
+                                 : "metrics.csv: it is a symbolic link, not a regular file."});
+    EXPECT_EQ(read_file(theirs), "step,loss\n0,1\n1,2\n2,3\n3,4\n");
+  }
+}
+
 // In a child without root's right to read everything.
 TEST(OddFolder, WhatMayNotBeReadIsNamedAndTheOlderCheckpointTaken) {
   const TemporaryFolder folder;
@@ -136,6 +181,16 @@ TEST(OddFolder, ANulByteInAPathIsRefusedBeforeAnythingIsMade) {
   const std::vector<std::string> errors{error_of([&] { Trainer(options(1, nul)).fit(module, tiny_loader(8)); }),
                                         error_of([&] { (void)ModelCheckpoint({.dirpath = nul}); }),
                                         error_of([&] { (void)ModelCheckpoint({.filename = std::string("a\0b", 3)}); }),
+                                        error_of([&] { (void)OnExceptionCheckpoint({.dirpath = nul}); }),
+                                        error_of([&] { (void)TraceProfiler({.dirpath = nul}); }),
+                                        error_of([&] { (void)TensorBoardLogger({.sub_dir = nul}); }),
+                                        error_of([&] { (void)CSVLogger({.save_dir = nul}); }),
+                                        error_of([&] { (void)JSONLinesLogger({.version = nul}); }),
+                                        error_of([&] { (void)SQLiteLogger({.path = nul}); }),
+                                        error_of([&] { (void)PrometheusLogger({.path = nul}); }),
+                                        error_of([&] { (void)MLFlowLogger({.save_dir = nul}); }),
+                                        error_of([&] { (void)LearningRateFinder({.plot = nul}); }),
+                                        error_of([&] { (void)PredictionWriter({.output = nul + ".csv"}); }),
                                         error_of([&] { make_folder(nul); }),
                                         error_of([&] { write_file_durably(nul, std::string("x")); }),
                                         error_of([&] { (void)read_file(nul); }),

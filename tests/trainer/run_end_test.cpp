@@ -9,8 +9,11 @@
 #include "levin/core/error.h"
 #include "levin/core/registry.h"
 #include "levin/data/loading/dataloader.h"
+#include "levin/data/sets/csv.h"
+#include "levin/data/sets/npy_data.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
+#include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 
 namespace levin::run_end_test {
@@ -306,6 +309,60 @@ TEST(RunEnd, AnExceptionOfATypeOfItsOwnIsPassedOnAndItsPlaceSaid) {
   const CapturedConsole console;
   EXPECT_EQ(error_of<OutOfWords>([&] { Trainer(quiet({})).fit(module, tiny_loader(8)); }), "no more");
   EXPECT_TRUE(console.has("the run ends in training_step, epoch 0, batch 1, global step 1: no more")) << console.text();
+}
+
+std::string int_array(int64_t rows) {
+  std::string header = "{'descr': '<i4', 'fortran_order': False, 'shape': (" + std::to_string(rows) + ", 4)}\n";
+  std::string bytes("\x93NUMPY\1\0", 8);
+  bytes += static_cast<char>(header.size());
+  bytes += '\0';
+  return bytes + header + std::string(static_cast<size_t>(rows) * 16, '\1');
+}
+
+// LibTorch's own error names neither.
+TEST(RunEnd, AnErrorAboutTypesNamesTheFileAndTheRemedy) {
+  const test::TemporaryFolder folder;
+  TinyModule module;
+  NpyDataOptions options{.inputs = folder.write("x.npy", int_array(3))};
+  const auto error = [&] {
+    NpyData data(options);
+    return error_of([&] { (void)Trainer(quiet()).predict(module, data); });
+  };
+  options.test_inputs = options.inputs;
+  EXPECT_TRUE(test::holds(error(), {"predict_step", "same dtype", "x.npy holds int32 and is read as int32",
+                                    "set inputs_dtype or targets_dtype of the data: float32"}));
+  options.inputs_dtype = ArrayDtype::float32;
+  EXPECT_EQ(error(), "");
+}
+
+TEST(RunEnd, ABatchThatIsTooSmallForANormIsAnErrorWithTheRemedy) {
+  struct Normed : TinyModule {
+    at::Tensor training_step(const Batch& batch, int64_t) override { return norm->forward(batch[0]).sum(); }
+    torch::nn::BatchNorm1d norm{register_module("norm", torch::nn::BatchNorm1d(4))};
+  } module;
+  EXPECT_TRUE(
+      test::holds(error_of([&] { Trainer(quiet()).fit(module, test::tiny_loader(9, 4)); }),
+                  {"Expected more than 1 value per channel", "Leave out an epoch's last batch", "drop_last: true"}));
+}
+
+TEST(RunEnd, DataAreReadInTheTypeOfTheRun) {
+  const test::TemporaryFolder folder;
+  struct Seeing : TinyModule {
+    at::Tensor predict_step(const Batch& batch, int64_t) override {
+      seen = batch[0].item<double>();
+      return batch[0];
+    }
+    double seen = 0;
+  } module;
+  CsvDataOptions options{.path = folder.write("a.csv", "x\n0.1\n")};
+  options.test_path = options.path;
+  CsvData data(options);
+  TrainerOptions in_double = quiet();
+  in_double.precision = "64-true";
+  (void)Trainer(in_double).predict(module, data);
+  EXPECT_EQ(module.seen, 0.1);
+  (void)Trainer(quiet()).predict(module, data);
+  EXPECT_EQ(module.seen, static_cast<double>(0.1F));
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ std::optional<BatchToMeasure> largest_of_next_batches(Run& run) {
   if (!loader_state.empty()) loader.load_state(loader_state);  // training takes these batches too
   // Allocations of their threads would be counted, and the process's allocator is replaced meanwhile.
   for (const LoaderSet* set : {&run.fit.train, &run.entry.eval}) {
-    for (const auto& loader : set->loaders) loader->stop();
+    for (const auto& each : set->loaders) each->stop();
   }
   if (largest.batches_seen == 0) return std::nullopt;
   run.entry.place = {Hook::none, std::max<int64_t>(1, largest.batch.size()), 0, 1};

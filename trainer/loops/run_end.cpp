@@ -71,6 +71,12 @@ std::string inference_hint(const Run& run, const c10::Error& error) {
          "pass. Make it in the constructor or in setup(), or set TrainerOptions.inference_mode: false.";
 }
 
+// Of LibTorch's layers; an exported program says it in its own error.
+std::string batch_hint(const std::string& text) {
+  if (text.find("Expected more than 1 value per channel when training") == std::string::npos) return "";
+  return ". Leave out an epoch's last batch where it is too small (drop_last: true), or choose another batch size.";
+}
+
 void report_exception(Run& run, const std::exception& error) {
   const HookScope scope(run.entry, Hook::on_exception);
   RankStatus::instance().set_error(error.what());
@@ -112,6 +118,9 @@ template <class E>
     std::vector<std::string> names;
     for (const auto& [name, value] : run.trainer.callback_metrics()) names.push_back(name);
     text += " Metrics so far: " + join(names) + ".";
+  }
+  if (run.entry.data != nullptr && text.find("the program was exported for") != std::string::npos) {
+    text += run.entry.data->about_dtypes();
   }
   if (run.entry.phase != Phase::idle) {
     const std::string hook = hook_name(run.entry.failed_hook.value_or(run.entry.place.hook));
@@ -161,7 +170,9 @@ void fail_run(Run& run) {
     throw wrapped;
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
-    const Error wrapped(failed_place(run) + ": " + text + type_remedy(text) + inference_hint(run, error));
+    std::string remedy = type_remedy(text);
+    if (!remedy.empty() && run.entry.data != nullptr) remedy += run.entry.data->about_dtypes();
+    const Error wrapped(failed_place(run) + ": " + text + remedy + batch_hint(text) + inference_hint(run, error));
     report_exception(run, wrapped);
     throw wrapped;
   } catch (const std::exception& error) {

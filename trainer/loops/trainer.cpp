@@ -113,6 +113,9 @@ StartingPoint set_up(Run& run) {
   run.entry.data_moves_batches =
       run.entry.data != nullptr && detail::overrides<D>(*run.entry.data, &D::transfer_batch_to_device);
   assemble_callbacks(run);
+  if (run.entry.data != nullptr) {
+    run.entry.data->set_float_dtype(run.precision->dtype() == at::kDouble ? at::kDouble : at::kFloat);
+  }
   {
     const HookScope scope(run.entry, Hook::prepare_data);
     once_per_node(*run.strategy, [&] {

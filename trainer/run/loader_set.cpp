@@ -105,6 +105,7 @@ void load_train_loader(Run& run) {
   }
   if (run.plan.overfit) loader->use_sequential_order();
   share_out(run, *loader, /*padded=*/true);
+  loader->identify_samples(false);
   apply_batch_size(run.fit.tuning, *loader);
   keep_global_batches(run.fit, run.strategy->world_size(), *loader);
   if (run.fit.effective_batch_size > 0) {
@@ -147,6 +148,7 @@ void load_eval_loaders(Run& run, Stage stage) {
   for (const auto& loader : set.loaders) {
     if (run.plan.overfit) loader->use_sequential_order();
     share_out(run, *loader, /*padded=*/false);
+    loader->identify_samples(stage == Stage::predict);
     set.num_batches.push_back(limited_batches(limit, loader->num_batches(), option));
     log::data.info("{}", loader_text(enum_word(stage).c_str(), *loader, set.num_batches.back()));
   }

@@ -74,14 +74,19 @@ std::string log_folder(const Run& run) {
 // The folders in which the run of a log folder has saved, by its record: also those outside of the log folder.
 Folders recorded_folders(const std::string& log_folder) {
   Folders all;
+  const fs::path file = fs::path(log_folder) / kRunRecord;
+  if (!is_there(file)) return all;
   try {
-    const auto record = parse_json(read_file((fs::path(log_folder) / kRunRecord).string(), kMaxRecordBytes));
+    const auto record = parse_json(read_file(file.string(), kMaxRecordBytes));
     for (const auto& saved : record.at("checkpoints")) {
       const fs::path path = fs::path(log_folder) / saved.at("path").get<std::string>();
       all.push_back(absolute_path(path.parent_path().string()));
     }
+  } catch (const Error& error) {
+    Console::instance().warn(std::string("auto_resume: ") + error.what() +
+                             " Folders that it would name are not searched.");
   } catch (const std::exception&) {
-    // the folder has no record, or one that cannot be read: nothing else is known
+    // a record of another form: nothing else is known
   }
   return all;
 }

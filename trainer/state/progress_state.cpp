@@ -105,20 +105,6 @@ void expect_batches_of(Run& run, const State& checkpoint) {
 
 namespace {
 
-ConfigNode metrics_node(const Metrics& metrics) {
-  ConfigNode node = ConfigNode::map();
-  for (const auto& [name, value] : metrics) node.set(name, ValueType<double>::write(value));
-  return node;
-}
-
-Metrics read_metrics(const State& saved, const char* key) {
-  Metrics metrics;
-  State values;
-  values.values = saved.get<ConfigNode>(key);
-  for (const auto& entry : values.values.entries) metrics[entry.key] = values.get<double>(entry.key);
-  return metrics;
-}
-
 // The running sums of an epoch over all ranks' samples; every rank continues with its own.
 State state_of_all_ranks(const Run& run) {
   MetricStore all = run.entry.train_metrics;
@@ -135,10 +121,10 @@ State metrics_state(const Run& run) {
     const bool together = run.has_peers() && !run.entry.failing;
     state.put("train", together ? state_of_all_ranks(run) : run.entry.train_metrics.state());
   }
-  state.values.set("callback_metrics", metrics_node(run.entry.callback_metrics));
+  state.set("callback_metrics", run.entry.callback_metrics);
   state.set("measured_at", run.entry.measured_at);
-  state.values.set("logged_metrics", metrics_node(run.logged_metrics.values()));
-  state.values.set("progress_bar_metrics", metrics_node(run.entry.bar_metrics));
+  state.set("logged_metrics", run.logged_metrics.values());
+  state.set("progress_bar_metrics", run.entry.bar_metrics);
   return state;
 }
 
@@ -147,10 +133,10 @@ void load_metrics(Run& run, const State& saved) {
     run.entry.train_metrics.load_state(saved.part("train"));
     if (run.strategy->rank() != 0) run.entry.train_metrics.drop_totals();  // rank 0 has those of all
   }
-  run.entry.callback_metrics = read_metrics(saved, "callback_metrics");
+  run.entry.callback_metrics = saved.get<Metrics>("callback_metrics");
   if (saved.has("measured_at")) run.entry.measured_at = saved.get<std::map<std::string, int64_t>>("measured_at");
-  run.logged_metrics = read_metrics(saved, "logged_metrics");
-  run.entry.bar_metrics = read_metrics(saved, "progress_bar_metrics");
+  run.logged_metrics = saved.get<Metrics>("logged_metrics");
+  run.entry.bar_metrics = saved.get<Metrics>("progress_bar_metrics");
 }
 
 HowFar how_far(const ConfigNode& checkpoint_values) {

@@ -134,7 +134,7 @@ State parts_to_write(const Strategy& strategy, const Fit& fit, const State& chec
     const auto place = strategy.place_of(is_part ? parameter_of(fit, *parsed) : tensor);
     if (place && place->size > 0) {
       own.tensors[key] = is_part ? tensor : strategy.part_of(tensor);
-      parts.set(key, place_node(*place));
+      parts.entries.push_back({key, {}, place_node(*place)});
     } else if (!place && (strategy.rank() == 0 || parsed)) {
       own.tensors[key] = tensor;
     }

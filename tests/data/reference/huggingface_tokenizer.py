@@ -98,9 +98,32 @@ for name, cut in {
     "Split inverted": p.Split(Regex(r"\w+"), "removed", invert=True),
     **{f"Split by {pattern}": p.Split(Regex(pattern), "isolated") for pattern in (
         r"\p{L}+", r"\p{N}{1,3}", r"(?i:'S|HE)", r"\s+(?!\S)", r"^a|b$", r"[^\s\p{L}]", r"\d{2}+", r"\h", r"\u0061|\x{62}", r"\p{Greek}",
-        r"\p{^L}", r"\bb", r"[[\p{N}]", r".") if pattern != r"[[\p{N}]"},
+        r"\p{^L}", r"\bb", r".", r"[\w]+", r"[\W]+", r"[^\w\s]", r"[^\W\d]+", r"[\w-]+", r" ?[^(\s|[.,!?…。，、।۔،])]+", r"[a-c[x-z]]",
+        r"[^a-c[^b-d]]", r"[a-z&&[^aeiou]]+", r"[\w&&[^\d_]&&[^a-d]]+", r"[^\w&&\D]+", r"[[:alpha:]]+", r"[[:^alpha:]]", r"[[:punct:]]",
+        r"[[:alnum:][:space:]]+", r"[[:lower:]]|[[:upper:]]{2}", r"[[:word:]]", r"[]a]+", r"[^]a]+", r"\x{f6}|\x{e9}", r"[a\-[b-]]")},
+    "UnicodeScripts": p.UnicodeScripts(),
 }.items():
     record(name, with_words(None, cut))
+SCRIPT_TEXTS = ["  どこで生れ。Yes", "漢字カナひらがなー", "abcабвαβγ", "12 ab 34", "a\u0300b \u0378c", "   ", "ا ب a"]
+record("UnicodeScripts of mixed texts", with_words(None, p.UnicodeScripts(), SCRIPT_TEXTS), SCRIPT_TEXTS)
+
+# Which word counts as the first after a normalizer.
+FIRST_TEXTS = ["", "  a b", "\x07a b", "\u0301a b", "a a", "aab a", "ﬁ a", "éa b", "漢a", "① b", "ａ b", "İ x", "xa b"]
+for name, normalizer in {
+    "Strip": n.Strip(), "Nmt": n.Nmt(), "StripAccents": n.StripAccents(), "NFD": n.NFD(), "NFKD": n.NFKD(), "NFC": n.NFC(),
+    "Lowercase": n.Lowercase(), "BertNormalizer": n.BertNormalizer(), "Prepend": n.Prepend(" "), "ByteLevel": n.ByteLevel(),
+    "Precompiled": n.Precompiled(charsmap()), "Replace a": n.Replace("a", ""), "Replace a with b c": n.Replace("a", "b c"),
+    "Replace first": n.Replace(Regex("^."), ""), "Replace two": n.Replace(Regex("^.."), "_"), "Replace start": n.Replace(Regex("^"), "_ "),
+    "Strip and Prepend": n.Sequence([n.Strip(), n.Prepend("_ ")]), "Prepend and Strip": n.Sequence([n.Prepend("  "), n.Strip()]),
+}.items():
+    for kind, cut in {"": p.Metaspace(prepend_scheme="first"), " and a split": p.Sequence([p.WhitespaceSplit(), p.Digits(True), p.Metaspace(prepend_scheme="first")])}.items():
+        words = set()
+        for text in [*FIRST_TEXTS, "b c"]:
+            words |= {word.lstrip("▁") for word, _ in cut.pre_tokenize_str(normalizer.normalize_str(text))}
+        tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(["<unk>", "▁", *(mark + word for word in sorted(words) for mark in ("", "▁") if word)])},
+                                        unk_token="<unk>"))
+        tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, cut
+        record(f"Metaspace first{kind} after {name}", tokenizer, FIRST_TEXTS)
 
 bpe = {c: i for i, c in enumerate("<unk> a b c d ab abc cd ▁ ##b ##c a##b".split())}
 merges = [("a", "b"), ("ab", "c"), ("c", "d")]
@@ -126,6 +149,9 @@ record("WordPiece", word_piece, ["unaffable", "unaffablex", "aaaa a", "aaaaaaaaa
 scores = [("<unk>", 0.0), ("▁", -2.0), ("a", -1.0), ("ab", -1.5), ("b", -1.2), ("abc", -5.0), ("c", -3.5), ("▁a", -2.5), ("é", -4.0)]
 record("Unigram", Tokenizer(Unigram(scores, 0)), ["abc", "▁abc", "xyab", "aéx", "", "zz", "a<unk>b"])
 byte_scores = scores + [(f"<0x{byte:02X}>", 0.0) for byte in "xyz".encode()]
+# Two ways of cutting whose sums are equal, to the last bit, if each score is taken by its fewest digits.
+equal = [("<unk>", 0.0), ("a", -7.37980081240593), ("b", -1.0), ("ab", -8.37980081240593)]
+record("Unigram with equal ways", Tokenizer(Unigram(equal, 0)), ["ab", "abab", "ba"])
 record("Unigram with byte_fallback", Tokenizer(Unigram(byte_scores, 0, True)), ["abc", "xyab", "aéx", "zz", "aqb"])
 
 precompiled = with_words(n.Precompiled(charsmap()), p.WhitespaceSplit(), ["x① ａ", "①\u0301y", "\x07a\x07", "①①", "\r\na"])
@@ -149,6 +175,13 @@ record("lstrip", with_added(AddedToken("[M]", lstrip=True, normalized=False)), A
 record("rstrip", with_added(AddedToken("[M]", rstrip=True, normalized=False)), ADDED_TEXTS)
 record("single_word", with_added(AddedToken("NEW", single_word=True, normalized=False), AddedToken("[M]", single_word=True)), ADDED_TEXTS)
 record("normalized", with_added(AddedToken("NEW", normalized=True), lowercase=True), ADDED_TEXTS)
+SPACED_TEXTS = ["a   b", "[M]  \n b", "a \n\n [M]\nb", " ", "\n \n"]
+RUN_TEXTS = ["     ", "   a   ", "a   [M]   b", "\t \t  [M] \u3000 b"]
+record("spaces as tokens", with_added(AddedToken(" ", lstrip=True, rstrip=True, normalized=False)), SPACED_TEXTS)
+record("spaces taken by the token before", with_added(AddedToken("[M]", rstrip=True, normalized=False), AddedToken("\n", normalized=False)), SPACED_TEXTS)
+record("spaces taken twice", with_added(AddedToken("\n", lstrip=True, rstrip=True, normalized=True)), SPACED_TEXTS)
+record("a space with lstrip", with_added(AddedToken(" ", lstrip=True, normalized=False), AddedToken("[M]", lstrip=True, normalized=False)), RUN_TEXTS)
+record("a space with rstrip", with_added(AddedToken(" ", rstrip=True, normalized=False), AddedToken("[M]", rstrip=True, normalized=False)), RUN_TEXTS)
 record("longest first", with_added(AddedToken("NE", normalized=False), AddedToken("NEW", normalized=False), AddedToken("N", normalized=False)), ADDED_TEXTS)
 
 
