@@ -140,7 +140,7 @@ class WhatHangs(StoppingTest):
 
     def test_a_save_that_takes_longer_than_the_grace_time_is_not_cut(self):
         for words in ([], ["devices=2"]):
-            process = self.begin(*LONG, "stop_grace=0.5", "slow_save=6000", *words)  # ranks that do not save end at once
+            process = self.begin(*LONG, "stop_grace=2", "slow_save=7000", *words)  # ranks that do not save end at once
             self.wait_for_checkpoint()
             process.terminate()
             self.expect_stopped(process, "SIGTERM")
