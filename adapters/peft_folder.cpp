@@ -1,7 +1,6 @@
 #include "levin/adapters/peft_folder.h"
 
 #include <array>
-#include <cstring>
 #include <filesystem>
 #include <set>
 
@@ -11,6 +10,7 @@
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/checkpoint/strict_json.h"
 #include "levin/core/files.h"
+#include "levin/core/same_bits.h"
 #include "levin/core/whole_number.h"
 
 namespace levin {
@@ -192,18 +192,14 @@ std::string layer_of(const std::string& name) {
   return "";
 }
 
-bool have_the_same_bits(const at::Tensor& one, const at::Tensor& other) {
-  return one.scalar_type() == other.scalar_type() && one.sizes() == other.sizes() &&
-         std::memcmp(one.const_data_ptr(), other.const_data_ptr(), one.nbytes()) == 0;
-}
-
 void read_tensors(const std::string& folder, PeftFolder& adapter) {
   const SafetensorsFile file(file_in(folder, kTensors));
   for (const auto& entry : file.entries()) {
     if (entry.name.find(kOriginal) != std::string::npos) continue;
     const std::string name = levin_name(entry.name, file.path());
-    const auto [first, is_new] = adapter.tensors.emplace(name, file.read(entry));
-    if (!is_new && !have_the_same_bits(first->second, file.read(entry))) {
+    const at::Tensor tensor = file.read(entry);
+    const auto [first, is_new] = adapter.tensors.emplace(name, tensor);
+    if (!is_new && !same_bits(first->second, tensor)) {
       refuse(file.path(), "it has \"" + cut_text(entry.name) + "\" and another tensor for " + cut_text(name) +
                               ", whose values differ. Write the adapter anew with save_pretrained of PEFT.");
     }

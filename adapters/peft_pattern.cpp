@@ -32,16 +32,13 @@ void take_steps(size_t steps, int64_t& left, const std::string& what) {
 }
 
 // PCRE2 does not tell how many steps a match has taken, so it gets few, and twice as many while they are not enough.
-int match(const pcre2_code* code, const std::string& name, int64_t& steps_left, const std::string& what) {
-  const std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)> limits(
-      pcre2_match_context_create(nullptr), pcre2_match_context_free);
-  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
-      pcre2_match_data_create_from_pattern(code, nullptr), pcre2_match_data_free);
+int match(const pcre2_code* code, const std::string& name, pcre2_match_data* data, pcre2_match_context* limits,
+          int64_t& steps_left, const std::string& what) {
   int result = PCRE2_ERROR_MATCHLIMIT;
   for (uint32_t steps = kFewSteps; steps <= kMostSteps && result == PCRE2_ERROR_MATCHLIMIT; steps *= 2) {
     take_steps(steps * (1 + name.size() / kLettersPerStep), steps_left, what);
-    pcre2_set_match_limit(limits.get(), steps);
-    result = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, 0, data.get(), limits.get());
+    pcre2_set_match_limit(limits, steps);
+    result = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, 0, data, limits);
   }
   return result;
 }
@@ -63,9 +60,13 @@ std::vector<std::string> matching_layers(const std::string& expression, const st
   size_t bytes = 0;
   pcre2_pattern_info(code.get(), PCRE2_INFO_SIZE, &bytes);
   take_steps(bytes / kBytesPerStep, steps_left, what);
+  const std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)> limits(
+      pcre2_match_context_create(nullptr), pcre2_match_context_free);
+  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
+      pcre2_match_data_create_from_pattern(code.get(), nullptr), pcre2_match_data_free);
   std::vector<std::string> found;
   for (const std::string& layer : layers) {
-    const int result = match(code.get(), layer, steps_left, what);
+    const int result = match(code.get(), layer, data.get(), limits.get(), steps_left, what);
     if (result >= 0) {
       found.push_back(layer);
     } else if (result != PCRE2_ERROR_NOMATCH) {

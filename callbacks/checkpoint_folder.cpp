@@ -48,17 +48,11 @@ std::string name_within(const std::string& path, const std::string& folder) {
   constexpr std::string_view suffix = ".ckpt";
   const std::string start = (fs::path(folder) / "").string();
   if (!path.starts_with(start) || !path.ends_with(suffix)) return "";
-  std::string name = path.substr(start.size());
+  const std::string name = path.substr(start.size());
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
   if (std::any_of(name.begin(), name.end(), is_control)) return "";
-  size_t begin = 0;
-  while (true) {
-    const size_t end = std::min(name.find('/', begin), name.size());
-    const std::string_view part = std::string_view(name).substr(begin, end - begin);
-    if (part.empty() || part == "." || part == "..") return "";
-    if (end == name.size()) return part == suffix ? "" : name;
-    begin = end + 1;
-  }
+  if (!is_path_below(name)) return "";
+  return name.substr(name.rfind('/') + 1) == suffix ? "" : name;
 }
 
 std::string folder_problem(const std::string& folder, uint64_t bytes) {

@@ -337,10 +337,11 @@ void PredictionWriter::write_rows(const Rows& rows, int64_t batch_idx, int64_t d
       if (is_json) {
         text += values.key;
         append_json(text, values, 0, index);
-      }
-      for (const int64_t end = index + values.width; !is_json && index < end; ++index) {
-        text += ',';
-        append_value(text, values, index, is_json);
+      } else {
+        for (const int64_t end = index + values.width; index < end; ++index) {
+          text += ',';
+          append_value(text, values, index, /*is_json=*/false);
+        }
       }
       if (&values != &columns[0] || rows.classes.empty()) continue;
       text += is_json ? ", \"class\": " + json_text(rows.classes[row]) : "," + csv_field(rows.classes[row]);

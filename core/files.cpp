@@ -29,14 +29,11 @@ void refuse_nul(const std::string& action, const std::string& path) {
 
 // What is there instead of a regular file.
 std::string kind_of(mode_t mode) {
-  return S_ISDIR(mode)    ? "a folder"
-         : S_ISFIFO(mode) ? "a FIFO"
-         : S_ISSOCK(mode) ? "a socket"
-         : S_ISLNK(mode)  ? "a symbolic link"
-                          : "a device";
+  return S_ISFIFO(mode) ? "a FIFO" : S_ISSOCK(mode) ? "a socket" : S_ISLNK(mode) ? "a symbolic link" : "a device";
 }
 
 [[noreturn]] void refuse_kind(const std::string& action, const std::string& path, mode_t mode) {
+  if (S_ISDIR(mode)) fail(action, path, EISDIR);
   throw Error("cannot " + action + " " + path + ": it is " + kind_of(mode) + ", not a regular file.");
 }
 
@@ -51,6 +48,23 @@ auto retried(Call call) {
   auto result = call();
   while (result < 0 && errno == EINTR) result = call();
   return result;
+}
+
+// -1: there is no file. With O_NOFOLLOW in `flags`, a link is refused.
+int open_if_regular(const std::string& path, int flags) {
+  const std::string action = (flags & O_ACCMODE) == O_RDONLY ? "read" : "write";
+  refuse_nul(action, path);
+  const int fd = retried([&] { return ::open(path.c_str(), flags | O_NONBLOCK | O_CLOEXEC, 0666); });
+  const int error_number = errno;
+  struct stat info {};
+  if (fd >= 0 && ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) return fd;
+  if (fd >= 0) ::close(fd);
+  if (fd < 0 && error_number == ENOENT) return fd;
+  const int as_opened = (flags & O_NOFOLLOW) != 0 ? AT_SYMLINK_NOFOLLOW : 0;
+  if (::fstatat(AT_FDCWD, path.c_str(), &info, as_opened) != 0 || S_ISREG(info.st_mode)) {
+    fail(action, path, error_number);
+  }
+  refuse_kind(action, path, info.st_mode);
 }
 
 std::string content_of(int fd, const std::string& path, uint64_t max_bytes) {
@@ -200,14 +214,13 @@ std::string followed_links(const std::string& path) {
   namespace fs = std::filesystem;
   constexpr int most_links = 40;  // as in Linux; beyond it the links are a loop, and the path is an error to open
   fs::path followed = path;
-  std::error_code code;
-  for (int k = 0; k < most_links && fs::is_symlink(fs::symlink_status(followed, code)); ++k) {
-    const fs::path target = fs::read_symlink(followed, code);
-    if (code) break;
+  for (int k = 0; k <= most_links; ++k) {
+    std::error_code no_link;
+    const fs::path target = fs::read_symlink(followed, no_link);
+    if (no_link) return followed.string();
     followed = followed.parent_path() / target;  // an absolute target stands alone
   }
-  if (fs::is_symlink(fs::symlink_status(followed, code))) fail("write", path, ELOOP);
-  return followed.string();
+  fail("write", path, ELOOP);
 }
 
 void check_replaceable(const std::string& path) {
@@ -220,17 +233,13 @@ void check_replaceable(const std::string& path) {
 }
 
 int open_regular_file(const std::string& path, int flags) {
-  const std::string action = (flags & O_ACCMODE) == O_RDONLY ? "read" : "write";
-  refuse_nul(action, path);
-  const int fd = retried([&] { return ::open(path.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666); });
-  const int error_number = errno;
-  struct stat info {};
-  if (fd >= 0 && ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) return fd;
-  if (fd >= 0) ::close(fd);
-  if (fd < 0 && error_number == ENOENT) return fd;
-  if (::lstat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) fail(action, path, error_number);
-  if (S_ISDIR(info.st_mode)) fail(action, path, EISDIR);
-  refuse_kind(action, path, info.st_mode);
+  return open_if_regular(path, flags | O_NOFOLLOW);
+}
+
+std::optional<std::string> read_regular_file(const std::string& path, uint64_t max_bytes) {
+  const FileDescriptor handle(open_regular_file(path, O_RDONLY));
+  if (!handle) return std::nullopt;
+  return content_of(handle.get(), path, max_bytes);
 }
 
 void sync_file(const std::string& path) {
@@ -239,15 +248,8 @@ void sync_file(const std::string& path) {
 }
 
 std::string read_file(const std::string& path, uint64_t max_bytes) {
-  refuse_nul("read", path);
-  const FileDescriptor handle(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  const int error_number = errno;
-  struct stat info {};
-  if (!handle && ::stat(path.c_str(), &info) != 0) fail("read", path, error_number);
-  if (handle && ::fstat(handle.get(), &info) != 0) fail("read", path, errno);
-  if (S_ISDIR(info.st_mode)) fail("read", path, EISDIR);
-  if (!S_ISREG(info.st_mode)) refuse_kind("read", path, info.st_mode);
-  if (!handle) fail("read", path, error_number);
+  const FileDescriptor handle(open_if_regular(path, O_RDONLY));
+  if (!handle) fail("read", path, ENOENT);
   return content_of(handle.get(), path, max_bytes);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,6 +32,9 @@ void check_replaceable(const std::string& path);
 /// Opens a regular file with open(2)'s flags. A link with this name is not followed, and nothing is waited for: what is
 /// in a folder may be from others. Returns -1 if there is no file, else throws Error naming path and cause.
 [[nodiscard]] int open_regular_file(const std::string& path, int flags);
+
+/// The whole of a regular file, opened as above; nothing if there is none.
+[[nodiscard]] std::optional<std::string> read_regular_file(const std::string& path, uint64_t max_bytes = UINT64_MAX);
 
 /// Syncs the file to the disk; does nothing if it does not exist. Best effort: never throws.
 void sync_file(const std::string& path);

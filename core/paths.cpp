@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <string_view>
 
 namespace levin {
 
@@ -20,6 +21,16 @@ fs::path resolved(const fs::path& path) {
 }
 
 }  // namespace
+
+bool is_path_below(const std::string& path) {
+  for (size_t begin = 0; begin <= path.size();) {
+    const size_t end = std::min(path.find('/', begin), path.size());
+    const std::string_view part = std::string_view(path).substr(begin, end - begin);
+    if (part.empty() || part == "." || part == "..") return false;
+    begin = end + 1;
+  }
+  return true;
+}
 
 std::string absolute_path(const std::string& path) {
   std::error_code code;

@@ -10,6 +10,9 @@ namespace levin {
   return path.find('\0') == std::string::npos;
 }
 
+/// Whether each part between "/" is a name: not empty, ".", or "..".
+[[nodiscard]] bool is_path_below(const std::string& path);
+
 /// Absolute and without "." and ".." by its text alone; unchanged if the working directory no longer exists.
 [[nodiscard]] std::string absolute_path(const std::string& path);
 

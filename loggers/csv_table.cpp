@@ -77,9 +77,9 @@ std::string csv_header(const std::vector<std::string>& columns) {
 
 CsvTable read_csv_table(const std::string& path) {
   CsvTable table;
-  std::error_code code;
-  if (!std::filesystem::exists(path, code)) return table;
-  table.text = read_file(path);
+  auto content = read_regular_file(path);  // a link leads to another's
+  if (!content) return table;
+  table.text = std::move(*content);
   const std::string_view text = table.text;
   const size_t first = header_end(text);
   if (first == std::string_view::npos) return table;

@@ -272,7 +272,6 @@ int64_t MetricsFile::cut(int64_t rows, const std::vector<std::string>& columns) 
     if (code) throw Error("cannot remove " + path_ + ": " + code.message() + ".");
     return 0;
   }
-  (void)FileDescriptor(open_regular_file(path_, O_RDONLY));  // a link is an error: its file is another's
   const CsvTable table = read_csv_table(path_);
   for (const auto& name : columns) (void)column(name);
   write_file_durably(path_, csv_text(table, static_cast<size_t>(rows), this->columns()));

@@ -79,21 +79,10 @@ bool is_whole_event(const Json& event) {
   return kind == "file" && is_text("to") && is_text("file");
 }
 
-// Whether each part of a path is a name: a server resolves "..", and would store the file elsewhere.
-bool is_path_below(const std::string& path) {
-  for (size_t begin = 0; begin <= path.size();) {
-    const size_t end = std::min(path.find('/', begin), path.size());
-    const std::string_view part = std::string_view(path).substr(begin, end - begin);
-    if (part.empty() || part == "." || part == "..") return false;
-    begin = end + 1;
-  }
-  return true;
-}
-
-// The event of a line; null if the line is damaged, or of another program.
+// The event of a line; empty if the line is damaged, or of another program.
 Json event_of(const SpilledEvent& spilled) {
   Json event = parsed(spilled.line);
-  return is_whole_event(event) ? event : Json();
+  return is_whole_event(event) ? event : Json::object();
 }
 
 Delivery failed(const HttpAnswer& answer, Delivery::Kind otherwise, size_t count = 0) {
@@ -274,7 +263,7 @@ Delivery MlflowClient::deliver(std::span<const SpilledEvent> events, const std::
   try {
     if (Failure failure = ensure_run()) return *failure;
     const Json first = event_of(events.front());
-    const std::string kind = first.is_null() ? std::string() : first.at("k").get<std::string>();
+    const std::string kind = first.value("k", "");
     if (kind == "metrics" || kind == "params" || kind == "tags") return send_batch(events);
     if (kind == "status") return send_status(first);
     if (kind == "text" || kind == "file") return send_artifact(first);
@@ -293,7 +282,7 @@ struct MlflowClient::Batch {
 
   // False, and unchanged, if the event does not belong into this request any more.
   bool take(const Json& event) {
-    const std::string kind = event.is_null() ? std::string() : event.at("k").get<std::string>();
+    const std::string kind = event.value("k", "");
     if (kind != "metrics" && kind != "params" && kind != "tags") return false;
     const Json& items = event.at("i");
     Json& list = kind == "metrics" ? metrics : kind == "params" ? params : tags;
@@ -346,7 +335,7 @@ Delivery MlflowClient::send_status(const Json& event) {
 
 Delivery MlflowClient::send_artifact(const Json& event) {
   const std::string to = event.at("to");
-  if (!is_path_below(to))
+  if (!is_path_below(to))  // a server resolves "..", and would store the file elsewhere
     return {Delivery::Kind::damaged, 1, cut_text(to, 200) + " is not a place among the run's files."};
   if (!run_.artifact_uri.starts_with(kProxy))
     return {Delivery::Kind::refused, 1,

@@ -88,19 +88,19 @@ SpillFile::~SpillFile() {
 }
 
 void SpillFile::read_position() {
-  const FileDescriptor file(open_regular_file(position_path_, O_RDONLY));  // a link may lead to any file
-  if (!file) return;
+  const auto text = read_regular_file(position_path_, 1 << 16);  // a link may lead to any file
+  if (!text) return;
   // What is not there was lost in a power failure: what was delivered is delivered again.
-  const nlohmann::json json = parse_json(read_file(position_path_, 1 << 16));
+  const nlohmann::json json = parse_json(*text);
   acknowledged_ = count_in(json, "acknowledged").value_or(0);
   counts_ = {count_in(json, "dropped").value_or(0), count_in(json, "refused").value_or(0)};
   last_number_ = acknowledged_;
 }
 
 void SpillFile::read_lines() {
-  const FileDescriptor file(open_regular_file(path_, O_RDONLY));
-  if (!file) return;
-  std::string text = read_file(path_);
+  auto content = read_regular_file(path_);
+  if (!content) return;
+  std::string text = std::move(*content);
   const size_t last_begin = text.rfind('\n') + 1;  // 0: there is one line
   SpilledEvent event;
   if (last_begin < text.size() && read_event(text.substr(last_begin), event)) {  // only its end is missing

@@ -136,18 +136,16 @@ at::Tensor HuggingFaceClassifier::loss_of(const at::Tensor& logits, const at::Te
   const ProblemType type = problem_type(label);
   const at::ScalarType wide = loss_type(logits, label);
   const at::Tensor predicted = logits.to(wide);
-  const at::Tensor wanted = label.to(wide);
   if (type == ProblemType::single_label_classification) {
-    if (label.is_floating_point()) return at::cross_entropy_loss(predicted, wanted);
-    return at::cross_entropy_loss(predicted, class_numbers(label));
+    return at::cross_entropy_loss(predicted, label.is_floating_point() ? label.to(wide) : class_numbers(label));
   }
   if (type == ProblemType::multi_label_classification) {
     check_same_shape(logits, label, type);
-    return at::binary_cross_entropy_with_logits(predicted, wanted);
+    return at::binary_cross_entropy_with_logits(predicted, label.to(wide));
   }
   const bool is_column = logits.size(-1) == 1 && label.dim() == 1;
   check_same_shape(is_column ? logits.squeeze(-1) : logits, label, type);
-  return at::mse_loss(is_column ? predicted.squeeze(-1) : predicted, wanted);
+  return at::mse_loss(is_column ? predicted.squeeze(-1) : predicted, label.to(wide));
 }
 
 ModelInputs HuggingFaceClassifier::inputs_of(const at::Tensor& first) const {

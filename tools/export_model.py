@@ -57,7 +57,7 @@ def export_model(model, args, output, kwargs=None, dynamic_batch=True, train=Tru
     output = pathlib.Path(output).resolve()  # a link stays, and what it leads to is written
     if output.exists() and not output.is_file():
         raise ValueError(f"the output {output} is not a regular file, and is not replaced. Give another name.")
-    run_once(model, args, kwargs, modes.values())
+    initialize(model, args, kwargs)
     with kept(model) as restore, tempfile.TemporaryDirectory(prefix=f"{output.name}.tmp-", dir=output.parent) as folder:
         programs = {}
         for name, mode in modes.items():
@@ -68,6 +68,7 @@ def export_model(model, args, output, kwargs=None, dynamic_batch=True, train=Tru
                 if name == "model":
                     raise
                 raise ValueError(f"the model cannot be exported in evaluation mode: {error}") from error
+            name_tuples(programs[name].call_spec.out_spec)
             restore()
         if train and same_graph(*programs.values()):
             programs["evaluation"] = programs["model"]
@@ -86,30 +87,25 @@ def export_model(model, args, output, kwargs=None, dynamic_batch=True, train=Tru
     return {"inputs": user_inputs, "outputs": user_outputs, "loaded": program}
 
 
-def run_once(model, args, kwargs, modes):
-    """Lazy modules get their parameters, and named tuples among the outputs a name, without which no file can have them."""
+def initialize(model, args, kwargs):
+    """Runs the model once if it has lazy modules, which have no parameters before."""
     import torch
-
-    def register(value):
-        if isinstance(value, tuple) and hasattr(value, "_fields") and type(value) not in torch.utils._pytree.SUPPORTED_NODES:
-            of = type(value)
-            torch.utils._pytree._register_namedtuple(of, serialized_type_name=f"{of.__module__}.{of.__qualname__}")
-        parts = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
-        for part in parts:
-            register(part)
-
-    def run():
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            return model(*args, **kwargs)
 
     if any(isinstance(value, torch.nn.parameter.UninitializedTensorMixin) for value in
            (*model.parameters(), *model.buffers())):
-        run()
-    with kept(model) as restore:
-        for mode in modes:
-            model.train(mode)
-            register(run())
-            restore()
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            model(*args, **kwargs)
+
+
+def name_tuples(spec):
+    """Gives named tuples among the outputs a name, without which no file can have them."""
+    from torch.utils import _pytree
+
+    of = spec.context
+    if isinstance(of, type) and hasattr(of, "_fields") and of not in _pytree.SUPPORTED_SERIALIZED_TYPES:
+        _pytree._register_namedtuple(of, serialized_type_name=f"{of.__module__}.{of.__qualname__}")
+    for part in spec.children():
+        name_tuples(part)
 
 
 @contextlib.contextmanager

@@ -174,19 +174,18 @@ std::string run_options_table(bool has_output, int width) {
   std::vector<std::vector<std::string>> rows = {
       {"-c, --config FILE", "a run file; several are merged from left to right"},
       {"--trainer.NAME=VALUE", "override of one option; also --trainer.NAME VALUE"},
-      {"--ckpt_path FILE", "the checkpoint: a file, the folder of a run, best or last"}};
-  if (has_output) {
-    rows.push_back({"--output FILE",
-                    "write the predictions to FILE: .csv (a row per sample), .jsonl (an object per "
-                    "sample) or .safetensors; levin help PredictionWriter has more options"});
-  }
-  const std::vector<std::vector<std::string>> others = {
+      {"--ckpt_path FILE", "the checkpoint: a file, the folder of a run, best or last"},
       {"--init-method tcp://HOST:PORT", "with --rank R --world-size N: be one of N processes that connect there"},
       {"--print_config", "print the configuration as it would run, and stop"},
       {"--log_level LEVELS", "what run.log says: debug, or data=debug,info; --log_format json"},
       {"-h, --help", "help; after a subcommand with all its options"},
       {"--version", "version of Levin and of LibTorch"}};
-  rows.insert(rows.end(), others.begin(), others.end());
+  if (has_output) {
+    rows.insert(rows.begin() + 3, std::vector<std::string>{
+                                      "--output FILE",
+                                      "write the predictions to FILE: .csv (a row per sample), .jsonl (an object per "
+                                      "sample) or .safetensors; levin help PredictionWriter has more options"});
+  }
   const auto all = static_cast<size_t>(std::max(width, 0));
   return table(rows, {all / 2}, all);
 }

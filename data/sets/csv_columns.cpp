@@ -12,8 +12,16 @@ namespace levin::detail {
 
 namespace {
 
-bool has_name(const std::vector<std::string>& names, const std::string& wanted) {
-  return std::find(names.begin(), names.end(), wanted) != names.end();
+// The number of a column among `count`; `count`: it is none.
+size_t numbered(const std::string& wanted, size_t count) {
+  size_t number = 0;
+  const auto [end, code] = std::from_chars(wanted.data(), wanted.data() + wanted.size(), number);
+  return code == std::errc() && end == wanted.data() + wanted.size() && number < count ? number : count;
+}
+
+// Whether find_column() would find it.
+bool has_column(const std::vector<std::string>& names, const std::string& wanted) {
+  return std::find(names.begin(), names.end(), wanted) != names.end() || numbered(wanted, names.size()) < names.size();
 }
 
 size_t place_of(const std::vector<std::string>& names, const std::string& wanted) {
@@ -54,9 +62,7 @@ size_t find_column(const std::vector<std::string>& names, const std::string& wan
                     ". Choose by number, from 0.");
   }
   if (count == 1) return static_cast<size_t>(std::find(names.begin(), names.end(), wanted) - names.begin());
-  size_t number = 0;
-  const auto [end, code] = std::from_chars(wanted.data(), wanted.data() + wanted.size(), number);
-  if (code == std::errc() && end == wanted.data() + wanted.size() && number < names.size()) return number;
+  if (const size_t number = numbered(wanted, names.size()); number < names.size()) return number;
   throw DataError(path + ": there is no column " + quoted(wanted) + ". Columns: " + join(names) + "." +
                   did_you_mean(wanted, names));
 }
@@ -78,13 +84,6 @@ std::vector<std::string> sorted_classes(const std::vector<CsvRow>& rows, size_t 
   std::vector<std::string> classes;
   for (const auto& [text, value] : sorted) classes.push_back(text);
   return classes;
-}
-
-bool has_column(const std::vector<std::string>& names, const std::string& wanted) {
-  size_t number = 0;
-  const auto [end, code] = std::from_chars(wanted.data(), wanted.data() + wanted.size(), number);
-  const bool is_number = code == std::errc() && end == wanted.data() + wanted.size();
-  return has_name(names, wanted) || (is_number && number < names.size());
 }
 
 std::vector<std::string> read_column_names(const std::string& path, bool header, char delimiter) {

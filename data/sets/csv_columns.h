@@ -44,9 +44,6 @@ struct CsvColumns {
                                              const std::vector<std::string>& own, bool may_lack_target,
                                              const std::string& path);
 
-/// Whether find_column() would find it.
-[[nodiscard]] bool has_column(const std::vector<std::string>& names, const std::string& wanted);
-
 /// The numbers of classes, which are their places in the list. It must outlive this.
 class ClassNumbers {
  public:

@@ -10,6 +10,7 @@
 #include "levin/core/error.h"
 #include "levin/core/log.h"
 #include "levin/data/loading/sample_generator.h"
+#include "levin/data/sets/csv_columns.h"
 
 namespace levin {
 
@@ -115,10 +116,8 @@ void ImageFolder::list_all() {
   std::vector<std::string> names = images_below(root_, "");
   std::stable_sort(names.begin(), names.end(),
                    [](const std::string& a, const std::string& b) { return sub_folder(a) < sub_folder(b); });
-  for (const std::string& name : names) {
-    const auto place = std::find(classes_.begin(), classes_.end(), sub_folder(name));
-    files_.push_back({name, place == classes_.end() ? -1 : static_cast<int32_t>(place - classes_.begin())});
-  }
+  const detail::ClassNumbers numbers(classes_);
+  for (const std::string& name : names) files_.push_back({name, static_cast<int32_t>(numbers.find(sub_folder(name)))});
   if (files_.empty()) throw DataError(root_ + ": no file in it ends in .jpg, .jpeg or .png. Give a folder of images.");
   const bool all_have = std::all_of(files_.begin(), files_.end(), [](const File& file) { return file.label >= 0; });
   for (File& file : files_) file.label = all_have ? file.label : -1;

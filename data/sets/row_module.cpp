@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "levin/core/error.h"
+#include "levin/data/batch_memory.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/loading/sampler.h"
 #include "levin/data/loading/stratified.h"
@@ -44,7 +45,12 @@ class ConvertedRows final : public Dataset {
 
  private:
   [[nodiscard]] Batch converted(Batch batch) const {
-    for (size_t k = 0; k < batch.count(); ++k) batch.tensors[k] = batch.tensors[k].to(types_[k]);
+    for (size_t k = 0; k < batch.count(); ++k) {
+      at::Tensor& tensor = batch.tensors[k];
+      if (tensor.scalar_type() == types_[k]) continue;
+      at::Tensor made = empty_batch(tensor.sizes(), at::TensorOptions().dtype(types_[k]));
+      tensor = made.copy_(tensor);
+    }
     return batch;
   }
 

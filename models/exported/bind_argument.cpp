@@ -14,21 +14,26 @@
 
 namespace levin::exported {
 
+c10::TypePtr without_optional(const c10::TypePtr& type) {
+  return type->kind() == c10::TypeKind::OptionalType ? type->castRaw<c10::OptionalType>()->getElementType() : type;
+}
+
 namespace {
 
 using c10::IValue;
 using c10::TypeKind;
 using As = FilledArgument::As;
 
-c10::TypePtr without_optional(const c10::TypePtr& type) {
-  return type->kind() == TypeKind::OptionalType ? type->castRaw<c10::OptionalType>()->getElementType() : type;
-}
-
 // As Python passes a number for a tensor: it does not take part in the promotion of types.
 at::Tensor wrapped(const IValue& number) {
   at::Tensor tensor = at::scalar_to_tensor(number.toScalar());
   tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
   return tensor;
+}
+
+// One item stands for as many as the operator has dimensions.
+size_t copies_of(size_t given, std::optional<int32_t> count) {
+  return given == 1 && count && *count > 1 && *count <= 8 ? static_cast<size_t>(*count) : 1;
 }
 
 IValue empty_list(const c10::TypePtr& element) {
@@ -95,8 +100,7 @@ std::optional<IValue> constant_list_as(const IValue& value, const c10::ListType&
     return IValue(std::move(list));
   }
   c10::impl::GenericList list(element);
-  const size_t copies =
-      value.toListRef().size() == 1 && count && *count > 1 && *count <= 8 ? static_cast<size_t>(*count) : 1;
+  const size_t copies = copies_of(value.toListRef().size(), count);
   for (const IValue& item : value.toListRef()) {
     const auto one = constant_as(item, element);
     if (!one) return std::nullopt;
@@ -163,8 +167,8 @@ class ArgumentBinder {
     if (given.items.empty()) {
       call_.arguments[position] = empty_list(type->castRaw<c10::ListType>()->getElementType());
     } else {
-      const auto copies = static_cast<size_t>(given.items.size() == 1 ? wanted.N().value_or(1) : 1);
-      std::vector<Argument> items = copies > 1 && copies <= 8 ? std::vector(copies, given.items[0]) : given.items;
+      const size_t copies = copies_of(given.items.size(), wanted.N());
+      std::vector<Argument> items = copies > 1 ? std::vector(copies, given.items[0]) : given.items;
       call_.filled.push_back({position, *as, 0, std::move(items), range_of(wanted)});
     }
     return true;

@@ -1,4 +1,3 @@
-#include <ATen/core/enum_tag.h>
 #include <ATen/core/jit_type.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
+#include "levin/dispatch/operator_values.h"
 #include "levin/models/exported/allowed_operators.h"
 #include "levin/models/exported/bind_argument.h"
 #include "levin/models/exported/bound_graph.h"
@@ -255,7 +255,7 @@ class Binder {
   // What training may do and evaluation not, or the other way round, and no argument says.
   void note_differences(const std::string& name, BoundCall& call) {
     const auto& schema = call.op->schema();
-    if (mode_argument(name).empty() && call.op->hasTag(at::Tag::nondeterministic_seeded) && !draws_nothing(call)) {
+    if (mode_argument(name).empty() && is_random(*call.op) && !draws_nothing(call)) {
       add_difference(call, "draws random numbers");
     }
     for (const FilledArgument& filled : call.filled) {
@@ -301,9 +301,7 @@ class Binder {
     const double largest = options_.exported_type == c10::kDouble ? 1e300 : 1e38;
     for (size_t k = 0; k < arguments.size(); ++k) {
       const c10::IValue& given = call.arguments[k];
-      const c10::TypePtr& real = arguments[k].real_type();
-      const auto optional = real->cast<c10::OptionalType>();
-      const bool is_type = (optional ? optional->getElementType() : real)->kind() == c10::TypeKind::ScalarTypeType;
+      const bool is_type = without_optional(arguments[k].real_type())->kind() == c10::TypeKind::ScalarTypeType;
       const bool names_type = is_type && given.isInt() && given.toInt() == static_cast<int64_t>(options_.exported_type);
       const bool is_long = given.isDouble() && std::isfinite(given.toDouble()) && std::abs(given.toDouble()) > largest;
       if (!names_type && !is_long) continue;

@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <type_traits>
 
 #include "levin/core/error.h"
 
@@ -50,14 +51,25 @@ class CallArguments {
   const std::vector<c10::IValue>& values_;
 };
 
-void require(bool holds, const std::string& problem) {
-  if (!holds) throw Error(problem + ". LibTorch would reach outside of its tensors. Export the model again.");
+[[noreturn]] void refuse(const std::string& problem) {
+  throw Error(problem + ". LibTorch would reach outside of its tensors. Export the model again.");
+}
+
+// `problem`: a text, or a function that makes one, because this runs before every call.
+template <class Problem>
+void require(bool holds, const Problem& problem) {
+  if (holds) return;
+  if constexpr (std::is_invocable_v<Problem>) {
+    refuse(problem());
+  } else {
+    refuse(problem);
+  }
 }
 
 void require_shape(const at::Tensor& tensor, const std::vector<int64_t>& sizes, const std::string& name) {
   if (tensor.defined() && tensor.sizes() == c10::IntArrayRef(sizes)) return;
-  require(false, name + " has the shape " + (tensor.defined() ? c10::str(tensor.sizes()) : "of no tensor") +
-                     " and must have " + c10::str(c10::IntArrayRef(sizes)));
+  refuse(name + " has the shape " + (tensor.defined() ? c10::str(tensor.sizes()) : "of no tensor") + " and must have " +
+         c10::str(c10::IntArrayRef(sizes)));
 }
 
 // Nothing for a tensor on another device.
@@ -73,11 +85,11 @@ std::vector<int64_t> integers_of(const at::Tensor& tensor) {
   return numbers_of<int64_t>(tensor, c10::kLong);
 }
 
-void require_each(const std::vector<int64_t>& values, int64_t least, int64_t most, const std::string& name) {
+void require_each(c10::IntArrayRef values, int64_t least, int64_t most, const std::string& name) {
   for (const int64_t value : values) {
     if (value >= least && value <= most) continue;
-    require(false, name + " holds " + std::to_string(value) + ", which is not within " + std::to_string(least) +
-                       " to " + std::to_string(most));
+    refuse(name + " holds " + std::to_string(value) + ", which is not within " + std::to_string(least) + " to " +
+           std::to_string(most));
   }
 }
 
@@ -95,8 +107,9 @@ void require_group_norm(const c10::FunctionSchema& schema, const std::vector<c10
   const at::Tensor input = call.defined_tensor("input");
   const int64_t samples = call.integer("N"), channels = call.integer("C"), positions = call.integer("HxW");
   const int64_t groups = call.integer("group");
-  require(samples >= 0 && channels > 0 && positions >= 0 && groups > 0 && channels % groups == 0,
-          "N, C, HxW and group are " + c10::str(samples, ", ", channels, ", ", positions, " and ", groups));
+  require(samples >= 0 && channels > 0 && positions >= 0 && groups > 0 && channels % groups == 0, [&] {
+    return "N, C, HxW and group are " + c10::str(samples, ", ", channels, ", ", positions, " and ", groups);
+  });
   int64_t elements = 0;
   const bool overflows =
       __builtin_mul_overflow(samples, channels, &elements) || __builtin_mul_overflow(elements, positions, &elements);
@@ -111,7 +124,7 @@ void require_weight_norm(const c10::FunctionSchema& schema, const std::vector<c1
   const at::Tensor v = call.defined_tensor("v"), g = call.defined_tensor("g");
   const int64_t dim = call.integer("dim");
   if (dim != 0 && dim != v.dim() - 1) return;  // computed by operators that check their shapes
-  require(v.dim() > 0 && g.numel() == v.size(dim), "g has " + std::to_string(g.numel()) + " elements");
+  require(v.dim() > 0 && g.numel() == v.size(dim), [&] { return "g has " + std::to_string(g.numel()) + " elements"; });
 }
 
 void require_upsample(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& values) {
@@ -120,7 +133,7 @@ void require_upsample(const c10::FunctionSchema& schema, const std::vector<c10::
   const at::Tensor input = call.defined_tensor("self");
   const std::vector<int64_t> sizes = call.integers("output_size");
   const auto spatial = static_cast<int64_t>(sizes.size());
-  require(input.dim() == spatial + 2, "the input has " + std::to_string(input.dim()) + " dimensions");
+  require(input.dim() == spatial + 2, [&] { return "the input has " + std::to_string(input.dim()) + " dimensions"; });
   const std::vector<std::string> names = spatial == 1   ? std::vector<std::string>{"scales"}
                                          : spatial == 2 ? std::vector<std::string>{"scales_h", "scales_w"}
                                                         : std::vector<std::string>{"scales_d", "scales_h", "scales_w"};
@@ -129,8 +142,10 @@ void require_upsample(const c10::FunctionSchema& schema, const std::vector<c10::
     if (!scale.isDouble()) continue;
     const double exact = scale.toDouble() * static_cast<double>(input.size(static_cast<int64_t>(k) + 2));
     const double rest = exact - static_cast<double>(sizes[k]);
-    require(exact > 0.999 && rest > -1e-3 && rest < 1.001, "the " + names[k] + " " + std::to_string(scale.toDouble()) +
-                                                               " does not give the size " + std::to_string(sizes[k]));
+    require(exact > 0.999 && rest > -1e-3 && rest < 1.001, [&] {
+      return "the " + names[k] + " " + std::to_string(scale.toDouble()) + " does not give the size " +
+             std::to_string(sizes[k]);
+    });
   }
 }
 
@@ -144,7 +159,7 @@ void require_fractional_pool(const c10::FunctionSchema& schema, const std::vecto
   require_shape(call.tensor("random_samples"), {samples, channels, spatial}, "random_samples");
   for (const double sample : numbers_of<double>(call.tensor("random_samples"), c10::kDouble)) {
     require(sample >= 0 && sample < 1,
-            "random_samples holds " + std::to_string(sample) + ", and must be within 0 to 1");
+            [&] { return "random_samples holds " + std::to_string(sample) + ", and must be within 0 to 1"; });
   }
   for (const std::string name : {"kernel_size", "output_size"}) {
     require_each(call.integers(name), 1, kMaxInteger, name);
@@ -162,14 +177,13 @@ void require_ctc_loss(const c10::FunctionSchema& schema, const std::vector<c10::
   };
   const std::vector<int64_t> inputs = lengths("input_lengths"), wanted = lengths("target_lengths");
   if (!targets.is_cpu()) return;
-  require(static_cast<int64_t>(inputs.size()) == samples && static_cast<int64_t>(wanted.size()) == samples,
-          "input_lengths and target_lengths must have one item for each of " + std::to_string(samples) + " samples");
+  require(static_cast<int64_t>(inputs.size()) == samples && static_cast<int64_t>(wanted.size()) == samples, [&] {
+    return "input_lengths and target_lengths must have one item for each of " + std::to_string(samples) + " samples";
+  });
   require_each(inputs, 0, steps, "input_lengths");
   const bool is_padded = targets.dim() == 2;
-  const bool is_row = targets.dim() == 1 && log_probs.dim() == 2;
   const int64_t longest = is_padded ? targets.size(1) : targets.numel();
-  require(is_padded ? targets.size(0) == samples : targets.dim() == 1 || is_row,
-          "targets must have one row for each sample");
+  require(is_padded ? targets.size(0) == samples : targets.dim() == 1, "targets must have one row for each sample");
   require_each(wanted, 0, longest, "target_lengths");
   const std::vector<int64_t> labels = integers_of(targets);
   int64_t begin = 0;
@@ -177,7 +191,8 @@ void require_ctc_loss(const c10::FunctionSchema& schema, const std::vector<c10::
     const int64_t count = wanted[static_cast<size_t>(sample)];
     if (is_padded) begin = sample * longest;
     require(begin + count <= static_cast<int64_t>(labels.size()), "target_lengths are longer than targets");
-    require_each({labels.begin() + begin, labels.begin() + begin + count}, 0, classes - 1, "targets");
+    require_each(c10::IntArrayRef(labels).slice(static_cast<size_t>(begin), static_cast<size_t>(count)), 0, classes - 1,
+                 "targets");
     begin += count;
   }
 }
@@ -189,7 +204,7 @@ void require_embedding_bag(const c10::FunctionSchema& schema, const std::vector<
   require(weight.dim() == 2 && indices.dim() == 1 && offsets.dim() == 1,
           "weight, indices and offsets must have 2, 1 and 1 dimensions");
   require(!scales.defined() || scales.sizes() == indices.sizes(), "per_sample_weights and indices differ in shape");
-  require_each({call.integer("mode")}, 0, 2, "mode");
+  require_each(call.integer("mode"), 0, 2, "mode");
   if (!indices.is_cpu()) return;
   require_each(integers_of(indices), 0, weight.size(0) - 1, "indices");
   const std::vector<int64_t> begins = integers_of(offsets);
@@ -223,8 +238,10 @@ void require_pad(const c10::FunctionSchema& schema, const std::vector<c10::IValu
   for (int64_t k = 0; k < spatial; ++k) {
     const int64_t size = input.size(-1 - k);
     const int64_t before = pads[static_cast<size_t>(2 * k)], after = pads[static_cast<size_t>(2 * k + 1)];
-    require(size > 0 && size + before + after > 0, "padding " + c10::str(c10::IntArrayRef(pads)) + " of the shape " +
-                                                       c10::str(input.sizes()) + " leaves nothing");
+    require(size > 0 && size + before + after > 0, [&] {
+      return "padding " + c10::str(c10::IntArrayRef(pads)) + " of the shape " + c10::str(input.sizes()) +
+             " leaves nothing";
+    });
   }
 }
 
@@ -240,9 +257,10 @@ void require_recurrent(const c10::FunctionSchema& schema, const std::vector<c10:
   const int64_t gates = is_lstm ? 4 : (schema.name() == "aten::gru" ? 3 : 1);
   const std::vector<at::Tensor> states = call.tensors("hx"), weights = call.tensors("params");
   const int64_t directions = call.boolean("bidirectional") ? 2 : 1, cells = call.integer("num_layers") * directions;
-  require(states.size() == (is_lstm ? 2U : 1U) && input.dim() == 3 && cells > 0,
-          "hx has " + std::to_string(states.size()) + " tensors, the input " + std::to_string(input.dim()) +
-              " dimensions, and num_layers is " + std::to_string(call.integer("num_layers")));
+  require(states.size() == (is_lstm ? 2U : 1U) && input.dim() == 3 && cells > 0, [&] {
+    return "hx has " + std::to_string(states.size()) + " tensors, the input " + std::to_string(input.dim()) +
+           " dimensions, and num_layers is " + std::to_string(call.integer("num_layers"));
+  });
   for (const at::Tensor& state : states) require(state.dim() == 3, "a state must have 3 dimensions");
   const int64_t samples = input.size(call.boolean("batch_first") ? 0 : 1);
   const int64_t hidden = states.back().size(2), result = states[0].size(2);  // the result may be projected
@@ -250,8 +268,9 @@ void require_recurrent(const c10::FunctionSchema& schema, const std::vector<c10:
   require_shape(states.back(), {cells, samples, hidden}, "the state");
   const bool has_biases = call.boolean("has_biases"), projects = hidden != result;
   const size_t count = 2 + (has_biases ? 2 : 0) + (projects ? 1 : 0);
-  require(weights.size() == count * static_cast<size_t>(cells),
-          "there are " + std::to_string(weights.size()) + " weights for " + std::to_string(cells) + " cells");
+  require(weights.size() == count * static_cast<size_t>(cells), [&] {
+    return "there are " + std::to_string(weights.size()) + " weights for " + std::to_string(cells) + " cells";
+  });
   for (int64_t cell = 0; cell < cells; ++cell) {
     const auto* const weight = &weights[count * static_cast<size_t>(cell)];
     require_shape(weight[0], {gates * hidden, cell < directions ? input.size(2) : result * directions}, "w_ih");
@@ -283,15 +302,16 @@ void require_attention(const c10::FunctionSchema& schema, const std::vector<c10:
   const at::Tensor value = call.defined_tensor("value"), mask = call.tensor("attn_mask");
   require(query.dim() >= 2 && key.dim() == query.dim() && value.dim() == query.dim(),
           "query, key and value must have the same number of dimensions, at least 2");
-  require(query.size(-1) == key.size(-1) && key.size(-2) == value.size(-2),
-          "query " + c10::str(query.sizes()) + ", key " + c10::str(key.sizes()) + " and value " +
-              c10::str(value.sizes()) + " do not fit together");
+  require(query.size(-1) == key.size(-1) && key.size(-2) == value.size(-2), [&] {
+    return "query " + c10::str(query.sizes()) + ", key " + c10::str(key.sizes()) + " and value " +
+           c10::str(value.sizes()) + " do not fit together";
+  });
   if (!mask.defined()) return;
   const auto fits = [&](int64_t dim, int64_t size) {
     return mask.dim() < -dim || mask.size(dim) == 1 || mask.size(dim) == size;
   };
   require(fits(-1, key.size(-2)) && fits(-2, query.size(-2)),
-          "attn_mask " + c10::str(mask.sizes()) + " does not fit query and key");
+          [&] { return "attn_mask " + c10::str(mask.sizes()) + " does not fit query and key"; });
 }
 
 // It has no form that broadcasts: batches and heads are those of the query.
@@ -299,16 +319,17 @@ void require_flash_attention(const c10::FunctionSchema& schema, const std::vecto
   require_attention(schema, values);
   const CallArguments call(schema, values);
   const at::Tensor query = call.defined_tensor("query"), mask = call.tensor("attn_mask");
-  require(query.dim() == 4, "query has " + std::to_string(query.dim()) + " dimensions and must have 4");
+  require(query.dim() == 4, [&] { return "query has " + std::to_string(query.dim()) + " dimensions and must have 4"; });
   for (const std::string name : {"key", "value"}) {
     const at::Tensor other = call.tensor(name);
-    require(other.size(0) == query.size(0) && other.size(1) == query.size(1),
-            name + " " + c10::str(other.sizes()) + " has other batches or heads than query " + c10::str(query.sizes()));
+    require(other.size(0) == query.size(0) && other.size(1) == query.size(1), [&] {
+      return name + " " + c10::str(other.sizes()) + " has other batches or heads than query " + c10::str(query.sizes());
+    });
   }
   if (!mask.defined() || mask.dim() == 2) return;
   require(mask.dim() == 4 && (mask.size(0) == 1 || mask.size(0) == query.size(0)) &&
               (mask.size(1) == 1 || mask.size(1) == query.size(1)),
-          "attn_mask " + c10::str(mask.sizes()) + " does not fit query");
+          [&] { return "attn_mask " + c10::str(mask.sizes()) + " does not fit query"; });
 }
 
 // What a program reads is what its tensor holds: memory behind it may be another's, of before.
@@ -324,7 +345,7 @@ void require_as_strided(const c10::FunctionSchema& schema, const std::vector<c10
                   (sizes[k] > 0 && __builtin_mul_overflow(sizes[k] - 1, strides[k], &step)) ||
                   __builtin_add_overflow(last, step, &last);
     }
-    require(!overflows, "sizes " + c10::str(sizes) + " with strides " + c10::str(strides));
+    require(!overflows, [&] { return "sizes " + c10::str(sizes) + " with strides " + c10::str(strides); });
     return last;
   };
   const std::vector<int64_t> sizes = call.integers("size"), strides = call.integers("stride");
@@ -335,8 +356,10 @@ void require_as_strided(const c10::FunctionSchema& schema, const std::vector<c10
   int64_t end = 0;
   require(input.numel() > 0 && begin >= input.storage_offset() && !__builtin_add_overflow(begin, wanted, &end) &&
               end <= input.storage_offset() + own,
-          "sizes " + c10::str(c10::IntArrayRef(sizes)) + " with strides " + c10::str(c10::IntArrayRef(strides)) +
-              " are out of bounds of a tensor of " + c10::str(input.sizes()));
+          [&] {
+            return "sizes " + c10::str(c10::IntArrayRef(sizes)) + " with strides " +
+                   c10::str(c10::IntArrayRef(strides)) + " are out of bounds of a tensor of " + c10::str(input.sizes());
+          });
 }
 
 void require_eigh(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& values) {
@@ -388,7 +411,7 @@ void require_view(const c10::FunctionSchema& schema, const std::vector<c10::IVal
   };
   const std::string wanted = kind_of(static_cast<c10::ScalarType>(call.integer("dtype")));
   const std::string own = kind_of(call.defined_tensor("self").scalar_type());
-  require(wanted == own, "the bytes of " + own + " are viewed as " + wanted);
+  require(wanted == own, [&] { return "the bytes of " + own + " are viewed as " + wanted; });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <array>
 #include <span>
 
+#include "levin/checkpoint/weights_source.h"
 #include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/models/huggingface/bert.h"
@@ -185,10 +186,11 @@ std::shared_ptr<PretrainedModel> model_from_config(PretrainedConfig config, Task
 std::shared_ptr<PretrainedModel> model_from_files(const std::string& folder, PretrainedConfig config, Task task,
                                                   bool ignore_mismatched_sizes) {
   (void)family_of(config, task);
-  check_sizes(config, folder, ignore_mismatched_sizes);
+  const WeightsSource source(folder);
+  check_sizes(config, source, folder, ignore_mismatched_sizes);
   auto model = make_model(std::move(config), task);
   model->set_source(folder);
-  const LoadReport report = load_pretrained(*model, folder, ignore_mismatched_sizes);
+  const LoadReport report = load_pretrained(*model, source, folder, ignore_mismatched_sizes);
   if (const std::string text = report.str(); !text.empty()) {
     Console::instance().warn(folder + ": loaded as " + model->class_name() + ". " + text +
                              (report.newly_initialized.empty()

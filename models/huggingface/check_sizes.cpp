@@ -49,8 +49,8 @@ void check_layers(const PretrainedConfig& config) {
   problems.throw_if_any();
 }
 
-void check_sizes(const PretrainedConfig& config, const std::string& folder, bool ignore_mismatched_sizes) {
-  const WeightsSource source(folder);
+void check_sizes(const PretrainedConfig& config, const WeightsSource& source, const std::string& folder,
+                 bool ignore_mismatched_sizes) {
   const auto tensors = static_cast<int64_t>(source.tensors().size());
   int64_t largest = 0;
   for (const auto& [name, tensor] : source.tensors()) {

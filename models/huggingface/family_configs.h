@@ -55,11 +55,9 @@ struct BertConfig {
         field("position_embedding_type", &O::position_embedding_type, "absolute")
             .check([](const std::string& type) { return type == "absolute"; }, "\"absolute\": Levin has no other"),
         field("is_decoder", &O::is_decoder, "false")
-            .check([](const std::optional<bool>& is) { return !is.value_or(false); },
-                   "false: Levin has this family as encoders only"),
+            .check([](bool is) { return !is; }, "false: Levin has this family as encoders only"),
         field("add_cross_attention", &O::add_cross_attention, "false")
-            .check([](const std::optional<bool>& is) { return !is.value_or(false); },
-                   "false: Levin has no encoder-decoder models"));
+            .check([](bool is) { return !is; }, "false: Levin has no encoder-decoder models"));
   }
 };
 
@@ -100,8 +98,7 @@ struct GPT2Config {
         field("scale_attn_by_inverse_layer_idx", &O::scale_attn_by_inverse_layer_idx, "and by the block's number"),
         field("tie_word_embeddings", &O::tie_word_embeddings, "one matrix for tokens in and logits out"),
         field("add_cross_attention", &O::add_cross_attention, "false")
-            .check([](const std::optional<bool>& is) { return !is.value_or(false); },
-                   "false: Levin has no encoder-decoder models"),
+            .check([](bool is) { return !is; }, "false: Levin has no encoder-decoder models"),
         field("pad_token_id", &O::pad_token_id, "the padding token"),
         field("classifier_dropout", &O::classifier_dropout, "share dropped before a classifier"));
   }

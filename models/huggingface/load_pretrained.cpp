@@ -184,8 +184,8 @@ std::string LoadReport::str() const {
   return text;
 }
 
-LoadReport load_pretrained(PretrainedModel& model, const std::string& folder, bool ignore_mismatched_sizes) {
-  const WeightsSource source(folder);
+LoadReport load_pretrained(PretrainedModel& model, const WeightsSource& source, const std::string& folder,
+                           bool ignore_mismatched_sizes) {
   const Tensors own = parameters_of(model);
   Matches matches = match(model, own, source);
   check(matches, folder, ignore_mismatched_sizes);

@@ -7,6 +7,10 @@
 
 #include "levin/models/huggingface/pretrained_model.h"
 
+namespace levin {
+class WeightsSource;
+}
+
 namespace levin::huggingface {
 
 /// Draws starting weights for the parameters of these names; for all if there are none.
@@ -22,10 +26,12 @@ struct LoadReport {
   [[nodiscard]] std::string str() const;
 };
 
-/// Copies the tensors of `folder` into the model, converting their types: the base model's names may have its prefix or
-/// not, whether the model has a head or not. Parameters that the files lack are started and reported. Throws
-/// CheckpointError naming the folder for files that are missing or damaged, for tensors of another shape unless
-/// `ignore_mismatched_sizes`, for a tied tensor that the files hold twice with different values, and if none fits.
-LoadReport load_pretrained(PretrainedModel& model, const std::string& folder, bool ignore_mismatched_sizes);
+/// Copies the tensors of `folder`, which are `source`, into the model, converting their types: the base model's names
+/// may have its prefix or not, whether the model has a head or not. Parameters that the files lack are started and
+/// reported. Throws CheckpointError naming the folder for files that are missing or damaged, for tensors of another
+/// shape unless `ignore_mismatched_sizes`, for a tied tensor that the files hold twice with different values, and if
+/// none fits.
+LoadReport load_pretrained(PretrainedModel& model, const WeightsSource& source, const std::string& folder,
+                           bool ignore_mismatched_sizes);
 
 }  // namespace levin::huggingface

@@ -23,10 +23,6 @@ Numbers both_sides(const Numbers& pads) {
   return both;
 }
 
-void check_batched(const OperatorCall& call, const std::string& input, size_t kernel) {
-  if (call.rank(input) != static_cast<int64_t>(kernel) + 2) throw NotTranslated("only of batches (N, C, …)");
-}
-
 std::vector<std::string> with_bias(OperatorCall& call) {
   std::vector<std::string> inputs{call.in("input"), call.in("weight")};
   if (call.has("bias")) inputs.push_back(call.in("bias"));
@@ -49,7 +45,7 @@ Numbers kernel_of(const OperatorCall& call) {
 
 void transposed_convolution(OperatorCall& call) {
   const Numbers kernel = kernel_of(call);
-  check_batched(call, "input", kernel.size());
+  call.check_batched("input", kernel.size());
   Attributes attributes = kernel_attributes(call, kernel.size());
   attributes[0].second = kernel;
   attributes.emplace_back("pads", both_sides(per_dimension(call, "padding", kernel.size(), Numbers(kernel.size(), 0))));
@@ -73,7 +69,7 @@ Numbers same_padding(const Numbers& kernel, const Numbers& dilation) {
 void convolution(OperatorCall& call) {
   if (call.flag("transposed")) return transposed_convolution(call);
   const Numbers kernel = kernel_of(call);
-  check_batched(call, "input", kernel.size());
+  call.check_batched("input", kernel.size());
   Attributes attributes = kernel_attributes(call, kernel.size());
   attributes[0].second = kernel;
   const std::string padding = call.text("padding", "");
@@ -91,7 +87,7 @@ void convolution(OperatorCall& call) {
 
 Attributes pool_attributes(const OperatorCall& call, size_t dims) {
   const Numbers kernel = per_dimension(call, "kernel_size", dims, {});
-  check_batched(call, "self", dims);
+  call.check_batched("self", dims);
   return {{"kernel_shape", kernel},
           {"strides", per_dimension(call, "stride", dims, kernel)},
           {"pads", both_sides(per_dimension(call, "padding", dims, Numbers(dims, 0)))},

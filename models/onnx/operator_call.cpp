@@ -117,6 +117,16 @@ std::string OperatorCall::in(std::string_view argument, at::ScalarType dtype) {
   return cast_from(in(argument), given.dtype, dtype);
 }
 
+int64_t OperatorCall::fixed_size(std::string_view argument, int64_t dim) const {
+  const BatchNumber size = value(argument).sizes.at(static_cast<size_t>(dim));
+  if (!size.is_fixed()) throw NotTranslated("along a size that varies (" + size.text() + ")");
+  return size.rest;
+}
+
+void OperatorCall::check_batched(std::string_view images, size_t dims) const {
+  if (rank(images) != static_cast<int64_t>(dims) + 2) throw NotTranslated("only of batches (N, C, …)");
+}
+
 int64_t OperatorCall::rank(std::string_view argument) const {
   return static_cast<int64_t>(value(argument).sizes.size());
 }

@@ -51,6 +51,10 @@ class OperatorCall {
 
   [[nodiscard]] int64_t rank(std::string_view argument) const;
   [[nodiscard]] at::ScalarType dtype(std::string_view argument) const { return value(argument).dtype; }
+  /// Of a dimension that has the same size for all batches and lengths; another one throws.
+  [[nodiscard]] int64_t fixed_size(std::string_view argument, int64_t dim) const;
+  /// Throws unless the images have a batch and channels besides `dims` dimensions.
+  void check_batched(std::string_view images, size_t dims) const;
 
   [[nodiscard]] const BatchNumbers& batch_numbers(std::string_view argument) const;
   [[nodiscard]] std::vector<int64_t> whole_numbers(std::string_view argument) const;

@@ -5,9 +5,9 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "levin/core/error.h"
+#include "levin/core/same_bits.h"
 #include "levin/models/onnx/schema_facts.h"
 
 namespace levin::onnx {
@@ -21,13 +21,6 @@ constexpr const char* kRemedy =
 std::string point_text(const TracePoint& point) {
   const std::string samples = std::to_string(point.batch) + " samples";
   return point.length == 0 ? samples : samples + " of length " + std::to_string(point.length);
-}
-
-bool has_same_numbers(const at::Tensor& one, const at::Tensor& other) {
-  if (!one.defined() || !other.defined()) return false;
-  if (one.sizes() != other.sizes() || one.scalar_type() != other.scalar_type()) return false;
-  const at::Tensor a = one.contiguous(), b = other.contiguous();
-  return std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
 std::vector<int64_t> whole_numbers(const c10::IValue& value) {
@@ -89,7 +82,7 @@ class Merge {
                        .is_weight = traced.is_weight};
     for (const Trace& other : traces_) {
       value.is_unset = value.is_unset && other.values[k].is_unset;
-      if (!traced.is_weight && !has_same_numbers(traced.tensor, other.values[k].tensor)) value.tensor = at::Tensor();
+      if (!traced.is_weight && !same_bits(traced.tensor, other.values[k].tensor)) value.tensor = at::Tensor();
     }
     if (traced.kind == TracedValue::Kind::constant && !value.tensor.defined()) value.number = number_of(k);
     for (size_t d = 0; d < traced.sizes.size(); ++d) {

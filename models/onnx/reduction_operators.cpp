@@ -126,10 +126,9 @@ void running(OperatorCall& call) {
   GraphBuilder& graph = call.graph();
   std::string x = call.in("self", call.result().dtype);
   const int64_t dim = call.dimension("dim");
-  const BatchNumber size = call.value("self").sizes.at(static_cast<size_t>(dim));
-  if (!size.is_fixed()) throw NotTranslated("along a size that varies (" + size.text() + ")");
-  const std::string axis = graph.numbers({dim}), zero = graph.numbers({0}), end = graph.numbers({size.rest});
-  for (int64_t step = 1; step < size.rest; step *= 2) {
+  const int64_t size = call.fixed_size("self", dim);
+  const std::string axis = graph.numbers({dim}), zero = graph.numbers({0}), end = graph.numbers({size});
+  for (int64_t step = 1; step < size; step *= 2) {
     const std::string from = graph.numbers({step});
     const std::string first = graph.add("Slice", {x, zero, from, axis}),
                       later = graph.add("Slice", {x, from, end, axis}),

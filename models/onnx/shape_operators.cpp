@@ -81,18 +81,18 @@ void diagonal(OperatorCall& call) {
   GraphBuilder& graph = call.graph();
   const int64_t dim1 = call.dimension("dim1"), dim2 = call.dimension("dim2"), offset = call.whole_number("offset", 0);
   const BatchNumbers& sizes = call.value("self").sizes;
-  const BatchNumber columns = sizes.at(static_cast<size_t>(dim2)), length = call.result().sizes.back();
-  if (!columns.is_fixed()) throw NotTranslated("along a size that varies (" + columns.text() + ")");
+  const BatchNumber length = call.result().sizes.back();
+  const int64_t columns = call.fixed_size("self", dim2);
   Numbers order;
   for (int64_t k = 0; k < call.rank("self"); ++k) {
     if (k != dim1 && k != dim2) order.push_back(k);
   }
   BatchNumbers flat(call.result().sizes.begin(), call.result().sizes.end() - 1);
-  flat.push_back(sizes.at(static_cast<size_t>(dim1)) * columns.rest);
+  flat.push_back(sizes.at(static_cast<size_t>(dim1)) * columns);
   order.insert(order.end(), {dim1, dim2});
-  const int64_t first = offset < 0 ? -offset * columns.rest : offset;
+  const int64_t first = offset < 0 ? -offset * columns : offset;
   call.give(graph.add("Gather",
-                      {call.reshaped(permuted(call, order), flat), graph.range({0, first}, length, columns.rest + 1)},
+                      {call.reshaped(permuted(call, order), flat), graph.range({0, first}, length, columns + 1)},
                       {{"axis", static_cast<int64_t>(flat.size()) - 1}}));
 }
 

@@ -18,12 +18,6 @@ Numbers order_of(size_t rank) {
   return order;
 }
 
-int64_t fixed_size(const OperatorCall& call, size_t dim) {
-  const BatchNumber size = call.value("self").sizes.at(dim);
-  if (!size.is_fixed()) throw NotTranslated("along a size that varies (" + size.text() + ")");
-  return size.rest;
-}
-
 // (…, L, …) to (…, windows, …, size)
 void unfold(OperatorCall& call) {
   GraphBuilder& graph = call.graph();
@@ -61,7 +55,8 @@ void im2col(OperatorCall& call) {
     x = graph.add("Pad", {x, graph.numbers(pads)});
   }
   for (size_t k = 0; k < 2; ++k) {
-    const int64_t room = fixed_size(call, first + k) + 2 * padding[k] - dilation[k] * (kernel[k] - 1) - 1;
+    const int64_t room =
+        call.fixed_size("self", static_cast<int64_t>(first + k)) + 2 * padding[k] - dilation[k] * (kernel[k] - 1) - 1;
     const at::Tensor elements = at::arange(kernel[k], at::kLong).mul(dilation[k]).unsqueeze(1);
     const at::Tensor starts = at::arange(room / stride[k] + 1, at::kLong).mul(stride[k]);
     x = graph.add("Gather", {x, graph.constant(elements + starts)}, {{"axis", static_cast<int64_t>(first + 2 * k)}});
@@ -75,7 +70,7 @@ void im2col(OperatorCall& call) {
 void col2im(OperatorCall& call) {
   GraphBuilder& graph = call.graph();
   if (graph.opset() < 18) throw NotTranslated("needs --opset 18");
-  if (call.rank("self") != 3) throw NotTranslated("only of batches (N, C, …)");
+  call.check_batched("self", 1);
   const Numbers padding = pair(call, "padding");
   call.give(graph.add(
       "Col2Im",
@@ -117,7 +112,7 @@ std::string pooled_along(OperatorCall& call, const std::string& x, int64_t dim, 
 
 // All of a dimension is one window, equal windows are an ordinary pooling, and others are gathered.
 void adaptive_pool(OperatorCall& call, size_t dims, const std::string& kind) {
-  if (call.rank("self") != static_cast<int64_t>(dims) + 2) throw NotTranslated("only of batches (N, C, …)");
+  call.check_batched("self", dims);
   const BatchNumbers &from = call.value("self").sizes, &to = call.result().sizes;
   bool is_global = true, is_even = true;
   Numbers kernel;
@@ -179,7 +174,7 @@ void channel_shuffle(OperatorCall& call) {
   const int64_t groups = call.whole_number("groups");
   BatchNumbers apart = sizes;
   apart[1] = {0, groups};
-  apart.insert(apart.begin() + 2, BatchNumber{0, fixed_size(call, 1) / groups});
+  apart.insert(apart.begin() + 2, BatchNumber{0, call.fixed_size("self", 1) / groups});
   Numbers order = order_of(apart.size());
   std::swap(order[1], order[2]);
   call.give(

@@ -124,6 +124,9 @@ TEST(InferenceModel, LevinsOwnModelsPredictOnManyThreads) {
   const std::vector<std::pair<InferenceModel, at::Tensor>> cases{
       {InferenceModel(std::make_shared<ExportedModule>(ExportedModuleOptions{.path = data + "mlp.pt2"})),
        torch::arange(48, at::kFloat).view({12, 4}) / 10},
+      // Its training draws random paths and noise, and changes buffers.
+      {InferenceModel(std::make_shared<ExportedModule>(ExportedModuleOptions{.path = data + "modes.pt2"})),
+       torch::arange(48, at::kFloat).view({12, 4}) / 10},
       {InferenceModel(std::make_shared<HuggingFaceLM>(HuggingFaceLMOptions{.path = data + "gpt2"})), ids},
       {InferenceModel(std::make_shared<HuggingFaceClassifier>(
            HuggingFaceClassifierOptions{.path = data + "bert", .num_labels = 3, .ignore_mismatched_sizes = true})),

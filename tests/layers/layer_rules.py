@@ -40,7 +40,7 @@ MAY_INCLUDE = {
     "strategies/device": ["core", "dispatch", "strategies", "strategies/tape"],
     **{folder: [*BELOW_TRAINER, *TRAINER[:k]] for k, folder in enumerate(TRAINER)},
     "models/compiled": ["core", "checkpoint"],
-    "models/exported": ["core", "checkpoint"],
+    "models/exported": ["core", "dispatch", "checkpoint"],
     "models/onnx": ["core", "dispatch"],
     "models/huggingface": ["core", "dispatch", "checkpoint", "adapters", "data", *(f"data/{part}" for part in SIBLINGS["data"])],
     "models": [*BELOW_TRAINER, "adapters", "trainer", "trainer/plan", *MODELS[1:]],

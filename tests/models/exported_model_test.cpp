@@ -1,9 +1,13 @@
 #include "levin/models/exported_model.h"
 
+#include "callbacks/quiet_trainer.h"
 #include "levin/core/error.h"
+#include "levin/levin.h"
 #include "levin/models/exported/exported_program.h"
 #include "support/error_text.h"
 #include "support/paths.h"
+#include "support/temporary_folder.h"
+#include "support/tensor_loader.h"
 
 namespace levin::exported_model_test {
 namespace {
@@ -91,6 +95,34 @@ TEST(ExportedModule, LossesOf16BitOutputsCompareThemWithTheTargetsAsTheyAre) {
     EXPECT_EQ(got.scalar_type(), at::kFloat);
     EXPECT_NEAR(got.item<double>(), wanted, 1e-5 * wanted) << enum_word(loss);
   }
+}
+
+// A mixed precision computes the output in bfloat16 and leaves the targets as they are.
+TEST(ExportedModule, AMixedPrecisionReportsTheLossOfTheTargetsAsTheyAre) {
+  const test::TemporaryFolder folder;
+  TrainerOptions options = test::quiet(1, {}, folder.path());
+  options.precision = "bf16-mixed";
+  Trainer trainer(options);
+  ExportedModule model({.path = kMlp, .loss = ExportedLoss::mse_loss});
+  const at::Tensor x = at::arange(12, at::kFloat).view({3, 4}) / 5, y = at::full({3, 2}, 1001.7);
+  const auto loader = [&](std::vector<at::Tensor> tensors) {
+    return Loaders{std::make_shared<test::TensorLoader>(std::move(tensors), 3)};
+  };
+  const at::Tensor output = trainer.predict(model, loader({x}))[0][0];
+  ASSERT_EQ(output.scalar_type(), at::kBFloat16);
+  const double wanted = defined_loss(ExportedLoss::mse_loss, output, y);
+  EXPECT_NEAR(trainer.validate(model, loader({x, y}))[0].at("val_loss"), wanted, 1e-5 * wanted);
+}
+
+// LibTorch would make running_var nan, and the run would end well.
+TEST(ExportedModule, ALastBatchOfOneSampleEndsAFitWithTheRemedy) {
+  const test::TemporaryFolder folder;
+  ExportedModule model({.path = kMlp});
+  const auto loader =
+      std::make_shared<test::TensorLoader>(std::vector<at::Tensor>{at::rand({5, 4}), at::zeros({5}, at::kLong)}, 2);
+  EXPECT_TRUE(holds(error_of([&] { Trainer(test::quiet(1, {}, folder.path())).fit(model, loader); }),
+                    {"training_step", "batch 2", "Expected more than 1 value per channel when training",
+                     "Leave out an epoch's last batch where it is too small (drop_last: true)"}));
 }
 
 TEST(ExportedModule, MistakesSayWhatIsWrongAndHowToFixIt) {

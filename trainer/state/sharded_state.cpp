@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "levin/checkpoint/checkpoint_writer.h"
+#include "levin/checkpoint/sharded_record.h"
 #include "levin/core/console.h"
 #include "levin/optim/clip_grad.h"
 #include "levin/trainer/lightning_module.h"
@@ -115,18 +116,11 @@ void make_whole(Strategy& strategy, const Fit& fit, State& checkpoint) {
 
 // ---- parts ---------------------------------------------------------------------------------------------------------
 
-ConfigNode place_node(const PartPlace& place) {
-  ConfigNode node = ConfigNode::map();
-  node.set("begin", ValueType<int64_t>::write(place.begin));
-  node.set("shape", ValueType<std::vector<int64_t>>::write(place.shape));
-  return node;
-}
-
 // Rank 0 writes what is the same on all ranks; each rank writes its counters, because rank 0 may have none.
 State parts_to_write(const Strategy& strategy, const Fit& fit, const State& checkpoint) {
   State own;
   if (strategy.rank() == 0) own.values = checkpoint.values;
-  ConfigNode parts = ConfigNode::map();
+  std::map<std::string, Piece> parts;
   for (const auto& [key, tensor] : checkpoint.tensors) {
     if (!tensor.defined()) continue;
     const auto parsed = optimizer_key(key);
@@ -134,12 +128,12 @@ State parts_to_write(const Strategy& strategy, const Fit& fit, const State& chec
     const auto place = strategy.place_of(is_part ? parameter_of(fit, *parsed) : tensor);
     if (place && place->size > 0) {
       own.tensors[key] = is_part ? tensor : strategy.part_of(tensor);
-      parts.entries.push_back({key, {}, place_node(*place)});
+      parts[key] = {place->begin, place->shape};
     } else if (!place && (strategy.rank() == 0 || parsed)) {
       own.tensors[key] = tensor;
     }
   }
-  own.values.set("parts", parts);
+  own.set("parts", parts);
   return own;
 }
 

@@ -4,7 +4,8 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <cstring>
+
+#include "levin/core/same_bits.h"
 
 namespace levin {
 
@@ -22,16 +23,7 @@ void put_back(const Tensors& tensors, const Tensors& copies) {
   for (size_t k = 0; k < tensors.size(); ++k) tensors[k].copy_(copies[k]);
 }
 
-// nan equals the same nan.
-bool same_bits(const at::Tensor& one, const at::Tensor& other) {
-  if (one.defined() != other.defined()) return false;
-  if (!one.defined()) return true;
-  if (one.sizes() != other.sizes() || one.scalar_type() != other.scalar_type()) return false;
-  const at::Tensor left = one.detach().contiguous(), right = other.detach().contiguous();
-  return left.nbytes() == 0 || std::memcmp(left.const_data_ptr(), right.const_data_ptr(), left.nbytes()) == 0;
-}
-
-bool same_bits(const Tensors& some, const Tensors& others) {
+bool all_same_bits(const Tensors& some, const Tensors& others) {
   return std::equal(some.begin(), some.end(), others.begin(), others.end(),
                     [](const at::Tensor& one, const at::Tensor& other) { return same_bits(one, other); });
 }
@@ -85,9 +77,9 @@ std::string check_replay(Recording& recording, const ReplaySides& sides) {
   recording.set_own_random_state(own_before);
   recording.replay_beside();
   const std::string differs = differing(sides.of_replay(), results);
-  const bool is_same_memory = same_bits(memory, after);
+  const bool is_same_memory = all_same_bits(memory, after);
   const bool drew_the_same =
-      same_numbers(random_after, random_state()) && same_bits(own_after, recording.own_random_state());
+      same_numbers(random_after, random_state()) && all_same_bits(own_after, recording.own_random_state());
   put_back(memory, after);
   restore_random_state(random_after);
   recording.set_own_random_state(own_after);
