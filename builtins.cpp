@@ -2,18 +2,16 @@
 // that nothing refers to, and classes would be missing silently.
 #include <mutex>
 
-#include "levin/callbacks/backbone_finetuning.h"
 #include "levin/callbacks/batch_size_finder.h"
-#include "levin/callbacks/cutmix.h"
 #include "levin/callbacks/device_stats_monitor.h"
 #include "levin/callbacks/early_stopping.h"
-#include "levin/callbacks/ema_weight_averaging.h"
+#include "levin/callbacks/finetuning.h"
 #include "levin/callbacks/gradient_accumulation_scheduler.h"
 #include "levin/callbacks/gradient_centralization.h"
 #include "levin/callbacks/learning_rate_finder.h"
 #include "levin/callbacks/learning_rate_monitor.h"
 #include "levin/callbacks/lora.h"
-#include "levin/callbacks/mixup.h"
+#include "levin/callbacks/mixed_batches.h"
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/callbacks/model_summary.h"
 #include "levin/callbacks/on_exception_checkpoint.h"
@@ -42,23 +40,17 @@
 #include "levin/models/exported_model.h"
 #include "levin/models/huggingface_classifier.h"
 #include "levin/models/huggingface_lm.h"
-#include "levin/optim/adadelta.h"
+#include "levin/optim/adafactor.h"
 #include "levin/optim/adagrad.h"
 #include "levin/optim/adam.h"
-#include "levin/optim/adamax.h"
-#include "levin/optim/adamw.h"
 #include "levin/optim/composed_schedulers.h"
 #include "levin/optim/cosine_schedulers.h"
 #include "levin/optim/cyclic_schedulers.h"
-#include "levin/optim/lamb.h"
 #include "levin/optim/lars.h"
 #include "levin/optim/lbfgs.h"
 #include "levin/optim/lookahead.h"
 #include "levin/optim/muon.h"
-#include "levin/optim/nadam.h"
-#include "levin/optim/radam.h"
 #include "levin/optim/reduce_lr_on_plateau.h"
-#include "levin/optim/rmsprop.h"
 #include "levin/optim/sam.h"
 #include "levin/optim/schedule_free_adamw.h"
 #include "levin/optim/sgd.h"
@@ -167,6 +159,7 @@ void add_precisions() {
 void add_optimizers() {
   auto& all = Registry<Optimizer>::instance();
   all.add<Adadelta>("Adadelta", "steps scaled by the size of past steps");
+  all.add<Adafactor>("Adafactor", "row and column factors instead of one mean per weight: little state");
   all.add<Adagrad>("Adagrad", "gradients over the root of the sum of their squares");
   all.add<Adam>("Adam", "steps from running means of the gradients and their squares");
   all.add<AdamW>("AdamW", "Adam with decoupled weight decay");

@@ -15,7 +15,8 @@ struct InnerModel {
   std::string outer = "";  // "model."; "" if the module wraps nothing
 };
 
-/// That of a module that has one submodule, which is more than a layer, and no parameter of its own; else the module.
+/// Returns the submodule of a module that has no parameter of its own and one submodule, which is more than a layer;
+/// else returns the module itself.
 [[nodiscard]] InnerModel inner_model(torch::nn::Module& module);
 
 }  // namespace levin

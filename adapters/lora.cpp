@@ -8,12 +8,13 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <variant>
 
 #include "levin/adapters/lora_layer.h"
 #include "levin/adapters/lora_targets.h"
 #include "levin/adapters/peft_folder.h"
-#include "levin/core/error.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
 #include "levin/core/weight_use.h"
 
 namespace levin {
@@ -21,6 +22,46 @@ namespace levin {
 namespace {
 
 using torch::nn::Module;
+
+at::Tensor full_tensor(const WholeTensor& whole, const at::Tensor& parameter) {
+  return whole ? whole(parameter) : parameter.detach();
+}
+
+std::string weight_name(const std::string& layer) {
+  return layer.empty() ? "weight" : layer + ".weight";
+}
+
+// Another module with the same weight that computes something else with it, by its name, or "".
+std::string other_layer(const Module& module, const std::string& own, const LoRALayer& layer) {
+  for (const auto& item : module.named_modules("", /*include_self=*/false)) {
+    const auto parameters = item.value()->named_parameters(/*recurse=*/false);
+    const at::Tensor* weight = parameters.find("weight");
+    if (item.key() == own || weight == nullptr || !weight->is_same(layer.weight())) continue;
+    const auto kind = layer_kind(item.key(), *item.value());
+    const auto* other = std::get_if<TargetLayer>(&kind);
+    if (other == nullptr || other->use != layer.use()) return item.key();
+  }
+  return "";
+}
+
+// Where a model computes logits with the rows of an adapted embedding, or "".
+std::string tied_place(const Module& module, const std::string& own, const LoRALayer& layer) {
+  if (layer.use() != WeightUse::embedding) return "";
+  const auto search = [&](const Module& model, const std::string& prefix) -> std::string {
+    const auto* tied = dynamic_cast<const HasTiedWeights*>(&model);
+    if (tied == nullptr) return "";
+    for (const auto& [second, name] : tied->tied_weights()) {
+      if (prefix + name == weight_name(own)) return prefix + second;
+    }
+    return "";
+  };
+  std::string place = search(module, "");
+  for (const auto& item : module.named_modules("", /*include_self=*/false)) {
+    if (place.empty()) place = search(*item.value(), item.key() + ".");
+  }
+  return place;
+}
+
 using NamedLayers = std::vector<std::pair<std::string, std::shared_ptr<LoRALayer>>>;
 
 bool ends_bias(const std::string& name) {
@@ -59,7 +100,7 @@ void take(std::optional<T>& own, const std::optional<T>& other, const char* name
 void refuse_beside_path(const LoRAOptions& options) {
   const auto refuse = [&](const char* name) {
     throw ConfigError(std::string("LoRAOptions.") + name + ": the adapter in path (" + options.path +
-                      ") says which modules it is for. Leave " + name + " out.");
+                      ") determines which modules it is for. Leave " + name + " out.");
   };
   if (!options.target_modules.empty()) refuse("target_modules");
   if (!options.exclude_modules.empty()) refuse("exclude_modules");
@@ -268,7 +309,7 @@ void check_layers(const std::vector<TargetLayer>& layers, const LoRAOptions& opt
                         " groups, whose weights DoRA cannot adapt. Name it in exclude_modules.");
     }
     if (layer.r % layer.groups != 0) {
-      throw ConfigError("LoRAOptions.r: " + std::to_string(layer.r) + " is no multiple of the " +
+      throw ConfigError("LoRAOptions.r: " + std::to_string(layer.r) + " is not a multiple of the " +
                         std::to_string(layer.groups) + " groups of " + layer.name +
                         ". Give another r, or name it in exclude_modules.");
     }
@@ -277,7 +318,7 @@ void check_layers(const std::vector<TargetLayer>& layers, const LoRAOptions& opt
     quantizes = true;
   }
   if (quantizes) return;
-  throw ConfigError("LoRAOptions.quantize: " + enum_word(options.quantize) +
+  throw ConfigError("LoRAOptions.quantize: " + enum_name(options.quantize) +
                     " holds weights of linear layers in fewer bits, and target_modules names none. Leave it out.");
 }
 
@@ -296,13 +337,9 @@ void freeze_all_but(Module& module, const LoRAOptions& options) {
   }
 }
 
-at::Tensor whole_of(const WholeTensor& whole, const at::Tensor& parameter) {
-  return whole ? whole(parameter) : parameter.detach();
-}
-
-// Parameters that are written though they are not trained: those that the adapter's folder had, and what PEFT writes
-// beside adapters, the weights of input and output embeddings of these names, if target_modules has one of them as it
-// is. Not bits.
+// Returns the parameters that are written though they are not trained: the parameters that the adapter's folder had,
+// and as in PEFT the weights of input and output embeddings of these names, if target_modules names one of them in
+// full, but never quantized weights.
 std::set<std::string> frozen_parameters(const NamedLayers& layers, const ResolvedLoRA& options) {
   const std::array<std::string, 2> embeddings = {"embed_tokens", "lm_head"};
   const auto& entries = options.target_modules;
@@ -320,6 +357,49 @@ std::set<std::string> frozen_parameters(const NamedLayers& layers, const Resolve
 }
 
 }  // namespace
+
+void check_merge(const Module& module) {
+  for (const auto& [name, layer] : lora_layers(module)) {
+    layer->target().check_mergeable();
+    const std::string other = other_layer(module, name, *layer);
+    const std::string second = other.empty() ? tied_place(module, name, *layer) : other;
+    if (second.empty()) continue;
+    throw Error("LoRA: the adapter of " + name + " cannot be merged: its weight is the weight of " + second +
+                " too, which the adapter does not change (tied weights). Keep the adapter apart (save_to of LoRA, "
+                "save_lora), or untie the model: two tensors, and tie_word_embeddings false in its config.json.");
+  }
+}
+
+void merge_lora(Module& module) {
+  check_merge(module);
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, layer] : lora_layers(module)) {
+    const at::Tensor value = layer->merged(layer->weight(), layer->lora_A(), layer->lora_B(), layer->magnitude());
+    at::Tensor weight = layer->weight();
+    layer->remove();
+    weight.copy_(value);
+  }
+}
+
+std::vector<std::pair<std::string, at::Tensor>> merged_parameters(const Module& module, const WholeTensor& whole) {
+  check_merge(module);
+  std::map<std::string, std::shared_ptr<LoRALayer>> layers;
+  for (const auto& [name, layer] : lora_layers(module)) layers[weight_name(name)] = layer;
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (const auto& item : module.named_parameters()) {
+    if (is_adapter_parameter(item.key())) continue;
+    at::Tensor value = full_tensor(whole, item.value());
+    if (const auto found = layers.find(item.key()); found != layers.end()) {
+      const LoRALayer& layer = *found->second;
+      const at::Tensor a = full_tensor(whole, layer.lora_A()), b = full_tensor(whole, layer.lora_B());
+      const at::Tensor magnitude = layer.magnitude().defined() ? full_tensor(whole, layer.magnitude()) : at::Tensor();
+      const auto beside = [&](const at::Tensor& part) { return part.defined() ? part.to(value.device()) : part; };
+      if (value.defined()) value = layer.merged(value, beside(a), beside(b), beside(magnitude));
+    }
+    tensors.emplace_back(item.key(), std::move(value));
+  }
+  return tensors;
+}
 
 void apply_lora(Module& module, const LoRAOptions& unchecked, const std::string& outer) {
   const LoRAOptions given = checked(unchecked, "LoRAOptions");
@@ -372,7 +452,7 @@ void save_lora(const Module& module, const std::string& folder, const WholeTenso
     const bool is_wrapped = is_adapted(name, "weight", layers) || is_adapted(name, "bias", layers);
     const size_t end = name.rfind('.') + 1;
     const std::string key = is_wrapped ? name.substr(0, end) + "base_layer." + name.substr(end) : name;
-    adapter.tensors[key] = whole_of(whole, item.value());
+    adapter.tensors[key] = full_tensor(whole, item.value());
   }
   for (const auto& [name, layer] : layers) {
     const TargetLayer& target = layer->target();

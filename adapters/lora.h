@@ -1,10 +1,10 @@
 // LoRA on the layers of any module, found by name (docs/lora.md): linear ones, embeddings and convolutions. In a run
-// the callback LoRA does this; by hand:
+// the callback LoRA does this; in a hand-written loop:
 //
 //   levin::apply_lora(*model, {.target_modules = {"query", "value"}, .r = 16, .lora_alpha = 32});
 //   …                                    // train the parameters that require gradients
 //   levin::save_lora(*model, "adapter");  // a folder that PEFT reads, too
-//   levin::merge_lora(*model);            // or: the model again as it was, with other weights
+//   levin::merge_lora(*model);            // or: the model without adapters, which are added to its weights
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,9 +28,9 @@ class LoRALayer;
 /// Adds lora_A.weight (r, in) and lora_B.weight (out, r) to every layer that target_modules names, and freezes all
 /// parameters but those, modules_to_save and the biases of `bias`. Embeddings get lora_embedding_A.weight (r, rows) and
 /// lora_embedding_B.weight (width, r), convolutions lora_A.weight (r, in, size …) and lora_B.weight (out, r / groups,
-/// 1 …). From then on the layer's product, however it is computed, is that of weight + scaling * B A. With `path` the
-/// adapter's folder says which layers, r and lora_alpha. A module that is adapted with the same options already stays
-/// as it is. `outer`: a prefix that names of layers in the options may have ("model."). Draws A from the default
+/// 1 …). From then on the layer's product, however it is computed, has the weight weight + scaling * B A. With `path`
+/// the adapter's folder determines the layers, r and lora_alpha. A module that is adapted with the same options already
+/// stays unchanged. `outer`: a prefix that names of layers in the options may have ("model."). Draws A from the default
 /// generator. Throws ConfigError for options that name nothing or contradict the folder or what the module is adapted
 /// with, CheckpointError for a folder that does not fit the module.
 void apply_lora(torch::nn::Module& module, const LoRAOptions& options, const std::string& outer = "");

@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/fields.h"
-#include "levin/core/which_checkpoint.h"
+#include "levin/core/options/fields.h"
+#include "levin/core/options/which_checkpoint.h"
 
 namespace levin {
 
-/// Which biases are trained: none, all of the model, or those of the adapted layers.
+/// Which biases are trained: none, all biases of the model, or the adapted layers' biases.
 enum class LoRABias { none, all, lora_only };
 template <>
 struct EnumNames<LoRABias> {
@@ -71,27 +71,26 @@ struct LoRAOptions {
     return levin::fields(
         field("target_modules", &O::target_modules,
               "the layers to adapt: names, their last parts (q_proj), patterns (\"h.[0-3].*\"), or all-linear"),
-        field("r", &O::r, "rank of the update; null: 8, or that of path")
+        field("r", &O::r, "rank of the update; null: 8, or path's")
             .check([](const auto& r) { return !r || *r > 0; }, "> 0"),
-        field("lora_alpha", &O::lora_alpha, "the update is scaled by lora_alpha / r; null: 8, or that of path")
+        field("lora_alpha", &O::lora_alpha, "the update is scaled by lora_alpha / r; null: 8, or path's")
             .check([](const auto& alpha) { return !alpha || *alpha > 0; }, "> 0"),
         field("rank_pattern", &O::rank_pattern,
-              "other ranks than r, by names as in target_modules: {down_proj: 16, \"h.0.*\": 4}")
+              "ranks that differ from r, by names as in target_modules: {down_proj: 16, \"h.0.*\": 4}")
             .check([](const auto& ranks) { return detail::all_above_0(ranks); }, "> 0, all of them"),
-        field("alpha_pattern", &O::alpha_pattern, "other values than lora_alpha, by names as in target_modules")
+        field("alpha_pattern", &O::alpha_pattern, "values that differ from lora_alpha, by names as in target_modules")
             .check([](const auto& alphas) { return detail::all_above_0(alphas); }, "> 0, all of them"),
         field("lora_dropout", &O::lora_dropout,
-              "share of an adapter's inputs dropped while training; of embeddings none")
+              "fraction of an adapter's inputs dropped in training; none for embeddings")
             .min(0.0)
             .below(1.0),
-        field("exclude_modules", &O::exclude_modules, "layers of target_modules that are left as they are"),
+        field("exclude_modules", &O::exclude_modules, "layers of target_modules that are left unchanged"),
         field("modules_to_save", &O::modules_to_save,
               "other modules to train, such as a new head; the adapter's folder holds them too"),
-        field("bias", &O::bias, "biases to train: none, all, or lora_only, those of adapted layers"),
-        field("use_rslora", &O::use_rslora, "scale by lora_alpha / sqrt(r); null: false, or that of path"),
-        field(
-            "use_dora", &O::use_dora,
-            "DoRA: train the norms of the weights' outputs apart from their directions; null: false, or that of path"),
+        field("bias", &O::bias, "biases to train: none, all, or lora_only (the adapted layers')"),
+        field("use_rslora", &O::use_rslora, "scale by lora_alpha / sqrt(r); null: false, or path's"),
+        field("use_dora", &O::use_dora,
+              "DoRA: train the norms of the weights' outputs apart from their directions; null: false, or path's"),
         field("init_lora_weights", &O::init_lora_weights,
               "how A starts: true, as a linear layer's weight; gaussian; of embeddings it is B, always normal"),
         field("quantize", &O::quantize,

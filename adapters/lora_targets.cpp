@@ -2,22 +2,88 @@
 
 #include <fnmatch.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
 
 #include <algorithm>
 #include <set>
 #include <variant>
 
-#include "levin/adapters/layer_kind.h"
-#include "levin/core/error.h"
-#include "levin/core/value.h"
+#include "levin/adapters/inner_model.h"
+#include "levin/adapters/lora_layer.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/value.h"
 
 namespace levin {
 
 namespace {
 
 using torch::nn::Module;
+using Kind = std::variant<TargetLayer, std::string>;
 
-constexpr size_t kMostNames = 12;  // in a message
+template <class Class>
+const Class* as(const Module& module) {
+  return dynamic_cast<const Class*>(&module);
+}
+
+bool is_transformers_conv1d(const Module& module) {
+  return module.name().ends_with("Conv1D");
+}
+
+bool is_refused_class(const Module& module) {
+  return as<torch::nn::EmbeddingBagImpl>(module) != nullptr || as<torch::nn::ConvTranspose1dImpl>(module) != nullptr ||
+         as<torch::nn::ConvTranspose2dImpl>(module) != nullptr || as<torch::nn::ConvTranspose3dImpl>(module) != nullptr;
+}
+
+std::string no_layer(const std::string& name, const Module& module) {
+  return name + ", a " + module.name() + ", and LoRA adapts linear layers, embeddings and convolutions.";
+}
+
+// A class of the user's: (out, in) unless its bias says otherwise.
+bool is_in_out(const Module& module, const at::Tensor& weight) {
+  const auto own = module.named_parameters(/*recurse=*/false);
+  const at::Tensor* bias = own.find("bias");
+  const bool fits_in_out =
+      bias != nullptr && bias->defined() && bias->numel() == weight.size(1) && bias->numel() != weight.size(0);
+  return is_transformers_conv1d(module) || fits_in_out;
+}
+
+// One of LibTorch's convolutions.
+template <class Class>
+Kind convolution(const std::string& name, Module& module, const Class& known) {
+  const auto& options = known.options;
+  const std::string start = name + ", a " + module.name() + " with ";
+  const std::string end = ", and PEFT's adapters of convolutions cannot have it. Name it in exclude_modules.";
+  if (!std::holds_alternative<torch::enumtype::kZeros>(options.padding_mode())) {
+    return start + "a padding_mode other than zeros" + end;
+  }
+  const auto& dilation = *options.dilation();
+  const bool is_dilated = std::any_of(dilation.begin(), dilation.end(), [](int64_t step) { return step != 1; });
+  if (is_dilated && std::holds_alternative<torch::enumtype::kSame>(options.padding())) {
+    return start + "padding \"same\" and a dilation" + end;
+  }
+  return TargetLayer{.name = name, .module = &module, .use = WeightUse::convolution, .groups = options.groups()};
+}
+
+Kind of_unknown_class(const std::string& name, Module& module, const at::Tensor& weight) {
+  TargetLayer layer{.name = name, .module = &module};
+  const auto* self = as<KnowsWeightUse>(module);
+  const auto known = self == nullptr ? std::nullopt : self->weight_use();
+  const bool is_kernel = weight.dim() >= 3 && weight.dim() <= 5;
+  if (known) {
+    layer.use = known->use;
+    layer.groups = known->groups;
+  } else if (is_kernel) {
+    layer.use = WeightUse::convolution;
+  }
+  const bool fits = layer.use == WeightUse::convolution ? is_kernel : weight.dim() == 2;
+  if (layer.use == WeightUse::other || !fits) return no_layer(name, module);
+  layer.is_in_out = layer.use == WeightUse::linear && is_in_out(module, weight);
+  return layer;
+}
+
+constexpr size_t kMaxNames = 12;  // in a message
 
 bool is_part_of(const std::string& name, const std::string& outer) {
   return name == outer || name.starts_with(outer + ".");
@@ -44,7 +110,7 @@ bool is_head(const std::string& name) {
   return is_one("lm_head") || is_one("classifier") || is_one("score");
 }
 
-// The names of modules without those that LoRA has added.
+// Returns the names of modules, without the modules that LoRA has added.
 std::vector<std::string> module_names(const Module& module) {
   std::vector<std::string> names;
   for (const auto& item : module.named_modules("", /*include_self=*/false)) {
@@ -70,8 +136,8 @@ std::vector<std::string> ends_of(const std::vector<TargetLayer>& layers) {
 }
 
 std::string list_of(std::vector<std::string> names) {
-  const bool cut = names.size() > kMostNames;
-  if (cut) names.resize(kMostNames);
+  const bool cut = names.size() > kMaxNames;
+  if (cut) names.resize(kMaxNames);
   return join(names) + (cut ? ", …" : "");
 }
 
@@ -203,6 +269,49 @@ class Targets {
 
 }  // namespace
 
+bool is_linear_layer(const Module& module) {
+  const auto own = module.named_parameters(/*recurse=*/false);
+  const at::Tensor* weight = own.find("weight");
+  const bool is_known = as<torch::nn::LinearImpl>(module) != nullptr || is_transformers_conv1d(module);
+  return is_known && weight != nullptr && weight->defined() && weight->dim() == 2;
+}
+
+bool is_known_layer(const Module& module) {
+  return is_linear_layer(module) || as<torch::nn::EmbeddingImpl>(module) != nullptr ||
+         as<torch::nn::Conv1dImpl>(module) != nullptr || as<torch::nn::Conv2dImpl>(module) != nullptr ||
+         as<torch::nn::Conv3dImpl>(module) != nullptr;
+}
+
+Kind layer_kind(const std::string& name, Module& module) {
+  if (const auto adapted = LoRALayer::of(module)) {
+    TargetLayer layer = adapted->target();
+    layer.name = name;
+    return layer;
+  }
+  const auto own = module.named_parameters(/*recurse=*/false);
+  const at::Tensor* weight = own.find("weight");
+  if (weight == nullptr || !weight->defined() || is_refused_class(module)) return no_layer(name, module);
+  if (const auto* embedding = as<torch::nn::EmbeddingImpl>(module)) {
+    return TargetLayer{.name = name,
+                       .module = &module,
+                       .use = WeightUse::embedding,
+                       .max_norm = embedding->options.max_norm(),
+                       .norm_type = embedding->options.norm_type()};
+  }
+  if (const auto* one = as<torch::nn::Conv1dImpl>(module)) return convolution(name, module, *one);
+  if (const auto* two = as<torch::nn::Conv2dImpl>(module)) return convolution(name, module, *two);
+  if (const auto* three = as<torch::nn::Conv3dImpl>(module)) return convolution(name, module, *three);
+  return of_unknown_class(name, module, *weight);
+}
+
+InnerModel inner_model(torch::nn::Module& module) {
+  const auto children = module.named_children();
+  const bool is_wrapper = children.size() == 1 && module.named_parameters(/*recurse=*/false).is_empty();
+  if (!is_wrapper || LoRALayer::of(*children[0].value()) != nullptr) return {&module};
+  if (children[0].value()->named_modules("", /*include_self=*/false).is_empty()) return {&module};  // a layer
+  return {children[0].value().get(), children[0].key() + "."};
+}
+
 bool is_pattern(const std::string& entry) {
   return entry.find_first_of("*?[") != std::string::npos;
 }
@@ -245,11 +354,11 @@ std::vector<std::string> saved_modules(const Module& module, const std::vector<s
     problems.add(
         {}, detail::index_path("LoRAOptions.modules_to_save", k),
         "no module's name matches \"" + entries[k] + "\"." + did_you_mean(entries[k], names) + " Modules: " +
-            join({names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kMostNames))}) +
-            (names.size() > kMostNames ? ", …." : "."));
+            join({names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kMaxNames))}) +
+            (names.size() > kMaxNames ? ", …." : "."));
   }
   problems.throw_if_any();
-  // PEFT finds those that end with a name in full, too, when it reads the adapter.
+  // When PEFT reads the adapter, it also finds modules whose names end with a full name.
   std::vector<std::string> found;
   for (const std::string& name : names) {
     const bool is_named = std::any_of(named.begin(), named.end(), [&](const auto& o) { return has_end(name, o); });
@@ -273,7 +382,7 @@ std::map<std::string, double> pattern_values(const std::vector<TargetLayer>& lay
       const auto [first, is_new] = values.emplace(layer.name, value);
       if (is_new || first->second == value) continue;
       problems.add({}, here,
-                   number_text(value) + " for " + layer.name + ", to which another name gives " +
+                   number_text(value) + " for " + layer.name + ", to which a different name gives " +
                        number_text(first->second) + ". Name it once.");
       break;
     }

@@ -3,10 +3,11 @@
 
 #include <map>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "levin/adapters/lora_layer.h"
 #include "levin/adapters/lora_options.h"
-#include "levin/adapters/target_layer.h"
 
 namespace levin {
 
@@ -32,11 +33,11 @@ namespace levin {
 // Note [How layers are named]
 // An entry of target_modules is a layer's name in full ("encoder.layer.0.attention.self.query"), the end of some names
 // ("query", "self.query"), as in PEFT, or a shell pattern over names in full ("encoder.layer.[0-3].*"), of whose
-// matches those that can be adapted count, of any kind. "all-linear" is every linear layer but the heads of Hugging
-// Face's models: lm_head, classifier, score and what is in them. `outer` ("model."), where names of the whole module
-// begin with it, may be left out or not.
+// matches the adaptable layers count, of any kind. "all-linear" is every linear layer but the heads of Hugging Face
+// models: lm_head, classifier, score and their submodules. `outer` ("model."), where names of the whole module begin
+// with it, may be left out or not.
 //
-/// The layers that target_modules names, without those of exclude_modules and modules_to_save. Throws ConfigError with
+/// The layers that target_modules names, except exclude_modules and modules_to_save. Throws ConfigError with
 /// every problem: an entry that matches nothing, or what cannot be adapted; nothing to adapt; two layers
 /// with one weight.
 [[nodiscard]] std::vector<TargetLayer> lora_targets(const torch::nn::Module& module, const LoRAOptions& options,
@@ -49,11 +50,22 @@ namespace levin {
                                                      const std::vector<std::string>& entries,
                                                      const std::string& outer = "", bool may_be_absent = false);
 
-/// What rank_pattern or alpha_pattern (`option`) says of these layers, by their names in full; its keys are names as in
+/// The values of rank_pattern or alpha_pattern (`option`) for these layers, by full names; its keys are names as in
 /// target_modules. Throws ConfigError for a key that matches none of them, and for two that give one layer different
 /// values.
 [[nodiscard]] std::map<std::string, double> pattern_values(const std::vector<TargetLayer>& layers,
                                                            const std::map<std::string, double>& pattern,
                                                            const std::string& option, const std::string& outer);
+
+// What LoRA sees in a module: a layer that it can adapt, or why not. See Note [Which layers can be adapted] in
+// lora_targets.h.
+
+/// Whether a module is torch::nn::Linear or derives from it, or is called Conv1D, and has its weight.
+[[nodiscard]] bool is_linear_layer(const torch::nn::Module& module);
+/// Whether a module is of a class that LoRA knows: a linear layer, an embedding or a convolution.
+[[nodiscard]] bool is_known_layer(const torch::nn::Module& module);
+
+/// The layer called `name`, or what it is instead, as the end of a sentence: "norm, a LayerNorm, and …."
+[[nodiscard]] std::variant<TargetLayer, std::string> layer_kind(const std::string& name, torch::nn::Module& module);
 
 }  // namespace levin

@@ -1,34 +1,69 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
 #include "levin/adapters/peft_folder.h"
 
+#include <pcre2.h>
+
+#include <algorithm>
 #include <array>
 #include <filesystem>
+#include <memory>
 #include <set>
 
-#include "levin/adapters/peft_pattern.h"
-#include "levin/adapters/target_layer.h"
+#include "levin/adapters/lora_layer.h"
 #include "levin/checkpoint/safetensors.h"
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/checkpoint/strict_json.h"
-#include "levin/core/files.h"
-#include "levin/core/same_bits.h"
-#include "levin/core/whole_number.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/config_node.h"
+#include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
 
 namespace levin {
 
 namespace {
+
+constexpr uint32_t kFirstSteps = 16, kMaxSteps = 1 << 17;  // of one match
+constexpr size_t kBytesPerStep = 2;                        // of a compiled expression
+constexpr size_t kCharactersPerStep = 256;                 // of a name, which a step may go through
+constexpr size_t kMaxExpressionLength = 4096;
+
+std::string message_of(int code) {
+  std::array<PCRE2_UCHAR, 256> text{};
+  pcre2_get_error_message(code, text.data(), text.size());
+  return reinterpret_cast<const char*>(text.data());
+}
+
+void take_steps(size_t steps, int64_t& left, const std::string& what) {
+  left -= static_cast<int64_t>(steps);
+  if (left >= 0) return;
+  throw CheckpointError(what + " and the expressions before it need more than " + std::to_string(kMaxPatternSteps) +
+                        " steps. Give fewer of them, and layers' names in full rather than .*");
+}
+
+// PCRE2 does not tell how many steps a match has taken, so it gets few, and twice as many while they are not enough.
+int match(const pcre2_code* code, const std::string& name, pcre2_match_data* data, pcre2_match_context* limits,
+          int64_t& steps_left, const std::string& what) {
+  int result = PCRE2_ERROR_MATCHLIMIT;
+  for (uint32_t steps = kFirstSteps; steps <= kMaxSteps && result == PCRE2_ERROR_MATCHLIMIT; steps *= 2) {
+    take_steps(steps * (1 + name.size() / kCharactersPerStep), steps_left, what);
+    pcre2_set_match_limit(limits, steps);
+    result = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, 0, data, limits);
+  }
+  return result;
+}
 
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kConfig = "adapter_config.json";
 constexpr const char* kTensors = "adapter_model.safetensors";
 constexpr std::string_view kOuter = "base_model.model.";
-// PEFT's wrappers: within the first is an adapted layer's own bias. A bias of the second's is there twice with bias
-// all, beside the one before training, which the third has.
+// PEFT's wrappers: the first holds an adapted layer's own bias. With bias all, a bias within the second is stored
+// twice; the third holds its value before training.
 constexpr std::string_view kBaseLayer = ".base_layer.", kSaved = ".modules_to_save.", kOriginal = ".original_module.";
 constexpr std::string_view kA = ".lora_A.weight";
 constexpr std::string_view kEmbedding = ".lora_embedding_";  // and A or B: parameters of PEFT's layer itself
 constexpr std::string_view kWeight = ".weight";
-constexpr uint64_t kMostConfigBytes = 16 << 20;
+constexpr uint64_t kMaxConfigBytes = 16 << 20;
 
 std::string file_in(const std::string& folder, const std::string& name) {
   const std::string path = (std::filesystem::path(folder) / name).string();
@@ -55,7 +90,7 @@ T value_of(const Json& config, const std::string& path, const char* key, T other
   try {
     return found->get<T>();
   } catch (const nlohmann::json::exception&) {
-    refuse(path, std::string(key) + " is " + cut_text(found->dump()) + ", of another type than PEFT's.");
+    refuse(path, std::string(key) + " is " + cut_text(found->dump()) + ", not of the type that PEFT writes.");
   }
 }
 
@@ -87,22 +122,22 @@ void check_method(const Json& config, const std::string& path) {
   }
 }
 
-// Other words (pissa, olora, corda, loftq, lora_ga) take A and B out of the model's weights, which then are others than
-// those of the model's own folder.
+// Other methods (pissa, olora, corda, loftq, lora_ga) compute A and B from the model's weights and change these, so
+// that they differ from the weights of the model's own folder.
 void check_start(const Json& config, const std::string& path) {
   constexpr std::array<std::string_view, 4> own_alone = {"gaussian", "eva", "orthogonal", "mica"};
   const auto found = config.find("init_lora_weights");
   if (found == config.end() || found->is_null() || found->is_boolean()) return;
   const std::string word = found->is_string() ? found->get<std::string>() : found->dump();
   if (std::find(own_alone.begin(), own_alone.end(), word) != own_alone.end()) return;
-  refuse(path,
-         "init_lora_weights is \"" + cut_text(word) +
-             "\": the adapter belongs to weights that were changed when it was made, not to those of the model's "
-             "folder. Convert it in PEFT (save_pretrained with path_initial_model_for_weight_conversion), or merge "
-             "it there (merge_and_unload) and give the model's own folder.");
+  refuse(path, "init_lora_weights is \"" + cut_text(word) +
+                   "\": the adapter belongs to weights that were changed when it was made, not to the weights of the "
+                   "model's folder. Convert it in PEFT (save_pretrained with "
+                   "path_initial_model_for_weight_conversion), or merge "
+                   "it there (merge_and_unload) and give the model's own folder.");
 }
 
-// rank_pattern or alpha_pattern: what its expressions say of these layers. Of those that match one, the first counts.
+// rank_pattern or alpha_pattern: the values that its expressions give to these layers. The first match counts.
 template <class T>
 std::map<std::string, T> read_pattern(const Json& config, const std::string& path, const char* key,
                                       std::vector<std::string> layers, int64_t& steps_left) {
@@ -137,8 +172,8 @@ LoRABias read_bias(const std::string& word, const std::string& path) {
 Json read_config(const std::string& folder, PeftFolder& adapter) {
   const std::string path = file_in(folder, kConfig);
   const Json config =
-      detail::naming_file(path, [&] { return detail::parse_strictly<Json>(read_file(path, kMostConfigBytes)); });
-  if (!config.is_object()) refuse(path, "it is no JSON object.");
+      detail::naming_file(path, [&] { return detail::parse_strictly<Json>(read_file(path, kMaxConfigBytes)); });
+  if (!config.is_object()) refuse(path, "it is not a JSON object.");
   check_method(config, path);
   check_start(config, path);
   LoRAOptions& options = adapter.options;
@@ -199,7 +234,7 @@ void read_tensors(const std::string& folder, PeftFolder& adapter) {
     const std::string name = levin_name(entry.name, file.path());
     const at::Tensor tensor = file.read(entry);
     const auto [first, is_new] = adapter.tensors.emplace(name, tensor);
-    if (!is_new && !same_bits(first->second, tensor)) {
+    if (!is_new && !bitwise_equal(first->second, tensor)) {
       refuse(file.path(), "it has \"" + cut_text(entry.name) + "\" and another tensor for " + cut_text(name) +
                               ", whose values differ. Write the adapter anew with save_pretrained of PEFT.");
     }
@@ -249,7 +284,7 @@ std::string config_text(const PeftFolder& adapter) {
                        {"target_modules", options.target_modules},
                        {"exclude_modules", list_or_null(options.exclude_modules)},
                        {"modules_to_save", list_or_null(options.modules_to_save)},
-                       {"bias", enum_word(options.bias)},
+                       {"bias", enum_name(options.bias)},
                        {"use_rslora", options.use_rslora.value()},
                        {"use_dora", options.use_dora.value()},
                        {"fan_in_fan_out", adapter.fan_in_fan_out},
@@ -261,12 +296,43 @@ std::string config_text(const PeftFolder& adapter) {
 
 }  // namespace
 
+std::vector<std::string> matching_layers(const std::string& expression, const std::vector<std::string>& layers,
+                                         int64_t& steps_left) {
+  const std::string what = "the expression \"" + cut_text(expression) + "\"";
+  if (expression.size() > kMaxExpressionLength) throw CheckpointError(what + " is too long");
+  const std::string whole = "(?:.*\\.)?(?:" + expression + ")";
+  int error = 0;
+  PCRE2_SIZE place = 0;
+  constexpr uint32_t kOptions = PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C;
+  const std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)> code(
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(whole.data()), whole.size(), kOptions, &error, &place, nullptr),
+      pcre2_code_free);
+  if (code == nullptr) throw CheckpointError(what + " cannot be used: " + message_of(error));
+  size_t bytes = 0;
+  pcre2_pattern_info(code.get(), PCRE2_INFO_SIZE, &bytes);
+  take_steps(bytes / kBytesPerStep, steps_left, what);
+  const std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)> limits(
+      pcre2_match_context_create(nullptr), pcre2_match_context_free);
+  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
+      pcre2_match_data_create_from_pattern(code.get(), nullptr), pcre2_match_data_free);
+  std::vector<std::string> found;
+  for (const std::string& layer : layers) {
+    const int result = match(code.get(), layer, data.get(), limits.get(), steps_left, what);
+    if (result >= 0) {
+      found.push_back(layer);
+    } else if (result != PCRE2_ERROR_NOMATCH) {
+      throw CheckpointError(what + " cannot be matched with " + cut_text(layer) + ": " + message_of(result));
+    }
+  }
+  return found;
+}
+
 PeftFolder read_peft_folder(const std::string& folder) {
   PeftFolder adapter;
   const Json config = read_config(folder, adapter);
   read_tensors(folder, adapter);
   const std::string path = file_in(folder, kConfig);
-  int64_t steps_left = kMostPatternSteps;
+  int64_t steps_left = kMaxPatternSteps;
   adapter.ranks = read_pattern<int64_t>(config, path, "rank_pattern", adapter.layers, steps_left);
   adapter.alphas = read_pattern<double>(config, path, "alpha_pattern", adapter.layers, steps_left);
   return adapter;

@@ -35,4 +35,16 @@ void write_peft_folder(const std::string& folder, const PeftFolder& adapter);
 /// Calls `rename` for every name of a layer, module or tensor.
 void rename_in(PeftFolder& adapter, const std::function<std::string(const std::string&)>& rename);
 
+// The regular expressions of rank_pattern and alpha_pattern in an adapter_config.json.
+
+/// The steps that all expressions of one file may take together, one or two seconds' work: enough for a rank and a
+/// lora_alpha of each of about a thousand layers.
+inline constexpr int64_t kMaxPatternSteps = int64_t{1} << 26;
+
+/// The layers that PEFT finds with a key of these patterns: the expression matches the whole name or, after a dot, its
+/// end. Takes its steps from `steps_left`. Throws CheckpointError, a clause without a full stop, for a text that is not
+/// an expression, for an expression that needs too much backtracking, and where no steps are left.
+[[nodiscard]] std::vector<std::string> matching_layers(const std::string& expression,
+                                                       const std::vector<std::string>& layers, int64_t& steps_left);
+
 }  // namespace levin

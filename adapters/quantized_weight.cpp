@@ -11,8 +11,8 @@
 #include <algorithm>
 #include <array>
 
-#include "levin/core/error.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
 
 namespace levin {
 
@@ -44,7 +44,7 @@ constexpr std::array<float, 16> kLevels = {-1.0F,
 
 // ATen's kernel for int8 is the faster way up to here, and only in bfloat16. Measured on one core with AVX-512, 768 x
 // 768: 8 rows 60 us instead of 197 us, 64 rows 475 us instead of 325 us; in float32 it has no vectorized loop.
-constexpr int64_t kMostRowsOfKernel = 32;
+constexpr int64_t kMaxKernelRows = 32;
 
 at::Tensor on(at::Device device, const std::vector<float>& numbers, at::IntArrayRef shape) {
   at::Tensor tensor = at::empty(shape, at::kFloat);
@@ -102,7 +102,7 @@ at::Tensor from_int8(const QuantizedWeight& weight, const QuantizedForm& form) {
 
 bool suits_kernel(const at::Tensor& x, const QuantizedForm& form) {
   return form.kind == Quantize::int8 && !form.is_in_out && x.is_cpu() && x.scalar_type() == at::kBFloat16 &&
-         x.numel() <= kMostRowsOfKernel * x.size(-1) && x.numel() > 0;
+         x.numel() <= kMaxKernelRows * x.size(-1) && x.numel() > 0;
 }
 
 at::Tensor by_kernel(const at::Tensor& x, const QuantizedWeight& weight) {

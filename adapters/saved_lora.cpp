@@ -9,7 +9,7 @@
 #include "levin/adapters/lora.h"
 #include "levin/adapters/lora_layer.h"
 #include "levin/adapters/peft_folder.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 
@@ -38,7 +38,8 @@ std::string pattern_of(const std::string& name) {
   return "[" + name.substr(0, 1) + "]" + name.substr(1);
 }
 
-// The lora_alpha whose quotient with r is `scaling` to the bit, so that outputs are the run's.
+// Returns the lora_alpha whose quotient with r is exactly `scaling`, so that outputs are bitwise identical to the
+// run's.
 double alpha_for(double scaling, int64_t r) {
   const auto rank = static_cast<double>(r);
   const double product = scaling * rank;

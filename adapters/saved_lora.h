@@ -21,7 +21,7 @@ namespace levin {
 
 /// What adapters' outputs are multiplied with: one number, or where layers differ, each one's by its name in full.
 using LoRAScalings = std::variant<double, std::map<std::string, double>>;
-/// Those of an adapted module.
+/// Returns the scalings of an adapted module.
 [[nodiscard]] LoRAScalings lora_scalings(const torch::nn::Module& module);
 
 /// The value of a checkpoint that holds them.
@@ -40,8 +40,8 @@ struct SavedLoRA {
 /// Unset if no tensor is an adapter's. Does not trust the names: nothing is made from them but this list.
 [[nodiscard]] std::optional<SavedLoRA> find_saved_lora(const SavedShapes& tensors);
 
-/// Adapts these layers of a module, for the checkpoint's tensors to be loaded into it; `scalings` are those of the run.
-/// A module that is adapted already stays as it is. Draws from the default generator. Throws CheckpointError, a
+/// Adapts these layers of a module, so that the checkpoint's tensors can be loaded into it; `scalings` are the run's.
+/// A module that is adapted already stays unchanged. Draws from the default generator. Throws CheckpointError, a
 /// sentence without its end for detail::naming_file, for a layer that the module does not have or that has no rank or
 /// no scaling.
 void apply_saved_lora(torch::nn::Module& module, const SavedLoRA& saved, const LoRAScalings& scalings);

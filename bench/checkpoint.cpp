@@ -1,7 +1,7 @@
-// What a checkpoint of 512 MiB costs: saved durably by Levin beside `dd conv=fsync` of the same bytes in the same
-// folder and beside torch::save and Python's torch.save (which leave the bytes to the page cache), and loaded with its
-// checksums verified beside torch::load and torch.load (which verify nothing), from the page cache. And what training
-// waits for when a save is asynchronous, beside a plain copy of the same bytes in memory.
+// What a checkpoint of 512 MiB costs: saved durably by Levin, compared with `dd conv=fsync` of the same bytes in the
+// same folder, torch::save and Python's torch.save (which leave the bytes in the page cache), and loaded with verified
+// checksums, compared with torch::load and torch.load (which verify nothing), from the page cache. Also measures how
+// long training waits for an asynchronous save, compared with a plain copy of the same bytes in memory.
 #include <fcntl.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -112,7 +112,7 @@ struct Files {
 };
 
 // A save of fresh files, with the disk idle before it.
-Contender save(std::string name, const Files& files, std::function<void()> action) {
+Candidate save(std::string name, const Files& files, std::function<void()> action) {
   return {std::move(name), [&files, action = std::move(action)] {
             fs::remove(files.written);
             fs::remove(files.copy);
@@ -120,7 +120,7 @@ Contender save(std::string name, const Files& files, std::function<void()> actio
           }};
 }
 
-Contender python(std::string name, const std::shared_ptr<Peer>& peer, const std::string& words) {
+Candidate python(std::string name, const std::shared_ptr<Peer>& peer, const std::string& words) {
   return {std::move(name), [peer, words] {
             ::sync();
             return peer->round(words);
@@ -139,12 +139,12 @@ void measure(const Options& options, int64_t mib, const Files& files, Report& re
   const auto peer = Peer::start("checkpoint", {files.folder.string(), std::to_string(mib)});
   if (peer != nullptr) report.peers(peer->versions());
 
-  std::vector<Contender> saves = {
+  std::vector<Candidate> saves = {
       save("dd conv=fsync", files, [&] { run_dd(files.ours, files.copy); }),
       save("Levin, durable", files, [&] { levin::write_checkpoint(files.written, state); }),
       save("torch::save and fsync", files, [&] { torch::save(tensors, files.written), fsync_file(files.written); }),
       save("torch::save, not on the disk", files, [&] { torch::save(tensors, files.written); })};
-  std::vector<Contender> loads = {
+  std::vector<Candidate> loads = {
       {"torch::load", [&] { return timed([&] { load_by_torch(files.theirs); }); }},
       {"Levin, verified", [&] { return timed([&] { (void)levin::read_checkpoint(files.ours); }); }}};
   if (peer != nullptr) {
@@ -154,7 +154,7 @@ void measure(const Options& options, int64_t mib, const Files& files, Report& re
   }
   levin::CheckpointWriter writer;
   PlainCopy plain(tensors);
-  const std::vector<Contender> copies = {
+  const std::vector<Candidate> copies = {
       {"plain memory copy", [&] { return timed([&] { plain.run(); }); }},
       {"Levin, asynchronous: the stall", [&] { return stall(writer, state, files.written); }}};
 
@@ -164,7 +164,7 @@ void measure(const Options& options, int64_t mib, const Files& files, Report& re
   const auto loaded = interleave(loads, options);
   report.table("load " + size + " from the page cache", "ms", loaded);
   const auto copied = interleave(copies, options);
-  report.table("copy " + size + " before it is written beside the training", "ms", copied);
+  report.table("copy " + size + " before it is written in the background", "ms", copied);
   report.number("save_rate_to_dd", ratio(saved, "dd conv=fsync", "Levin, durable"));
   report.number("save_speed_to_torch_save", ratio(saved, "torch::save and fsync", "Levin, durable"));
   report.number("save_speed_to_python", ratio(saved, "torch.save and fsync", "Levin, durable"));

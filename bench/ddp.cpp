@@ -1,6 +1,7 @@
-// What two ranks on this machine's cores cost, one thread each: a hand-written c10d loop over Gloo and over Levin's
-// shared memory, the Trainer with its defaults and Lightning's DDP; and how much of a second core a GPT makes use of,
-// with reductions during backward and after it. Each round starts its ranks as new processes; starting is not measured.
+// Measures training with two ranks on this machine's cores, one thread each: a hand-written c10d loop over Gloo and
+// over Levin's shared memory, the Trainer with its defaults and Lightning's DDP; and how much of a second core a GPT
+// makes use of, with reductions during backward and after it. Each round starts its ranks as new processes; starting is
+// not measured.
 //
 //   bench_ddp [--rounds N] [--quick]
 //   bench_ddp loop mlp|gpt STEPS RANKS gloo|shm                 one run alone: microseconds a step on rank 0
@@ -20,7 +21,7 @@
 #include "ddp_loop.h"
 #include "gpt_runs.h"
 #include "levin/cli/commands/step_model.h"
-#include "levin/core/console.h"
+#include "levin/core/process/console.h"
 #include "levin/strategies/process/fsdp.h"
 #include "levin/trainer/held_memory.h"
 #include "overhead_runs.h"
@@ -33,7 +34,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// In one bucket, which is reduced when backward is over.
+// Reduces all gradients in one bucket after backward.
 constexpr const char* kOneBucket = "1000";
 constexpr const char* kSmallBuckets = "1";
 
@@ -59,7 +60,7 @@ bool is_rank_zero() {
   return rank == nullptr || rank == std::string("0");
 }
 
-// What a rank keeps for training, after an update.
+// The memory that a rank keeps for training after an update.
 class HeldWatch : public levin::Callback {
  public:
   void on_train_batch_end(levin::Trainer& trainer, levin::LightningModule&, const at::Tensor&, const levin::Batch&,
@@ -84,8 +85,8 @@ double held_mib(const std::string& strategy) {
   return watch->mib;
 }
 
-int print(std::optional<double> figure) {
-  if (figure && is_rank_zero()) std::printf("%.3f\n", *figure);
+int print(std::optional<double> measurement) {
+  if (measurement && is_rank_zero()) std::printf("%.3f\n", *measurement);
   return 0;
 }
 
@@ -110,31 +111,31 @@ Words own_command(Words words) {
   return words;
 }
 
-Contender own(std::string name, Words words) {
+Candidate own(std::string name, Words words) {
   const Words command = own_command(std::move(words));
   return {std::move(name), [command] { return Process(command, peer_log("ddp")).answer().get<double>(); }};
 }
 
 void measure_mlp(const Options& options, const std::shared_ptr<Peer>& peer, Report& report) {
   const std::string steps = options.quick ? "3" : "400";
-  std::vector<Contender> contenders = {own("hand-written c10d loop", {"loop", "mlp", steps, "2", "gloo"}),
+  std::vector<Candidate> candidates = {own("hand-written c10d loop", {"loop", "mlp", steps, "2", "gloo"}),
                                        own("the same over shm", {"loop", "mlp", steps, "2", "shm"}),
                                        own("Trainer", {"trainer", "mlp", steps, "2"}),
                                        own("Trainer, recorded", {"recorded", "mlp", steps, "2"}),
                                        own("Trainer, one rank", {"trainer", "mlp", steps, "1"})};
   if (peer != nullptr) {
-    contenders.push_back({"Lightning", [=] { return peer->round("mlp " + std::string(options.quick ? "3" : "150")); }});
+    candidates.push_back({"Lightning", [=] { return peer->round("mlp " + std::string(options.quick ? "3" : "150")); }});
   }
-  const auto figures = interleave(contenders, options);
-  report.table("MLP 784-64-10, batches of 64 on each of two ranks, SGD", "us a step", figures);
-  report.at_most("trainer_to_loop", ratio(figures, "Trainer", "the same over shm"), 1.05);
-  report.at_most("trainer_to_gloo_loop", ratio(figures, "Trainer", "hand-written c10d loop"), 0.30);
-  report.number("recorded_to_shm_loop", ratio(figures, "Trainer, recorded", "the same over shm"));
-  report.at_least("lightning_to_trainer", ratio(figures, "Lightning", "Trainer"), 8);
+  const auto measurements = interleave(candidates, options);
+  report.table("MLP 784-64-10, batches of 64 on each of two ranks, SGD", "us a step", measurements);
+  report.at_most("trainer_to_loop", ratio(measurements, "Trainer", "the same over shm"), 1.05);
+  report.at_most("trainer_to_gloo_loop", ratio(measurements, "Trainer", "hand-written c10d loop"), 0.30);
+  report.number("recorded_to_shm_loop", ratio(measurements, "Trainer, recorded", "the same over shm"));
+  report.at_least("lightning_to_trainer", ratio(measurements, "Lightning", "Trainer"), 8);
 }
 
-// What a rank of two would take if they had nothing to tell each other: they share caches, memory and cores.
-Contender side_by_side(const std::string& name, const Words& words) {
+// The step time of one of two ranks that do not communicate: they share caches, memory and cores.
+Candidate side_by_side(const std::string& name, const Words& words) {
   const Words command = own_command(words);
   return {name, [command] {
             Process one(command, peer_log("ddp"));
@@ -144,67 +145,68 @@ Contender side_by_side(const std::string& name, const Words& words) {
 }
 
 void measure_messages(const Options& options, Report& report) {
-  const auto figures = interleave({own("4 kB over shm", {"all_reduce", "4096", "2", "shm"}),
-                                   own("4 kB over Gloo", {"all_reduce", "4096", "2", "gloo"}),
-                                   own("64 MB over shm", {"all_reduce", "64000000", "2", "shm"}),
-                                   own("64 MB over Gloo", {"all_reduce", "64000000", "2", "gloo"})},
-                                  options);
-  report.table("all_reduce between two ranks", "us", figures);
-  report.at_most("all_reduce_4_kb_us", figures[0].median, 40);
-  report.at_least("all_reduce_64_mb_gloo_to_shm", ratio(figures, "64 MB over Gloo", "64 MB over shm"), 2);
+  const auto measurements = interleave({own("4 kB over shm", {"all_reduce", "4096", "2", "shm"}),
+                                        own("4 kB over Gloo", {"all_reduce", "4096", "2", "gloo"}),
+                                        own("64 MB over shm", {"all_reduce", "64000000", "2", "shm"}),
+                                        own("64 MB over Gloo", {"all_reduce", "64000000", "2", "gloo"})},
+                                       options);
+  report.table("all_reduce between two ranks", "us", measurements);
+  report.at_most("all_reduce_4_kb_us", measurements[0].median, 40);
+  report.at_least("all_reduce_64_mb_gloo_to_shm", ratio(measurements, "64 MB over Gloo", "64 MB over shm"), 2);
 }
 
 void measure_gpt(const Options& options, Report& report) {
   const std::string steps = options.quick ? "2" : "25";
-  const auto figures = interleave({own("hand-written c10d loop", {"loop", "gpt", steps, "2", "gloo"}),
-                                   own("Trainer", {"trainer", "gpt", steps, "2", kSmallBuckets}),
-                                   own("Trainer, no overlap", {"trainer", "gpt", steps, "2", kOneBucket}),
-                                   own("Trainer, one rank", {"trainer", "gpt", steps, "1"}),
-                                   side_by_side("two of one rank", {"trainer", "gpt", steps, "1"})},
-                                  options);
-  report.table("GPT of 4 layers, 128 wide, batches of 12 x 64 bytes on each of two ranks, AdamW", "us a step", figures);
-  report.at_most("gpt_trainer_to_loop", ratio(figures, "Trainer", "hand-written c10d loop"), 1.05);
-  // Of the speed that two ranks would have if they had nothing to tell each other.
-  const auto unhindered = ratio(figures, "Trainer, one rank", "two of one rank");
+  const auto measurements = interleave({own("hand-written c10d loop", {"loop", "gpt", steps, "2", "gloo"}),
+                                        own("Trainer", {"trainer", "gpt", steps, "2", kSmallBuckets}),
+                                        own("Trainer, no overlap", {"trainer", "gpt", steps, "2", kOneBucket}),
+                                        own("Trainer, one rank", {"trainer", "gpt", steps, "1"}),
+                                        side_by_side("two of one rank", {"trainer", "gpt", steps, "1"})},
+                                       options);
+  report.table("GPT of 4 layers, 128 wide, batches of 12 x 64 bytes on each of two ranks, AdamW", "us a step",
+               measurements);
+  report.at_most("gpt_trainer_to_loop", ratio(measurements, "Trainer", "hand-written c10d loop"), 1.05);
+  // Relative to the speed of two ranks that do not communicate.
+  const auto unhindered = ratio(measurements, "Trainer, one rank", "two of one rank");
   report.number("gpt_side_by_side_efficiency", unhindered);
-  report.at_least("gpt_scaling_efficiency", ratio(figures, "Trainer, one rank", "Trainer"),
+  report.at_least("gpt_scaling_efficiency", ratio(measurements, "Trainer, one rank", "Trainer"),
                   std::min(0.92, unhindered.value_or(1)));
-  report.number("gpt_scaling_efficiency_no_overlap", ratio(figures, "Trainer, one rank", "Trainer, no overlap"));
+  report.number("gpt_scaling_efficiency_no_overlap", ratio(measurements, "Trainer, one rank", "Trainer, no overlap"));
 }
 
 void measure_memory(Report& report) {
-  std::vector<Figure> figures;
+  std::vector<Measurement> measurements;
   for (const char* kind : {"ddp", "1", "2", "3"}) {
     const std::string name = kind == std::string("ddp") ? "ddp" : std::string("fsdp, stage ") + kind;
-    figures.push_back(figure_of(name, {own(name, {"memory", kind}).run()}));
+    measurements.push_back(measurement_of(name, {own(name, {"memory", kind}).run()}));
   }
-  report.table("weights, gradients and AdamW's state of the GPT, on each of two ranks", "MiB", figures);
-  report.number("fsdp_memory_to_ddp", figures[3].median / figures[0].median);
+  report.table("weights, gradients and AdamW's state of the GPT, on each of two ranks", "MiB", measurements);
+  report.number("fsdp_memory_to_ddp", measurements[3].median / measurements[0].median);
 }
 
-// What `levin plan cluster` says of two and of four ranks here, from one rank's step and two sizes of message between
-// two, beside what they take. Ranks share the cores.
+// Compares the step times that `levin plan cluster` predicts for two and four ranks, from one rank's step and two
+// message sizes between two ranks, with measured step times. Ranks share the cores.
 void check_predictions(const Options& options, Report& report) {
   constexpr double kSmall = 4e3, kLarge = 8e6;
   const std::string steps = options.quick ? "2" : "25";
-  const auto figures = interleave({own("all-reduce of 4 kB", {"all_reduce", "4000", "2", "shm"}),
-                                   own("all-reduce of 8 MB", {"all_reduce", "8000000", "2", "shm"}),
-                                   own("GPT, 1 rank", {"trainer", "gpt", steps, "1"}),
-                                   own("GPT, 2 ranks", {"trainer", "gpt", steps, "2", kOneBucket}),
-                                   own("GPT, 4 ranks", {"trainer", "gpt", steps, "4", kOneBucket})},
-                                  options);
-  report.table("what step times are predicted from, and compared with", "us", figures);
+  const auto measurements = interleave({own("all-reduce of 4 kB", {"all_reduce", "4000", "2", "shm"}),
+                                        own("all-reduce of 8 MB", {"all_reduce", "8000000", "2", "shm"}),
+                                        own("GPT, 1 rank", {"trainer", "gpt", steps, "1"}),
+                                        own("GPT, 2 ranks", {"trainer", "gpt", steps, "2", kOneBucket}),
+                                        own("GPT, 4 ranks", {"trainer", "gpt", steps, "4", kOneBucket})},
+                                       options);
+  report.table("what step times are predicted from, and compared with", "us", measurements);
   levin::Link link;
-  link.bandwidth = (kLarge - kSmall) / ((figures[1].median - figures[0].median) * 1e-6);
-  link.latency = figures[0].median * 1e-6 / 2 - kSmall / 2 / link.bandwidth;
+  link.bandwidth = (kLarge - kSmall) / ((measurements[1].median - measurements[0].median) * 1e-6);
+  link.latency = measurements[0].median * 1e-6 / 2 - kSmall / 2 / link.bandwidth;
   const auto cores = static_cast<double>(std::thread::hardware_concurrency());
   for (const int64_t ranks : {1, 2, 4}) {
     levin::StepCost cost;
     cost.bytes = static_cast<double>(gpt::count_parameters() * 4);
     cost.bucket_bytes = 1e12;
-    cost.backward = figures[2].median * 1e-6 * std::max(1.0, static_cast<double>(ranks) / cores);
+    cost.backward = measurements[2].median * 1e-6 * std::max(1.0, static_cast<double>(ranks) / cores);
     const double predicted = levin::predict_ddp(cost, {1, ranks, link, {}}).step;
-    const double measured = figures[ranks == 1 ? 2 : ranks == 2 ? 3 : 4].median * 1e-6;
+    const double measured = measurements[ranks == 1 ? 2 : ranks == 2 ? 3 : 4].median * 1e-6;
     report.number("predicted_to_measured_" + std::to_string(ranks), predicted / measured);
   }
 }

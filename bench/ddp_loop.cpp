@@ -1,4 +1,4 @@
-// A training loop as one writes it by hand on c10d: the gradients in one buffer, all-reduced after backward.
+// A hand-written training loop on c10d: the gradients in one buffer, all-reduced after backward.
 #define USE_C10D_GLOO
 #include "ddp_loop.h"
 
@@ -122,12 +122,12 @@ std::optional<double> on_ranks(int ranks, const std::string& backend, const std:
     if (child == 0) rank = k;
   }
   at::set_num_threads(1);
-  const double figure = work(meet(backend, file.string(), rank, ranks));
+  const double measurement = work(meet(backend, file.string(), rank, ranks));
   if (rank != 0) return std::nullopt;
   while (::wait(nullptr) > 0) {
   }
   std::filesystem::remove(file);
-  return figure;
+  return measurement;
 }
 
 }  // namespace

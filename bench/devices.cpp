@@ -1,8 +1,8 @@
-// One process on two logical CPU devices, a core for each: what a step takes with a pipeline and with dp, beside one
-// device with one thread, and beside what two devices can make of that at best.
+// One process on two logical CPU devices with one core each: the step time with a pipeline and with dp, compared with
+// one device with one thread, and with the best possible time on two devices.
 //
 //   bench_devices [--rounds N] [--quick]
-//   bench_devices alone|micro_batches|pipeline|dp MODEL STEPS PARTS THREADS      one contender: ms a step, faults a
+//   bench_devices alone|micro_batches|pipeline|dp MODEL STEPS PARTS THREADS      one candidate: ms a step, faults a
 //   step
 #include <sys/resource.h>
 
@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <stdexcept>
 
-#include "levin/core/console.h"
+#include "levin/core/process/console.h"
 #include "levin/levin.h"
 #include "one_batch.h"
 #include "peer.h"
@@ -68,7 +68,7 @@ class TwoParts : public levin::LightningModule {
   nn::Sequential first_, second_;
 };
 
-// Of the steps after the first ones, which make the threads and their memory.
+// Excludes the first steps, which create the threads and their memory.
 class StepWatch : public levin::Callback {
  public:
   static constexpr int64_t kFirst = 5;
@@ -130,7 +130,7 @@ int run_alone(const Words& words) {
   return 0;
 }
 
-Contender own(std::string name, Words words) {
+Candidate own(std::string name, Words words) {
   const auto program = std::filesystem::read_symlink("/proc/self/exe").replace_filename("bench_devices");
   words.insert(words.begin(), program.string());
   return {std::move(name), [words] { return Process(words, peer_log("devices")).answer()[0].get<double>(); }};
@@ -138,7 +138,7 @@ Contender own(std::string name, Words words) {
 
 void measure(const std::string& model, const Options& options, Report& report) {
   const std::string steps = options.quick ? "1" : "10";
-  const auto figures = interleave(
+  const auto measurements = interleave(
       {own("one device, one thread", {"alone", model, steps, "1", "1"}),
        own("the same, 4 micro-batches", {"micro_batches", model, steps, "4", "1"}),
        own("the same, 8 micro-batches", {"micro_batches", model, steps, "8", "1"}),
@@ -146,16 +146,16 @@ void measure(const std::string& model, const Options& options, Report& report) {
        own("pipeline, 8 micro-batches", {"pipeline", model, steps, "8", "2"}),
        own("dp", {"dp", model, steps, "1", "2"}), own("one device, two threads", {"alone", model, steps, "1", "2"})},
       options);
-  report.table(model, "ms a step", figures);
+  report.table(model, "ms a step", measurements);
   for (const double parts : {4.0, 8.0}) {
     const std::string micro = std::to_string(static_cast<int>(parts)) + " micro-batches";
     const std::string key = model + "_pipeline_" + std::to_string(static_cast<int>(parts));
     report.number(key + "_formula", (2 - 1 + parts) / (2 * parts));
-    report.number(key + "_to_micro_batches", ratio(figures, "pipeline, " + micro, "the same, " + micro));
-    report.number(key + "_to_whole_batch", ratio(figures, "pipeline, " + micro, "one device, one thread"));
+    report.number(key + "_to_micro_batches", ratio(measurements, "pipeline, " + micro, "the same, " + micro));
+    report.number(key + "_to_whole_batch", ratio(measurements, "pipeline, " + micro, "one device, one thread"));
   }
-  report.number(model + "_dp", ratio(figures, "dp", "one device, one thread"));
-  report.number(model + "_two_threads", ratio(figures, "one device, two threads", "one device, one thread"));
+  report.number(model + "_dp", ratio(measurements, "dp", "one device, one thread"));
+  report.number(model + "_two_threads", ratio(measurements, "one device, two threads", "one device, one thread"));
 }
 
 int run(const Options& options) {

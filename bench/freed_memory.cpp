@@ -1,13 +1,12 @@
 // Training steps of a small convolutional network whose activations are 48 MiB each, which glibc returns to the system
 // when they are freed and fetches again page by page: with that memory kept for the next step, as a fit does by itself,
 // and without.
-#include "levin/core/freed_memory.h"
-
 #include <torch/torch.h>
 
 #include <cstdlib>
 #include <string>
 
+#include "levin/core/process/process_memory.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/optim/sgd.h"
 #include "levin/trainer/lightning_module.h"
@@ -90,21 +89,21 @@ int run(const Options& options) {
   const int64_t steps = options.quick ? 12 : 25;
   Report report("freed_memory");
   double faults_kept = 0, faults_returned = 0;
-  const auto figures = interleave({{"returned",
-                                    [&] {
-                                      const Round round = train(false, steps);
-                                      faults_returned = round.faults;
-                                      return round.milliseconds;
-                                    }},
-                                   {"kept",
-                                    [&] {
-                                      const Round round = train(true, steps);
-                                      faults_kept = round.faults;
-                                      return round.milliseconds;
-                                    }}},
-                                  options);
-  report.table("a step with activations of 48 MiB", "ms", figures);
-  report.number("kept_to_returned", ratio(figures, "kept", "returned"));
+  const auto measurements = interleave({{"returned",
+                                         [&] {
+                                           const Round round = train(false, steps);
+                                           faults_returned = round.faults;
+                                           return round.milliseconds;
+                                         }},
+                                        {"kept",
+                                         [&] {
+                                           const Round round = train(true, steps);
+                                           faults_kept = round.faults;
+                                           return round.milliseconds;
+                                         }}},
+                                       options);
+  report.table("a step with activations of 48 MiB", "ms", measurements);
+  report.number("kept_to_returned", ratio(measurements, "kept", "returned"));
   report.number("faults_a_step_returned", faults_returned);
   report.number("faults_a_step_kept", faults_kept);
   report.write();

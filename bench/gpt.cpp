@@ -1,5 +1,5 @@
 // Tokens a second of training a small GPT (examples/models/gpt.h) on the bytes of the King James Bible, on one core: a
-// hand-written LibTorch loop with stock torch::optim, the Trainer with its defaults on the data module TextFile, a raw
+// hand-written LibTorch loop with stock torch::optim, the Trainer with its defaults on the data module BibleText, a raw
 // PyTorch loop with fused AdamW and Lightning (peers/gpt.py).
 //
 //   bench_gpt [--rounds N] [--quick]
@@ -8,7 +8,7 @@
 
 #include "gpt_gpu.h"
 #include "gpt_runs.h"
-#include "levin/core/console.h"
+#include "levin/core/process/console.h"
 #include "peer.h"
 #include "rounds.h"
 
@@ -26,19 +26,19 @@ int run(const Options& options) {
   Report report("gpt");
   if (peer != nullptr) report.peers(peer->versions());
 
-  std::vector<Contender> contenders = {
+  std::vector<Candidate> candidates = {
       {"hand-written LibTorch loop", [&] { return hand_written_loop({}, bytes, steps); }},
       {"Trainer", [=] { return trained_by_levin({}, steps); }}};
   if (peer != nullptr) {
     const std::string count = std::to_string(steps);
-    contenders.push_back({"raw PyTorch loop", [=] { return peer->round("raw " + count); }});
-    contenders.push_back({"Lightning", [=] { return peer->round("lightning " + count); }});
+    candidates.push_back({"raw PyTorch loop", [=] { return peer->round("raw " + count); }});
+    candidates.push_back({"Lightning", [=] { return peer->round("lightning " + count); }});
   }
-  const auto figures = interleave(contenders, options);
-  report.table("GPT of 4 layers, 128 wide, batches of 12 x 64 bytes, one thread", "tokens/s", figures);
-  report.at_least("to_libtorch_loop", ratio(figures, "Trainer", "hand-written LibTorch loop"), 1);
-  report.at_least("to_raw_pytorch", ratio(figures, "Trainer", "raw PyTorch loop"), 1);
-  report.at_least("to_lightning", ratio(figures, "Trainer", "Lightning"), 1);
+  const auto measurements = interleave(candidates, options);
+  report.table("GPT of 4 layers, 128 wide, batches of 12 x 64 bytes, one thread", "tokens/s", measurements);
+  report.at_least("to_libtorch_loop", ratio(measurements, "Trainer", "hand-written LibTorch loop"), 1);
+  report.at_least("to_raw_pytorch", ratio(measurements, "Trainer", "raw PyTorch loop"), 1);
+  report.at_least("to_lightning", ratio(measurements, "Trainer", "Lightning"), 1);
   report.write();
   return 0;
 }

@@ -14,8 +14,8 @@
 
 #include "gpt_runs.h"
 #include "levin/callbacks/nvml.h"
-#include "levin/core/console.h"
 #include "levin/core/gpu.h"
+#include "levin/core/process/console.h"
 #include "levin/profilers/peak_flops.h"
 #include "peer.h"
 #include "steady_stopwatch.h"
@@ -25,7 +25,7 @@ namespace bench::gpt {
 
 namespace {
 
-using Figures = std::vector<Figure>;
+using Measurements = std::vector<Measurement>;
 
 bool has_word(const Options& options, const std::string& word) {
   return std::find(options.words.begin(), options.words.end(), word) != options.words.end();
@@ -66,7 +66,7 @@ constexpr PeerWay kRaw{"raw", "raw PyTorch loop"};
 constexpr PeerWay kCompiled{"compiled", "torch.compile, reduce-overhead"};
 constexpr PeerWay kLightning{"lightning", "Lightning"};
 
-// Those of `ways` that work here.
+// Returns the `ways` that work here.
 std::vector<PeerWay> working(const std::shared_ptr<Peer>& peer, const std::vector<PeerWay>& ways) {
   std::vector<PeerWay> all;
   if (peer == nullptr) return all;
@@ -78,15 +78,15 @@ std::vector<PeerWay> working(const std::shared_ptr<Peer>& peer, const std::vecto
   return all;
 }
 
-void add_peers(std::vector<Contender>& contenders, const std::shared_ptr<Peer>& peer, const std::vector<PeerWay>& ways,
+void add_peers(std::vector<Candidate>& candidates, const std::shared_ptr<Peer>& peer, const std::vector<PeerWay>& ways,
                const Work& work, int64_t steps) {
   const std::string words = " " + std::to_string(work.batch) + " " + std::to_string(steps);
   for (const PeerWay& way : ways) {
-    contenders.push_back({way.name, [=] { return peer->round(way.word + words); }});
+    candidates.push_back({way.name, [=] { return peer->round(way.word + words); }});
   }
 }
 
-Contender trainer(const std::string& name, const Work& work, int64_t steps) {
+Candidate trainer(const std::string& name, const Work& work, int64_t steps) {
   return {name, [=] { return trained_by_levin(work, steps, {.devices = int64_t{1}}); }};
 }
 
@@ -101,16 +101,16 @@ void measure_batches(const Options& options, bool gpu) {
   Failures failures;
   for (const int64_t batch : batches_of(options)) {
     const Work work{.batch = batch, .block = 128, .gpu = gpu};
-    std::vector<Contender> contenders = {
+    std::vector<Candidate> candidates = {
         {"hand-written LibTorch loop", [&] { return hand_written_loop(work, bytes, steps); }},
         trainer("Trainer", work, steps),
         trainer("Trainer, recorded", with_recording(work), replays)};
-    add_peers(contenders, peer, ways, work, steps);
-    const Figures figures = failures.interleave_rest(contenders, options);
+    add_peers(candidates, peer, ways, work, steps);
+    const Measurements measurements = failures.interleave_rest(candidates, options);
     const std::string size = std::to_string(batch);
     report.table("GPT of 4 layers, 128 wide, batches of " + size + " x 128 bytes, bf16-mixed, one GPU", "tokens/s",
-                 figures);
-    const auto to = [&](const char* name, const char* other) { return ratio(figures, name, other); };
+                 measurements);
+    const auto to = [&](const char* name, const char* other) { return ratio(measurements, name, other); };
     report.at_least("to_libtorch_loop_" + size, to("Trainer", "hand-written LibTorch loop"), 1);
     report.at_least("graph_to_libtorch_loop_" + size, to("Trainer, recorded", "hand-written LibTorch loop"), 1.5);
     report.at_least("to_raw_pytorch_" + size, to("Trainer", kRaw.name), 1);
@@ -122,19 +122,19 @@ void measure_batches(const Options& options, bool gpu) {
   failures.check();
 }
 
-// Of training one token (Chowdhery et al. 2022, appendix B): 6 for each weight that is multiplied, 12 for each layer,
-// column and token of attention. The position embedding is looked up, not multiplied.
+// FLOPs of training one token (Chowdhery et al. 2022, appendix B): 6 for each weight that is multiplied, 12 for each
+// layer, column and token of attention. The position embedding is looked up, not multiplied.
 double flops_a_token(const Work& work) {
   const int64_t weights = count_parameters(work) - work.block * work.width;
   return static_cast<double>(6 * weights + 12 * work.layers * work.width * work.block);
 }
 
-void report_shares_of_peak(Report& report, const Figures& figures, double flops) {
+void report_shares_of_peak(Report& report, const Measurements& measurements, double flops) {
   const std::string name = levin::Nvml(0).name();
   const auto peak = levin::peak_flops(name, levin::MatmulType::bfloat16);
   if (!peak) std::printf("The peak of %s is not in Levin's table: no shares of it.\n", name.c_str());
-  for (const Figure& figure : figures) {
-    if (peak) report.number("mfu of " + figure.name, figure.median * flops / *peak);
+  for (const Measurement& measurement : measurements) {
+    if (peak) report.number("mfu of " + measurement.name, measurement.median * flops / *peak);
   }
 }
 
@@ -145,17 +145,17 @@ void measure_124m(const Options& options, bool gpu) {
   Report report("gpt_124m_gpu");
   const auto peer = Peer::start("gpt_gpu", peer_arguments(work));
   if (peer != nullptr) report.peers(peer->versions());
-  std::vector<Contender> contenders = {trainer("Trainer", work, steps),
+  std::vector<Candidate> candidates = {trainer("Trainer", work, steps),
                                        trainer("Trainer, recorded", with_recording(work), steps)};
-  add_peers(contenders, peer, working(peer, {kRaw, kCompiled}), work, steps);
+  add_peers(candidates, peer, working(peer, {kRaw, kCompiled}), work, steps);
   Failures failures;
-  const Figures figures = failures.interleave_rest(contenders, options);
-  report.table("GPT-2 small, batches of 12 x 1024 tokens, bf16-mixed, one GPU", "tokens/s", figures);
-  report.at_least("to_raw_pytorch", ratio(figures, "Trainer", kRaw.name), 1);
-  report.number("graph_to_raw_pytorch", ratio(figures, "Trainer, recorded", kRaw.name));
-  report.number("graph_to_compiled", ratio(figures, "Trainer, recorded", kCompiled.name));
+  const Measurements measurements = failures.interleave_rest(candidates, options);
+  report.table("GPT-2 small, batches of 12 x 1024 tokens, bf16-mixed, one GPU", "tokens/s", measurements);
+  report.at_least("to_raw_pytorch", ratio(measurements, "Trainer", kRaw.name), 1);
+  report.number("graph_to_raw_pytorch", ratio(measurements, "Trainer, recorded", kRaw.name));
+  report.number("graph_to_compiled", ratio(measurements, "Trainer, recorded", kCompiled.name));
   report.number("gflops_a_token", flops_a_token(work) / 1e9);
-  if (gpu) report_shares_of_peak(report, figures, flops_a_token(work));
+  if (gpu) report_shares_of_peak(report, measurements, flops_a_token(work));
   report.write();
   failures.check();
 }

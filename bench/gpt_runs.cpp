@@ -5,8 +5,8 @@
 #include <chrono>
 #include <filesystem>
 
-#include "levin/data/text/text_reader.h"
 #include "levin/precision/autocast.h"
+#include "models/bible.h"
 #include "steady_stopwatch.h"
 #include "stopwatch.h"
 
@@ -37,7 +37,7 @@ int64_t count_parameters(const Work& work) {
 }
 
 at::Tensor load_bytes() {
-  std::string text = levin::read_text(levin::kjv_path());
+  std::string text = bible_text();
   return torch::from_blob(text.data(), {static_cast<int64_t>(text.size())}, torch::kByte).clone();
 }
 
@@ -76,7 +76,7 @@ double trained_by_levin(const Work& work, int64_t steps, levin::TrainerOptions o
   if (alone) std::filesystem::remove_all(folder);
   torch::manual_seed(0);
   GPT model(model_options(work));
-  levin::TextFile data({.block_size = work.block, .batch_size = work.batch, .val_fraction = 0});
+  BibleText data({.block_size = work.block, .batch_size = work.batch, .val_fraction = 0});
   const auto watch = std::make_shared<Stopwatch>();
   const auto steady = std::make_shared<SteadyStopwatch>(steps, work.gpu);
   options.max_steps = work.gpu ? kSkippedSteps + steps : steps;

@@ -33,14 +33,14 @@ struct Work {
 /// (bytes) uint8
 [[nodiscard]] at::Tensor load_bytes();
 
-/// The loss at random positions of the text, drawn as TextFile does.
+/// The loss at random positions of the text, drawn as BibleText does.
 [[nodiscard]] torch::Tensor random_loss(GPT& model, const at::Tensor& bytes, const Work& work = {});
 
 /// Stock torch::optim::AdamW. On a GPU the first kSkippedSteps steps are not measured.
 [[nodiscard]] double hand_written_loop(const Work& work, const at::Tensor& bytes, int64_t steps);
 
-/// The Trainer with its defaults and `options` on the data module TextFile. Several devices: as trained_by_levin of
-/// overhead_runs.h. On a GPU the figure is that of SteadyStopwatch.
+/// The Trainer with its defaults and `options` on the data module BibleText. For several devices, see trained_by_levin
+/// in overhead_runs.h. On a GPU, SteadyStopwatch measures the time.
 [[nodiscard]] double trained_by_levin(const Work& work, int64_t steps, levin::TrainerOptions options = {});
 
 }  // namespace bench::gpt

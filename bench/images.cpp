@@ -1,7 +1,7 @@
-// How fast images come from a folder: 640 x 480 JPEGs, a random part of each resized to 224 x 224, mirrored or not, and
-// normalised, in shuffled batches of 64 by two workers; by Levin's ImageFolderData and by Python's DataLoader over
-// torchvision's ImageFolder with the same transforms (peers/images.py). Both read the same files, from memory after the
-// first round. Workers are started before what is timed.
+// Measures loading of images from a folder: 640 x 480 JPEGs, a random part of each resized to 224 x 224, mirrored or
+// not, and normalised, in shuffled batches of 64 by two workers; by Levin's ImageFolderData and by Python's DataLoader
+// over torchvision's ImageFolder with the same transforms (peers/images.py). Both read the same files, from memory
+// after the first round. Workers are started before what is timed.
 #include <torch/torch.h>
 #include <unistd.h>
 // jpeglib.h needs it.
@@ -28,7 +28,7 @@ namespace {
 constexpr int64_t kBatchSize = 64;
 constexpr int kHeight = 480, kWidth = 640;
 
-// As many details as a photograph, about 100 KB at quality 90: coarse shapes, finer ones and noise.
+// An image with as much detail as a photograph, about 100 KB at quality 90: coarse shapes, finer ones and noise.
 at::Tensor made_pixels() {
   at::Tensor sum = torch::zeros({1, 3, kHeight, kWidth});
   const std::vector<int64_t> options = {kHeight, kWidth};
@@ -85,7 +85,7 @@ class Photos {
   std::filesystem::path root_;
 };
 
-Contender levin_images(const std::string& root, int64_t wanted, int64_t workers) {
+Candidate levin_images(const std::string& root, int64_t wanted, int64_t workers) {
   auto data = std::make_shared<levin::ImageFolderData>(levin::ImageFolderDataOptions{
       .train = root, .val_fraction = 0, .batch_size = kBatchSize, .num_workers = workers});
   data->setup(levin::Stage::fit);
@@ -109,11 +109,11 @@ int run(const Options& options) {
   if (peer != nullptr) report.peers(peer->versions());
   for (const int64_t workers : {1, 2}) {
     const std::string text = std::to_string(workers);
-    std::vector<Contender> contenders = {levin_images(photos.root(), count, workers)};
-    if (peer != nullptr) contenders.push_back({"Python's DataLoader", [peer, text] { return peer->round(text); }});
-    const auto figures = interleave(contenders, options);
-    report.table("JPEGs of 640x480, " + text + (workers == 1 ? " worker" : " workers"), "images/s", figures);
-    const auto to_python = ratio(figures, "Levin", "Python's DataLoader");
+    std::vector<Candidate> candidates = {levin_images(photos.root(), count, workers)};
+    if (peer != nullptr) candidates.push_back({"Python's DataLoader", [peer, text] { return peer->round(text); }});
+    const auto measurements = interleave(candidates, options);
+    report.table("JPEGs of 640x480, " + text + (workers == 1 ? " worker" : " workers"), "images/s", measurements);
+    const auto to_python = ratio(measurements, "Levin", "Python's DataLoader");
     if (workers == 2) {
       report.at_least("to_python_2", to_python, 2);
     } else {

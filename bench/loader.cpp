@@ -1,6 +1,6 @@
-// How fast samples come: one pass over 50,000 CIFAR-shaped samples, (3, 32, 32) uint8 in memory, in shuffled batches
-// of 128, each sample transformed by itself to float32 of 0 to 1, with 0, 1 and 2 workers; by Levin's DataLoader, by
-// torch::data and by Python's DataLoader (peers/loader.py). Workers are started before what is timed.
+// Measures loading of samples: one pass over 50,000 CIFAR-shaped samples, (3, 32, 32) uint8 in memory, in shuffled
+// batches of 128, each sample transformed by itself to float32 of 0 to 1, with 0, 1 and 2 workers; by Levin's
+// DataLoader, by torch::data and by Python's DataLoader (peers/loader.py). Workers are started before what is timed.
 //
 //   bench_loader [--rounds N] [--quick]
 //   bench_loader gpu          steps of a convolutional network on a GPU with those samples, and with one batch that is
@@ -13,8 +13,8 @@
 #include <memory>
 #include <stdexcept>
 
-#include "levin/core/console.h"
 #include "levin/core/gpu.h"
+#include "levin/core/process/console.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/loading/dataset.h"
 #include "levin/optim/sgd.h"
@@ -75,7 +75,7 @@ double rate(int64_t seen, int64_t wanted, Clock::time_point start) {
   return static_cast<double>(seen) / std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-Contender levin_loader(const Images& images, int64_t workers) {
+Candidate levin_loader(const Images& images, int64_t workers) {
   auto loader = std::make_shared<levin::DataLoader>(
       std::make_shared<LevinImages>(images),
       levin::DataLoaderOptions{.batch_size = kBatch, .shuffle = true, .num_workers = workers});
@@ -88,7 +88,7 @@ Contender levin_loader(const Images& images, int64_t workers) {
           }};
 }
 
-Contender torch_loader(const Images& images, int64_t workers) {
+Candidate torch_loader(const Images& images, int64_t workers) {
   namespace data = torch::data;
   auto dataset = TorchImages(images).map(data::transforms::Stack<>());
   const auto options = data::DataLoaderOptions().batch_size(kBatch).workers(static_cast<size_t>(workers));
@@ -154,23 +154,23 @@ int run_on_gpu(const Options& options) {
   const auto samples = std::make_shared<LevinImages>(images);
   const auto first = levin::Batch{images.images.narrow(0, 0, kBatch).to(device).to(at::kFloat).div_(255),
                                   images.labels.narrow(0, 0, kBatch).to(device)};
-  std::vector<Contender> contenders = {
+  std::vector<Candidate> candidates = {
       {"one batch, on the device", [&] { return step_time(std::make_shared<OneBatch>(first), steps, !dry); }}};
   for (const int64_t workers : {0, 2, 4, 8}) {
     if (dry && workers > 2) continue;
     const levin::DataLoaderOptions wanted{
         .batch_size = kBatch, .shuffle = true, .drop_last = true, .num_workers = workers};
-    contenders.push_back({"DataLoader, " + std::to_string(workers) + " workers", [&, wanted] {
+    candidates.push_back({"DataLoader, " + std::to_string(workers) + " workers", [&, wanted] {
                             return step_time(std::make_shared<levin::DataLoader>(samples, wanted), steps, !dry);
                           }});
   }
   Report report("loader_gpu");
   Failures failures;
-  const auto figures = failures.interleave_rest(contenders, options);
-  report.table("a step with 128 samples of 3x32x32", "ms", figures);
-  for (size_t k = 1; k < contenders.size(); ++k) {
-    const std::string& name = contenders[k].name;
-    report.number("real_to_synthetic of " + name, ratio(figures, name, contenders[0].name));
+  const auto measurements = failures.interleave_rest(candidates, options);
+  report.table("a step with 128 samples of 3x32x32", "ms", measurements);
+  for (size_t k = 1; k < candidates.size(); ++k) {
+    const std::string& name = candidates[k].name;
+    report.number("real_to_synthetic of " + name, ratio(measurements, name, candidates[0].name));
   }
   report.write();
   failures.check();
@@ -188,12 +188,12 @@ int run(const Options& options) {
   if (peer != nullptr) report.peers(peer->versions());
   for (const int64_t workers : {0, 1, 2}) {
     const std::string count = std::to_string(workers);
-    std::vector<Contender> contenders = {torch_loader(images, workers), levin_loader(images, workers)};
-    if (peer != nullptr) contenders.push_back({"Python's DataLoader", [=] { return peer->round(count); }});
-    const auto figures = failures.interleave_rest(contenders, options);
-    report.table("samples of 3x32x32, " + count + " workers", "samples/s", figures);
-    const auto to_torch = ratio(figures, "Levin", "torch::data");
-    const auto to_python = ratio(figures, "Levin", "Python's DataLoader");
+    std::vector<Candidate> candidates = {torch_loader(images, workers), levin_loader(images, workers)};
+    if (peer != nullptr) candidates.push_back({"Python's DataLoader", [=] { return peer->round(count); }});
+    const auto measurements = failures.interleave_rest(candidates, options);
+    report.table("samples of 3x32x32, " + count + " workers", "samples/s", measurements);
+    const auto to_torch = ratio(measurements, "Levin", "torch::data");
+    const auto to_python = ratio(measurements, "Levin", "Python's DataLoader");
     if (workers < 2) {
       report.number("to_torch_data_" + count, to_torch);
       report.number("to_python_" + count, to_python);

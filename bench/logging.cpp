@@ -1,11 +1,11 @@
-// What it costs a step to write ten scalars: by the Trainer to CSV, TensorBoard's event files, SQLite and JSON lines at
-// once, and by Lightning to its TensorBoardLogger. The step itself is next to nothing, so that the difference shows; it
-// logs the same ten values without loggers. Loggers' threads may use the other core, as in real runs.
+// Measures what writing ten scalars adds to a step: by the Trainer to CSV, TensorBoard's event files, SQLite and JSON
+// lines at once, and by Lightning to its TensorBoardLogger. The step itself is next to nothing, so that the difference
+// shows; it logs the same ten values without loggers. Loggers' threads may use the other core, as in real runs.
 //
 //   bench_logging [--rounds N]
 #include <cstdio>
 
-#include "levin/core/console.h"
+#include "levin/core/process/console.h"
 #include "overhead_runs.h"
 #include "peer.h"
 #include "rounds.h"
@@ -28,7 +28,7 @@ int run(const Options& options) {
   const auto trainer = [=](std::vector<std::string> loggers) {
     return [=] { return tiny_logging(steps, kLogs, loggers); };
   };
-  std::vector<Contender> contenders = {
+  std::vector<Candidate> candidates = {
       {"Trainer, no logger", trainer({})},
       {"Trainer, values dropped", trainer({"dropping"})},
       {"Trainer, CSV", trainer({"CSVLogger"})},
@@ -36,15 +36,15 @@ int run(const Options& options) {
       {"Trainer, all four", trainer({"CSVLogger", "TensorBoardLogger", "SQLiteLogger", "JSONLinesLogger"})}};
   if (peer != nullptr) {
     const std::string words = std::to_string(options.quick ? 3 : kStepsOfPeers) + " " + std::to_string(kLogs);
-    contenders.push_back({"Lightning, no logger", [=] { return peer->round("none " + words); }});
-    contenders.push_back({"Lightning, TensorBoard", [=] { return peer->round("tensorboard " + words); }});
+    candidates.push_back({"Lightning, no logger", [=] { return peer->round("none " + words); }});
+    candidates.push_back({"Lightning, TensorBoard", [=] { return peer->round("tensorboard " + words); }});
   }
-  const auto figures = interleave(contenders, options);
-  report.table("ten scalars in every step", "us a step", figures);
+  const auto measurements = interleave(candidates, options);
+  report.table("ten scalars in every step", "us a step", measurements);
   const auto less = [](double a, double b) { return a - b; };
-  report.at_most("us_all_four", compare(figures, "Trainer, all four", "Trainer, no logger", less), 2);
-  const auto ours = compare(figures, "Trainer, all four", "Trainer, no logger", less);
-  const auto theirs = compare(figures, "Lightning, TensorBoard", "Lightning, no logger", less);
+  report.at_most("us_all_four", compare(measurements, "Trainer, all four", "Trainer, no logger", less), 2);
+  const auto ours = compare(measurements, "Trainer, all four", "Trainer, no logger", less);
+  const auto theirs = compare(measurements, "Lightning, TensorBoard", "Lightning, no logger", less);
   if (ours && theirs) report.at_least("lightning_to_trainer", *theirs / std::max(*ours, 0.01), 30);
   report.write();
   return 0;

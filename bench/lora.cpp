@@ -1,7 +1,7 @@
-// What LoRA costs and saves: an optimizer step of a GPT-2 of 44 million parameters (forward, loss, backward, AdamW)
-// with all weights trained, with adapters of rank 8 in every linear layer, and with those over weights in 8 and 4 bits;
-// and PEFT's in Python (peers/lora.py). Time in milliseconds; memory of tensors: what is held between steps (weights,
-// buffers, the optimizer's state) plus the peak of a step above it.
+// Measures what LoRA costs and saves: an optimizer step of a GPT-2 of 44 million parameters (forward, loss, backward,
+// AdamW) with all weights trained, with adapters of rank 8 in every linear layer, and with those over weights in 8 and
+// 4 bits; and PEFT's in Python (peers/lora.py). Time in milliseconds; memory of tensors: what is held between steps
+// (weights, buffers, the optimizer's state) plus the peak of a step above it.
 //
 //   bench_lora [--rounds N] [--quick]
 #include "levin/adapters/lora.h"
@@ -16,7 +16,7 @@
 #include <set>
 
 #include "levin/models/huggingface/auto_model.h"
-#include "levin/optim/adamw.h"
+#include "levin/optim/adam.h"
 #include "peak_memory.h"
 #include "peer.h"
 #include "rounds.h"
@@ -104,7 +104,7 @@ class Work {
   at::Tensor tokens_;
 };
 
-// Null where Python's packages of `./dev check --peers` are missing.
+// Null if the Python packages of `./dev check --peers` are missing.
 std::shared_ptr<Peer> start_peft() {
   const char* peers = std::getenv("LEVIN_PEERS");
   const bool has_peft = peers != nullptr && std::filesystem::is_directory(std::filesystem::path(peers).parent_path() /
@@ -120,7 +120,7 @@ int run(const Options& options) {
   const auto peer = start_peft();
   Report report("lora");
   if (peer != nullptr) report.peers(peer->versions());
-  std::vector<Contender> times, memory, states;
+  std::vector<Candidate> times, memory, states;
   for (const auto& [name, way] : ways) {
     const auto work = std::make_shared<Work>(way);
     times.push_back({name, [=] { return work->milliseconds(steps); }});

@@ -1,4 +1,4 @@
-// bin/bench_NAME is a link to this program; the name says which benchmark runs.
+// bin/bench_NAME is a link to this program; the name selects the benchmark.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -43,7 +43,7 @@ constexpr Program kPrograms[] = {
 int main(int argc, char** argv) {
   const std::string path = argv[0];
   const std::string name = path.substr(path.rfind('/') + 1);
-  // What is compared runs on the CPU, also where a GPU is; "gpu" asks for one.
+  // Comparisons run on the CPU even if there is a GPU; "gpu" requests a GPU.
   bool gpu = false;
   for (int i = 1; i < argc; ++i) gpu = gpu || std::string(argv[i]) == "gpu";
   if (!gpu) ::setenv("CUDA_VISIBLE_DEVICES", "", 1);

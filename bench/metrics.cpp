@@ -1,7 +1,7 @@
-// One update of each metric beside torchmetrics' own, on batches in memory, on one thread: Levin's loops over the CPU's
-// memory, and torchmetrics' operators from Python.
+// One update of each metric compared with torchmetrics, on batches in memory, on one thread: Levin's loops over the
+// CPU's memory, and torchmetrics' operators from Python.
 //
-//   bench_metrics [NAME…]        all, or those whose names begin so
+//   bench_metrics [NAME…]        all metrics, or those whose names begin with NAME
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -12,28 +12,13 @@
 #include <tuple>
 #include <vector>
 
-#include "levin/metrics/accuracy.h"
 #include "levin/metrics/aggregation.h"
-#include "levin/metrics/auroc.h"
-#include "levin/metrics/average_precision.h"
-#include "levin/metrics/bleu_score.h"
-#include "levin/metrics/calibration_error.h"
-#include "levin/metrics/confusion_matrix.h"
-#include "levin/metrics/cosine_similarity.h"
-#include "levin/metrics/dice_score.h"
-#include "levin/metrics/edit_distance.h"
-#include "levin/metrics/f_beta.h"
-#include "levin/metrics/jaccard_index.h"
-#include "levin/metrics/mean_error.h"
-#include "levin/metrics/mean_iou.h"
+#include "levin/metrics/classification.h"
+#include "levin/metrics/image.h"
 #include "levin/metrics/metric_collection.h"
-#include "levin/metrics/peak_signal_noise_ratio.h"
-#include "levin/metrics/pearson_corr_coef.h"
-#include "levin/metrics/perplexity.h"
-#include "levin/metrics/precision_recall.h"
-#include "levin/metrics/r2_score.h"
-#include "levin/metrics/rouge_score.h"
-#include "levin/metrics/structural_similarity.h"
+#include "levin/metrics/regression.h"
+#include "levin/metrics/segmentation.h"
+#include "levin/metrics/text.h"
 #include "peer.h"
 #include "rounds.h"
 
@@ -56,7 +41,8 @@ struct Case {
   std::string name;  // of peers/metrics.py too
   std::string batch;
   std::function<Fed()> make;
-  bool by_epochs = false;  // the bound is for updates and compute(), as torchmetrics' update() only keeps the batch
+  bool by_epochs =
+      false;  // the target is for update() and compute() together, because torchmetrics' update() only stores the batch
 };
 
 template <class M, class Batch, class... Options>
@@ -191,7 +177,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-// As many epochs as fit into `milliseconds`: on a busy machine a short turn is disturbed less.
+// Runs as many epochs as fit into `milliseconds`: on a busy machine, short turns are disturbed less.
 double microseconds_per_update(const Fed& fed, double milliseconds, bool computes) {
   std::chrono::duration<double, std::micro> passed{};
   int64_t updates = 0;
@@ -210,16 +196,16 @@ void measure(const Case& one, const std::shared_ptr<Peer>& peer, const Options& 
              bool computes) {
   const Fed fed = one.make();
   const double milliseconds = options.quick ? 1 : 20;
-  std::vector<Contender> contenders = {{"Levin", [=] { return microseconds_per_update(fed, milliseconds, computes); }}};
+  std::vector<Candidate> candidates = {{"Levin", [=] { return microseconds_per_update(fed, milliseconds, computes); }}};
   if (peer != nullptr) {
     const std::string words = one.name + " " + std::to_string(milliseconds) + (computes ? " epochs" : "");
-    contenders.push_back({"torchmetrics", [=] { return peer->round(words); }});
+    candidates.push_back({"torchmetrics", [=] { return peer->round(words); }});
   }
-  const auto figures = interleave(contenders, options);
+  const auto measurements = interleave(candidates, options);
   report.table(one.name + ", " + one.batch + (computes ? ", with compute() every 20 updates" : ""), "us an update",
-               figures);
+               measurements);
   const std::string key = one.name + (computes ? "_epoch" : "");
-  const auto speed = ratio(figures, "torchmetrics", "Levin");
+  const auto speed = ratio(measurements, "torchmetrics", "Levin");
   if (one.by_epochs && !computes) {
     report.number(key, speed);
   } else {

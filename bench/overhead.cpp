@@ -1,6 +1,6 @@
-// What a Trainer costs: the time of one training step by a hand-written LibTorch loop with stock torch::optim, by the
-// Trainer with logging, progress and checkpointing at their defaults, by a raw PyTorch loop and by Lightning. One
-// thread, one core; the work of a step is in overhead_runs.h and peers/overhead.py.
+// Measures what a Trainer costs: the time of one training step by a hand-written LibTorch loop with stock torch::optim,
+// by the Trainer with logging, progress and checkpointing at their defaults, by a raw PyTorch loop and by Lightning.
+// One thread, one core; the work of a step is in overhead_runs.h and peers/overhead.py.
 //
 //   bench_overhead [--rounds N]                                    the tables
 //   bench_overhead loop|trainer BATCHES [sgd|adamw] [LOGS]         one run alone, for `valgrind --tool=callgrind`,
@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <stdexcept>
 
-#include "levin/core/console.h"
+#include "levin/core/process/console.h"
 #include "overhead_gpu.h"
 #include "overhead_runs.h"
 #include "peer.h"
@@ -30,53 +30,53 @@ int run_alone(const std::vector<std::string>& words) {
   const Length length{.epochs = 1, .batches = std::stol(words[1])};
   const Kind kind = words.size() > 2 && words[2] == "adamw" ? Kind::adamw : Kind::sgd;
   const int logs = words.size() > 3 ? std::stoi(words[3]) : 1;
-  double figure = 0;
+  double measurement = 0;
   if (which == "tiny_loop") {
-    figure = tiny_loop(length.batches);
+    measurement = tiny_loop(length.batches);
   } else if (which == "tiny_trainer") {
-    figure = tiny_trainer(length.batches, words.size() > 3 ? logs : 0);
+    measurement = tiny_trainer(length.batches, words.size() > 3 ? logs : 0);
   } else {
     const auto data = load_fashion_mnist();
-    figure = which == "loop" ? hand_written_loop(data, kind, length) : trained_by_levin(data, kind, logs, length);
+    measurement = which == "loop" ? hand_written_loop(data, kind, length) : trained_by_levin(data, kind, logs, length);
   }
-  std::printf("%s: %.2f us a step\n", which.c_str(), figure);
+  std::printf("%s: %.2f us a step\n", which.c_str(), measurement);
   return 0;
 }
 
 // `peer` is null where peers are not installed.
-std::vector<Contender> contenders_of(Kind kind, const Data& data, const std::shared_ptr<Peer>& peer, bool quick) {
+std::vector<Candidate> candidates_of(Kind kind, const Data& data, const std::shared_ptr<Peer>& peer, bool quick) {
   const Length length = quick ? Length{1, 3} : Length{1, kBatches};
-  std::vector<Contender> contenders = {
+  std::vector<Candidate> candidates = {
       {"hand-written LibTorch loop", [=, &data] { return hand_written_loop(data, kind, length); }},
       {"Trainer, no log", [=, &data] { return trained_by_levin(data, kind, 0, length); }},
       {"Trainer, 1 log", [=, &data] { return trained_by_levin(data, kind, 1, length); }},
       {"Trainer, 10 logs", [=, &data] { return trained_by_levin(data, kind, 10, length); }}};
   if (kind == Kind::sgd) {
-    contenders.push_back({"Trainer, barebones", [=, &data] { return trained_by_levin(data, kind, 0, length, true); }});
+    candidates.push_back({"Trainer, barebones", [=, &data] { return trained_by_levin(data, kind, 0, length, true); }});
   }
-  if (peer == nullptr) return contenders;
+  if (peer == nullptr) return candidates;
   const std::string words =
       std::string(kind == Kind::sgd ? "sgd " : "adamw ") + std::to_string(quick ? 3 : kBatchesOfPeers);
-  contenders.push_back({"raw PyTorch loop", [=] { return peer->round("raw " + words); }});
+  candidates.push_back({"raw PyTorch loop", [=] { return peer->round("raw " + words); }});
   for (const char* logs : {"0", "1", "10"}) {
     const std::string text = logs == std::string("0") ? "no log" : logs == std::string("1") ? "1 log" : "10 logs";
-    contenders.push_back({"Lightning, " + text, [=] { return peer->round("lightning " + words + " " + logs); }});
+    candidates.push_back({"Lightning, " + text, [=] { return peer->round("lightning " + words + " " + logs); }});
   }
-  return contenders;
+  return candidates;
 }
 
-// What the Trainer adds, seen where a step takes ten microseconds instead of hundreds: microseconds.
+// Measures the microseconds that the Trainer adds, with a step of ten microseconds instead of hundreds.
 void measure_fixed_cost(const Options& options, Report& report) {
   const int64_t steps = options.quick ? 10 : 30'000;
-  const auto figures = interleave({{"loop", [=] { return tiny_loop(steps); }},
-                                   {"Trainer, no log", [=] { return tiny_trainer(steps, 0); }},
-                                   {"Trainer, 10 logs", [=] { return tiny_trainer(steps, 10); }}},
-                                  options);
-  report.table("a model of one weight, Levin's SGD", "us a step", figures);
+  const auto measurements = interleave({{"loop", [=] { return tiny_loop(steps); }},
+                                        {"Trainer, no log", [=] { return tiny_trainer(steps, 0); }},
+                                        {"Trainer, 10 logs", [=] { return tiny_trainer(steps, 10); }}},
+                                       options);
+  report.table("a model of one weight, Levin's SGD", "us a step", measurements);
   const auto less = [](double a, double b) { return a - b; };
   const auto logged = [](double a, double b) { return (a - b) / 10; };
-  report.at_most("us_fixed", compare(figures, "Trainer, no log", "loop", less), 3);
-  report.at_most("us_per_logged_value", compare(figures, "Trainer, 10 logs", "Trainer, no log", logged), 0.5);
+  report.at_most("us_fixed", compare(measurements, "Trainer, no log", "loop", less), 3);
+  report.at_most("us_per_logged_value", compare(measurements, "Trainer, 10 logs", "Trainer, no log", logged), 0.5);
 }
 
 int run(const Options& options) {
@@ -89,9 +89,9 @@ int run(const Options& options) {
   Report report("overhead");
   if (peer != nullptr) report.peers(peer->versions());
 
-  const auto sgd = interleave(contenders_of(Kind::sgd, data, peer, options.quick), options);
+  const auto sgd = interleave(candidates_of(Kind::sgd, data, peer, options.quick), options);
   report.table("MLP 784-64-10, batch 64, SGD, one thread", "us a step", sgd);
-  const auto adamw = interleave(contenders_of(Kind::adamw, data, peer, options.quick), options);
+  const auto adamw = interleave(candidates_of(Kind::adamw, data, peer, options.quick), options);
   report.table("MLP 784-64-10, batch 64, AdamW, one thread", "us a step", adamw);
   const auto call = interleave({{"log", [&] { return log_call(data, options.quick ? 3 : 200); }}}, options);
   report.table("one log call in a training_step", "us", call);

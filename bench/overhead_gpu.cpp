@@ -1,6 +1,6 @@
-// What the Trainer costs where a step is bound by the host's launches: MLP 784-64-10, batch 64, SGD, on a GPU. By hand:
-// batches gathered on the CPU and copied from pinned memory while the GPU computes, LibTorch's SGD; the same captured
-// as a CUDA graph; and by the Trainer without and with record_steps.
+// Measures what the Trainer costs if a step is bound by the host's launches: MLP 784-64-10, batch 64, SGD, on a GPU.
+// Hand-written: batches gathered on the CPU and copied from pinned memory while the GPU computes, LibTorch's SGD; the
+// same captured as a CUDA graph; and by the Trainer without and with record_steps.
 //
 //   bench_overhead gpu [--rounds N] [--quick]
 //   bench_overhead gpu dry      the same on the CPU with few steps, without graphs: shows that the program runs
@@ -12,8 +12,8 @@
 #include <filesystem>
 #include <stdexcept>
 
-#include "levin/core/console.h"
 #include "levin/core/gpu.h"
+#include "levin/core/process/console.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/loading/dataset.h"
 #include "levin/optim/sgd.h"
@@ -163,22 +163,22 @@ int run_on_gpu(const Options& options) {
   const at::Device device = dry ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
   const int64_t steps = dry || options.quick ? 4 : 2000;
   const auto data = load_fashion_mnist();
-  std::vector<Contender> contenders = {
+  std::vector<Candidate> candidates = {
       {"hand-written CUDA loop", [&] { return cuda_loop(data, steps, device); }},
       {"Trainer, no log", [&] { return by_trainer(data, steps, device, {}); }},
       {"Trainer, 1 log", [&] { return by_trainer(data, steps, device, {.logs = 1}); }},
       {"Trainer, recorded", [&] { return by_trainer(data, steps, device, {.logs = 1, .record_steps = true}); }}};
   if (!dry) {
-    contenders.push_back({"hand-written CUDA graph", [&] { return cuda_graph_loop(data, steps, device); }});
+    candidates.push_back({"hand-written CUDA graph", [&] { return cuda_graph_loop(data, steps, device); }});
   }
   Report report("overhead_gpu");
   Failures failures;
-  const auto figures = failures.interleave_rest(contenders, options);
-  report.table("MLP 784-64-10, batch 64, SGD, one GPU", "us a step", figures);
-  report.at_most("trainer_to_loop_no_log", ratio(figures, "Trainer, no log", "hand-written CUDA loop"), 1);
-  report.at_most("trainer_to_loop", ratio(figures, "Trainer, 1 log", "hand-written CUDA loop"), 1);
-  report.number("recorded_to_loop", ratio(figures, "Trainer, recorded", "hand-written CUDA loop"));
-  report.number("recorded_to_graph_loop", ratio(figures, "Trainer, recorded", "hand-written CUDA graph"));
+  const auto measurements = failures.interleave_rest(candidates, options);
+  report.table("MLP 784-64-10, batch 64, SGD, one GPU", "us a step", measurements);
+  report.at_most("trainer_to_loop_no_log", ratio(measurements, "Trainer, no log", "hand-written CUDA loop"), 1);
+  report.at_most("trainer_to_loop", ratio(measurements, "Trainer, 1 log", "hand-written CUDA loop"), 1);
+  report.number("recorded_to_loop", ratio(measurements, "Trainer, recorded", "hand-written CUDA loop"));
+  report.number("recorded_to_graph_loop", ratio(measurements, "Trainer, recorded", "hand-written CUDA graph"));
   report.write();
   failures.check();
   return 0;

@@ -87,7 +87,7 @@ class LogCost : public levin::LightningModule {
     return loss;
   }
   levin::OptimizerConfig configure_optimizers() override { return levin::SGD(parameters(), {.lr = 0.1}); }
-  [[nodiscard]] double figure() const { return total_ / static_cast<double>(calls_); }
+  [[nodiscard]] double measurement() const { return total_ / static_cast<double>(calls_); }
 
  private:
   nn::Sequential net_ = make_net();
@@ -166,7 +166,7 @@ double log_call(const Data& data, int64_t batches) {
   levin::Trainer trainer(levin::TrainerOptions{
       .max_epochs = 1, .limit_train_batches = batches, .logger = false, .enable_checkpointing = false});
   trainer.fit(model, make_loader({data.x, data.y}, true));
-  return model.figure();
+  return model.measurement();
 }
 
 double tiny_loop(int64_t steps) {

@@ -1,5 +1,5 @@
 // The runs that bench_overhead compares: a step of MLP 784-64-10, batch 64, on Fashion-MNIST in memory, and a step
-// with a tiny model, by hand and by the Trainer. All return microseconds per step.
+// with a tiny model, in hand-written loops and by the Trainer. All functions return microseconds per step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +19,7 @@ struct Data {
 
 [[nodiscard]] Data load_fashion_mnist();
 
-/// Where a run ends: after so many epochs, each of at most so many batches.
+/// The length of a run: the number of epochs, and the maximum number of batches per epoch.
 struct Length {
   int64_t epochs = 1;
   int64_t batches = 938;
@@ -36,14 +36,16 @@ struct Length {
 /// The time of one log call, measured where it happens: in the training_step of a real fit.
 [[nodiscard]] double log_call(const Data& data, int64_t batches);
 
-/// A model of one weight and a batch of 64 numbers, by hand with Levin's SGD: the rest is LibTorch's.
+/// A hand-written loop over a model of one weight and a batch of 64 numbers, with Levin's SGD: the rest is LibTorch's
+/// time.
 [[nodiscard]] double tiny_loop(int64_t steps);
 
-/// The same by the Trainer, with progress and logger at their defaults and without the checkpoint, which comes once an
-/// epoch: the difference to tiny_loop is the Trainer's overhead.
+/// The same model trained by the Trainer, with default progress and logger but without the checkpoint, which is saved
+/// once per epoch: the difference to tiny_loop is the Trainer's overhead.
 [[nodiscard]] double tiny_trainer(int64_t steps, int logs);
 
-/// The same with values written in every step to these loggers, by their names; none: logger = false. Without bar.
+/// Like tiny_trainer, with values written in every step to the named loggers (none: logger = false), without progress
+/// bar.
 [[nodiscard]] double tiny_logging(int64_t steps, int logs, const std::vector<std::string>& loggers);
 
 }  // namespace bench

@@ -1,9 +1,9 @@
-// What Levin is compared with in Python: programs of bench/peers, run by the Python that `./dev bench --peers`
-// installs. A peer is one process for the whole bench. It loads its data once, waits without using the processor while
-// others run, and runs one round for each line it is sent, on the cores this process is pinned to.
+// The Python baselines of benchmarks ("peers"): programs in bench/peers, run by the Python that `./dev bench --peers`
+// installs. A peer is one process for the whole benchmark. It loads its data once, waits without using the processor
+// while others run, and runs one round for each line it is sent, on the cores this process is pinned to.
 //
 //   if (auto peer = bench::Peer::start("overhead")) {
-//     contenders.push_back({"raw PyTorch", [peer] { return peer->round("raw sgd 938"); }});
+//     candidates.push_back({"raw PyTorch", [peer] { return peer->round("raw sgd 938"); }});
 //   }
 #pragma once
 
@@ -41,7 +41,7 @@ class Process {
 };
 
 /// The command line of bench/peers/<program>.py ($LEVIN_BENCH_PEERS: another folder). Empty, with a note printed once
-/// on standard output, where $LEVIN_PEERS, which `./dev bench` sets to the folder of the installed peers, is not set.
+/// on standard output, if $LEVIN_PEERS is not set, which `./dev bench` sets to the folder of the installed peers.
 [[nodiscard]] std::vector<std::string> peer_command(const std::string& program,
                                                     const std::vector<std::string>& arguments);
 
@@ -50,18 +50,18 @@ class Process {
 
 class Peer {
  public:
-  /// Starts the program and waits until it is ready; null where peers are not installed.
+  /// Starts the program and waits until it is ready. Returns null if peers are not installed.
   [[nodiscard]] static std::shared_ptr<Peer> start(const std::string& program,
                                                    const std::vector<std::string>& arguments = {});
 
-  /// Why the program cannot run rounds of this kind here ("no module named lightning"); "" if it can. Of programs that
-  /// give serve() a function for it.
+  /// Returns why the program cannot run rounds of this kind here ("no module named lightning"); "" if it can. Only for
+  /// programs that pass serve() a function for this.
   [[nodiscard]] std::string why_not(const std::string& way);
 
-  /// Runs one round; `words` say which, as the program's first lines explain. Returns its figure.
+  /// Runs one round and returns its measurement. `words` select the round, as the program's first lines explain.
   double round(const std::string& words);
 
-  /// Of Python, torch and Lightning.
+  /// Versions of Python, torch and Lightning.
   [[nodiscard]] const nlohmann::json& versions() const { return versions_; }
 
  private:

@@ -1,13 +1,13 @@
-// What levin plan memory predicts of a step's time, beside real steps: six models, four choices of segments each.
+// Step times predicted by `levin plan memory`, compared with real steps: six models, four choices of segments each.
 //
 //   bench_plan [--rounds N] [--quick]
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include "levin/core/console.h"
+#include "levin/core/process/console.h"
 #include "levin/recompute/chain_plan.h"
-#include "levin/trainer/loops/plan_recomputation.h"
+#include "levin/trainer/loops/entry.h"
 #include "plan_shapes.h"
 #include "programs.h"
 #include "rounds.h"
@@ -18,7 +18,7 @@ namespace {
 
 using plan_shapes::Shape;
 
-// The same batches again and again.
+// A loader that repeats the same batches.
 class Repeated final : public levin::Loader {
  public:
   explicit Repeated(const Shape& shape) : shape_(shape) {}
@@ -44,11 +44,9 @@ levin::TrainerOptions barebones(const Shape& shape, int64_t steps) {
 }
 
 levin::MeasuredChain measured(const Shape& shape) {
-  levin::MeasuredChain chain;
-  const levin::MeasureOnly only([&](const levin::MeasuredChain& seen, levin::MemoryBudget) { chain = seen; });
   const auto module = shape.make();
-  levin::Trainer(barebones(shape, 1)).fit(*module, std::make_shared<Repeated>(shape));
-  return chain;
+  levin::Trainer trainer(barebones(shape, 1));
+  return levin::measure_fit(trainer, *module, std::make_shared<Repeated>(shape))->chain;
 }
 
 // Milliseconds of forward, backward and update of one step.
@@ -77,7 +75,7 @@ int64_t steps_of(const Options& options, double predicted_ms) {
 }
 
 double median(std::vector<double> values) {
-  return figure_of("", std::move(values)).median;
+  return measurement_of("", std::move(values)).median;
 }
 
 // Every round measures the blocks and then runs each plan, so that what slows the machine for a while slows both.
@@ -99,12 +97,12 @@ void compare_shape(const Shape& shape, const Options& options, Report& report) {
       ratios[k].push_back(predicted[k].back() / real[k].back());
     }
   }
-  std::vector<Figure> figures;
+  std::vector<Measurement> measurements;
   for (size_t k = 0; k < plans.size(); ++k) {
-    figures.push_back(figure_of(plans[k].first, real[k]));
-    figures.push_back(figure_of(plans[k].first + ", predicted", predicted[k]));
+    measurements.push_back(measurement_of(plans[k].first, real[k]));
+    measurements.push_back(measurement_of(plans[k].first + ", predicted", predicted[k]));
   }
-  report.table(shape.name, "ms a step", figures);
+  report.table(shape.name, "ms a step", measurements);
   for (size_t k = 0; k < plans.size(); ++k) {
     report.at_most(shape.name + "_" + plans[k].first + "_off", std::abs(median(ratios[k]) - 1), 0.15);
   }

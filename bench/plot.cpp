@@ -8,7 +8,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "levin/core/svg.h"
+#include "levin/core/files/svg.h"
 
 namespace bench {
 

@@ -1,7 +1,7 @@
-// What recomputation costs and saves: a step (forward, loss, backward) of a GPT, plain and with each block computed
-// again in backward, here and in Python with torch.utils.checkpoint (peers/recompute.py); on a GPU also with the
-// blocks' inputs in the host's memory. Time in milliseconds; memory at the peak of a step, above what was held before
-// it, by the allocator's own records on both sides.
+// Measures what recomputation costs and saves: a step (forward, loss, backward) of a GPT, plain and with each block
+// computed again in backward, here and in Python with torch.utils.checkpoint (peers/recompute.py); on a GPU also with
+// the blocks' inputs in the host's memory. Time in milliseconds; memory at the peak of a step, above what was held
+// before it, by the allocator's own records on both sides.
 //
 //   bench_recompute [--rounds N] [--quick]
 //   bench_recompute gpu          on a GPU: 12 layers, 768 wide, batches of 8 x 512 tokens, in float32
@@ -152,7 +152,7 @@ int run(const Options& options) {
   Report report(large ? "recompute_gpu" : "recompute");
   if (peer != nullptr) report.peers(peer->versions());
 
-  std::vector<Contender> times, memory;
+  std::vector<Candidate> times, memory;
   for (const Way& way : ways(large)) {
     times.push_back({way.name, [=, &way] { return work->milliseconds(way.again, steps); }});
     memory.push_back({way.name, [=, &way] { return work->peak_mib(way.again); }});
@@ -177,7 +177,7 @@ int run(const Options& options) {
   const auto extra_of_python = ratio(step_times, "PyTorch, checkpoint", "PyTorch");
   report.at_most("time_to_plain", extra, 1.33);
   report.number("time_to_plain_of_python", extra_of_python);
-  // As the times: the slowdowns, 1 and the extra time.
+  // Like the times: the slowdowns, 1 and the extra time.
   report.at_most("slowdown_to_python",
                  extra && extra_of_python ? std::optional(*extra / *extra_of_python) : std::nullopt, 1);
   report.at_most("time_to_python", ratio(step_times, "Levin, blocks again", "PyTorch, checkpoint"), 1);

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <stdexcept>
 
-#include "levin/core/process_memory.h"
+#include "levin/core/process/process_memory.h"
 #include "levin/levin.h"
 #ifdef LEVIN_BENCH_GPT
 #include "gpt_runs.h"
@@ -242,7 +242,7 @@ double resident_mib(const Shape& shape, const Data& data, int64_t steps, bool re
 
 using Words = std::vector<std::string>;
 
-double figure_of_shape(const Words& words) {
+double time_of_shape(const Words& words) {
   for (const Shape& shape : shapes()) {
     if (shape.name != words[2]) continue;
     const std::string& what = words[1];
@@ -256,11 +256,11 @@ double figure_of_shape(const Words& words) {
     if (what == "compiled") return by_compiled_step(words.at(4), data, steps);
     return by_levin(shape, data, steps, recorded);
   }
-  throw std::runtime_error("there is no model " + words[2]);
+  throw std::runtime_error("unknown model " + words[2]);
 }
 
 #ifdef LEVIN_BENCH_GPT
-double figure_of_gpt(const Words& words) {
+double time_of_gpt(const Words& words) {
   const int64_t steps = std::stol(words[3]);
   const gpt::Work work{.record_steps = words[1] == "recorded"};
   const double rate =
@@ -274,11 +274,11 @@ double figure_of_gpt(const Words& words) {
 int run_alone(const Words& words) {
   if (words.size() < 4) throw std::runtime_error("alone takes what to measure, a model and a number of steps");
 #ifdef LEVIN_BENCH_GPT
-  const double figure = words[2] == "gpt" ? figure_of_gpt(words) : figure_of_shape(words);
+  const double measurement = words[2] == "gpt" ? time_of_gpt(words) : time_of_shape(words);
 #else
-  const double figure = figure_of_shape(words);
+  const double measurement = time_of_shape(words);
 #endif
-  std::printf("[%.3f]\n", figure);
+  std::printf("[%.3f]\n", measurement);
   return 0;
 }
 

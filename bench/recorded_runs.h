@@ -15,21 +15,21 @@ struct Net {
   std::function<at::Tensor(const at::Tensor&)> forward;
 };
 
-/// A model, its batch and the bound on the replayed step's share of the hand-written loop's.
+/// A model, its batch, and the limit of the replayed step's time relative to the hand-written loop's.
 struct Shape {
   std::string name;
   std::string title;
   std::vector<int64_t> input;
   int64_t classes;
   int64_t steps;
-  double bound;
+  double limit;
   bool beats_compiled;
   std::function<Net()> make;
 };
 
 std::vector<Shape> shapes();
 
-/// What the words after "alone" ask for, printed as a list of one number.
+/// Runs what the arguments after "alone" select, and prints the result as a list of one number.
 int run_alone(const std::vector<std::string>& words);
 
 }  // namespace bench::recorded

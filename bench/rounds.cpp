@@ -30,16 +30,17 @@ std::string cpu_model() {
   return "unknown";
 }
 
-const Figure* find(const std::vector<Figure>& figures, const std::string& name) {
-  const auto found = std::find_if(figures.begin(), figures.end(), [&](const Figure& f) { return f.name == name; });
-  return found == figures.end() ? nullptr : &*found;
+const Measurement* find(const std::vector<Measurement>& measurements, const std::string& name) {
+  const auto found =
+      std::find_if(measurements.begin(), measurements.end(), [&](const Measurement& f) { return f.name == name; });
+  return found == measurements.end() ? nullptr : &*found;
 }
 
 }  // namespace
 
 Options read_options(int argc, char** argv, int rounds) {
   Options options{.rounds = rounds};
-  CLI::App app("A benchmark of Levin; docs/performance.md explains its figures.");
+  CLI::App app("A benchmark of Levin; docs/performance.md explains its results.");
   app.add_option("--rounds", options.rounds, "measured rounds")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_flag("--quick", options.quick, "one round of little work, to see that the program runs");
   app.add_option("words", options.words, "see docs/performance.md");
@@ -62,40 +63,42 @@ int guarded(const std::function<int()>& program) {
   }
 }
 
-std::vector<Figure> interleave(const std::vector<Contender>& contenders, const Options& options) {
-  std::vector<std::vector<double>> rounds(contenders.size());
-  for (size_t k = 0; k < contenders.size() && !options.quick; ++k) contenders[k].run();
+std::vector<Measurement> interleave(const std::vector<Candidate>& candidates, const Options& options) {
+  std::vector<std::vector<double>> rounds(candidates.size());
+  for (size_t k = 0; k < candidates.size() && !options.quick; ++k) candidates[k].run();
   for (int round = 0; round < options.rounds; ++round) {
-    for (size_t k = 0; k < contenders.size(); ++k) {
-      const size_t turn = (k + static_cast<size_t>(round)) % contenders.size();
-      rounds[turn].push_back(contenders[turn].run());
+    for (size_t k = 0; k < candidates.size(); ++k) {
+      const size_t turn = (k + static_cast<size_t>(round)) % candidates.size();
+      rounds[turn].push_back(candidates[turn].run());
     }
   }
-  std::vector<Figure> figures;
-  for (size_t k = 0; k < contenders.size(); ++k) figures.push_back(figure_of(contenders[k].name, std::move(rounds[k])));
-  return figures;
+  std::vector<Measurement> measurements;
+  for (size_t k = 0; k < candidates.size(); ++k)
+    measurements.push_back(measurement_of(candidates[k].name, std::move(rounds[k])));
+  return measurements;
 }
 
-Figure figure_of(std::string name, std::vector<double> rounds) {
+Measurement measurement_of(std::string name, std::vector<double> rounds) {
   if (rounds.empty()) throw std::invalid_argument("no round of " + name);
   const auto [lowest, highest] = std::minmax_element(rounds.begin(), rounds.end());
-  Figure figure{std::move(name), median_of(rounds), *lowest, *highest};
-  figure.rounds = std::move(rounds);
-  return figure;
+  Measurement measurement{std::move(name), median_of(rounds), *lowest, *highest};
+  measurement.rounds = std::move(rounds);
+  return measurement;
 }
 
-std::optional<double> compare(const std::vector<Figure>& figures, const std::string& name, const std::string& to,
-                              const std::function<double(double, double)>& value) {
-  const Figure* a = find(figures, name);
-  const Figure* b = find(figures, to);
+std::optional<double> compare(const std::vector<Measurement>& measurements, const std::string& name,
+                              const std::string& to, const std::function<double(double, double)>& value) {
+  const Measurement* a = find(measurements, name);
+  const Measurement* b = find(measurements, to);
   if (a == nullptr || b == nullptr) return std::nullopt;
   std::vector<double> values;
   for (size_t k = 0; k < a->rounds.size(); ++k) values.push_back(value(a->rounds[k], b->rounds[k]));
   return median_of(values);
 }
 
-std::optional<double> ratio(const std::vector<Figure>& figures, const std::string& name, const std::string& to) {
-  return compare(figures, name, to, [](double a, double b) { return a / b; });
+std::optional<double> ratio(const std::vector<Measurement>& measurements, const std::string& name,
+                            const std::string& to) {
+  return compare(measurements, name, to, [](double a, double b) { return a / b; });
 }
 
 void pin_to_one_core() {
@@ -127,19 +130,19 @@ Report::Report(std::string name)
             {"threads", at::get_num_threads()},
             {"libtorch", TORCH_VERSION}}) {}
 
-void Report::table(const std::string& title, const std::string& unit, const std::vector<Figure>& figures) {
+void Report::table(const std::string& title, const std::string& unit, const std::vector<Measurement>& measurements) {
   std::printf("%s\n  %-34s %12s %20s %8s\n", title.c_str(), "", unit.c_str(), "lowest - highest", "ratio");
   auto& rows = out_["tables"][title];
   rows["unit"] = unit;
-  for (const auto& figure : figures) {
-    const double to_first = *ratio(figures, figure.name, figures[0].name);
-    std::printf("  %-34s %12.2f %10.2f - %7.2f %8.3f\n", figure.name.c_str(), figure.median, figure.lowest,
-                figure.highest, to_first);
-    rows["figures"][figure.name] = {{"median", figure.median},
-                                    {"lowest", figure.lowest},
-                                    {"highest", figure.highest},
-                                    {"rounds", figure.rounds},
-                                    {"ratio", to_first}};
+  for (const auto& measurement : measurements) {
+    const double to_first = *ratio(measurements, measurement.name, measurements[0].name);
+    std::printf("  %-34s %12.2f %10.2f - %7.2f %8.3f\n", measurement.name.c_str(), measurement.median,
+                measurement.lowest, measurement.highest, to_first);
+    rows["figures"][measurement.name] = {{"median", measurement.median},
+                                         {"lowest", measurement.lowest},
+                                         {"highest", measurement.highest},
+                                         {"rounds", measurement.rounds},
+                                         {"ratio", to_first}};
   }
   std::printf("\n");
   save();  // what is known stays if a later part fails or takes too long
@@ -151,23 +154,23 @@ void Report::number(const std::string& key, std::optional<double> value) {
   out_[key] = *value;
 }
 
-void Report::at_most(const std::string& key, std::optional<double> value, double bound) {
-  bar(key, value, "at most", bound);
+void Report::at_most(const std::string& key, std::optional<double> value, double limit) {
+  target(key, value, "at most", limit);
 }
 
-void Report::at_least(const std::string& key, std::optional<double> value, double bound) {
-  bar(key, value, "at least", bound);
+void Report::at_least(const std::string& key, std::optional<double> value, double limit) {
+  target(key, value, "at least", limit);
 }
 
-void Report::bar(const std::string& key, std::optional<double> value, const char* kind, double bound) {
+void Report::target(const std::string& key, std::optional<double> value, const char* kind, double limit) {
   if (!value) {
-    std::printf("%-36s %10s   %s %g: not measured, its peer did not take part\n", key.c_str(), "-", kind, bound);
+    std::printf("%-36s %10s   %s %g: not measured, its peer did not take part\n", key.c_str(), "-", kind, limit);
     return;
   }
-  const bool met = std::string(kind) == "at most" ? *value <= bound : *value >= bound;
-  std::printf("%-36s %10.3f   %s %g: %s\n", key.c_str(), *value, kind, bound, met ? "met" : "NOT MET");
+  const bool met = std::string(kind) == "at most" ? *value <= limit : *value >= limit;
+  std::printf("%-36s %10.3f   %s %g: %s\n", key.c_str(), *value, kind, limit, met ? "met" : "NOT MET");
   out_[key] = *value;
-  out_["bars"][key] = {{"value", *value}, {kind, bound}, {"met", met}};
+  out_["bars"][key] = {{"value", *value}, {kind, limit}, {"met", met}};
 }
 
 void Report::peers(const nlohmann::json& versions) {

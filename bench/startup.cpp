@@ -10,7 +10,7 @@
 #include <fstream>
 #include <stdexcept>
 
-#include "levin/core/console.h"
+#include "levin/core/process/console.h"
 #include "levin/levin.h"
 #include "peer.h"
 #include "rounds.h"
@@ -32,7 +32,7 @@ double now() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-// Of this process since its own program began; getrusage would count the one that started it too.
+// Peak memory of this process since its program started; getrusage would include the process that started it.
 double peak_mib() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -110,7 +110,7 @@ int child(const std::string& which) {
 }
 
 // Milliseconds to the first step; the peak is noted in `peaks`, a peer's versions in `versions`.
-Contender starter(std::string name, const std::vector<std::string>& command, std::vector<double>& peaks,
+Candidate starter(std::string name, const std::vector<std::string>& command, std::vector<double>& peaks,
                   nlohmann::json& versions) {
   return {std::move(name), [command, &peaks, &versions] {
             const double start = now();
@@ -134,14 +134,14 @@ int run(const Options& options) {
   }
   std::vector<std::vector<double>> peaks(commands.size());
   nlohmann::json versions = nlohmann::json::object();
-  std::vector<Contender> contenders;
+  std::vector<Candidate> candidates;
   for (size_t k = 0; k < commands.size(); ++k)
-    contenders.push_back(starter(commands[k].first, commands[k].second, peaks[k], versions));
-  const auto times = interleave(contenders, options);
-  std::vector<Figure> memory;
+    candidates.push_back(starter(commands[k].first, commands[k].second, peaks[k], versions));
+  const auto times = interleave(candidates, options);
+  std::vector<Measurement> memory;
   for (size_t k = 0; k < commands.size(); ++k) {
     peaks[k].erase(peaks[k].begin(), peaks[k].end() - options.rounds);  // the unmeasured round's
-    memory.push_back(figure_of(commands[k].first, peaks[k]));
+    memory.push_back(measurement_of(commands[k].first, peaks[k]));
   }
   Report report("startup");
   if (!versions.empty()) report.peers(versions);

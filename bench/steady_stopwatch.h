@@ -14,10 +14,10 @@
 
 namespace bench {
 
-/// Steps that a figure of a GPU leaves out, here and in peers/.
+/// The first steps, which are excluded from measurements on a GPU, here and in peers/.
 inline constexpr int64_t kSkippedSteps = 8;
 
-/// Now, when the GPU has done what it was given; `gpu` false: now.
+/// Waits until the GPU has finished its work if `gpu` is true, and returns the time.
 [[nodiscard]] inline std::chrono::steady_clock::time_point time_when_done(bool gpu) {
   if (gpu) at::accelerator::synchronizeDevice(0);
   return std::chrono::steady_clock::now();
@@ -25,7 +25,7 @@ inline constexpr int64_t kSkippedSteps = 8;
 
 class SteadyStopwatch : public levin::Callback {
  public:
-  /// Of a fit of kSkippedSteps + `steps` steps.
+  /// For a fit of kSkippedSteps + `steps` steps.
   SteadyStopwatch(int64_t steps, bool gpu) : steps_(steps), gpu_(gpu) {}
 
   void on_train_batch_end(levin::Trainer& trainer, levin::LightningModule&, const at::Tensor&, const levin::Batch&,

@@ -1,5 +1,5 @@
-// For machines that nobody has measured on yet, and long measurements: a contender that fails does not take the others'
-// figures with it.
+// For machines on which nobody has measured yet, and for long measurements: a candidate that fails does not lose the
+// measurements of the others.
 #pragma once
 
 #include <algorithm>
@@ -15,43 +15,43 @@
 
 namespace bench {
 
-/// The contenders that have failed, and why.
+/// The candidates that have failed, and why.
 class Failures {
  public:
-  /// As interleave(), of those contenders whose first round, which is not measured unless `options.quick`, succeeds.
-  /// The others are printed with the reason.
-  [[nodiscard]] std::vector<Figure> interleave_rest(const std::vector<Contender>& contenders, Options options) {
-    std::vector<Contender> working;
-    std::vector<Figure> first;
-    for (const Contender& contender : contenders) {
-      if (const auto figure = attempt(contender)) {
-        first.push_back(figure_of(contender.name, {*figure}));
-        working.push_back(contender);
+  /// Like interleave(), for the candidates whose first round succeeds (it is measured only if `options.quick`). The
+  /// other candidates are printed with the reason.
+  [[nodiscard]] std::vector<Measurement> interleave_rest(const std::vector<Candidate>& candidates, Options options) {
+    std::vector<Candidate> working;
+    std::vector<Measurement> first;
+    for (const Candidate& candidate : candidates) {
+      if (const auto measurement = attempt(candidate)) {
+        first.push_back(measurement_of(candidate.name, {*measurement}));
+        working.push_back(candidate);
       }
     }
-    const bool measured = std::exchange(options.quick, true);  // that round has been
+    const bool measured = std::exchange(options.quick, true);  // the warm-up round has been run
     if (measured) --options.rounds;
     if (measured && options.rounds == 0) return first;
-    std::vector<Figure> figures = interleave(working, options);
-    for (size_t k = 0; measured && k < figures.size(); ++k) {
-      figures[k].rounds.insert(figures[k].rounds.begin(), first[k].rounds[0]);
-      figures[k] = figure_of(figures[k].name, figures[k].rounds);
+    std::vector<Measurement> measurements = interleave(working, options);
+    for (size_t k = 0; measured && k < measurements.size(); ++k) {
+      measurements[k].rounds.insert(measurements[k].rounds.begin(), first[k].rounds[0]);
+      measurements[k] = measurement_of(measurements[k].name, measurements[k].rounds);
     }
-    return figures;
+    return measurements;
   }
 
-  /// One round of a contender; unset, and printed with the reason, if it fails.
-  [[nodiscard]] std::optional<double> attempt(const Contender& contender) {
+  /// Runs one round of a candidate. If it fails, prints the reason and returns nullopt.
+  [[nodiscard]] std::optional<double> attempt(const Candidate& candidate) {
     try {
-      return contender.run();
+      return candidate.run();
     } catch (const std::exception& error) {
-      std::printf("%s failed: %s\n", contender.name.c_str(), error.what());
-      if (std::find(names_.begin(), names_.end(), contender.name) == names_.end()) names_.push_back(contender.name);
+      std::printf("%s failed: %s\n", candidate.name.c_str(), error.what());
+      if (std::find(names_.begin(), names_.end(), candidate.name) == names_.end()) names_.push_back(candidate.name);
       return std::nullopt;
     }
   }
 
-  /// After the report is written: throws if a contender has failed.
+  /// Throws if a candidate has failed. Call it after the report is written.
   void check() const {
     if (names_.empty()) return;
     std::string text;

@@ -1,11 +1,11 @@
 // Peak memory and time of a training step of a thousand Linear layers (examples/models/articles/thousand_layers.h),
-// without recomputation and in 2 to 1000 segments: JSON, and a plot beside it. Least memory is near the square root of
+// without recomputation and in 2 to 1000 segments: JSON and a plot. The minimum is near the square root of
 // 1000.
 //
 //   bench_thousand_layers [--rounds N] [--quick]
 #include "models/articles/thousand_layers.h"
 
-#include "levin/core/console.h"
+#include "levin/core/process/console.h"
 #include "peak_memory.h"
 #include "plot.h"
 #include "rounds.h"
@@ -52,7 +52,7 @@ std::string name_of(int64_t segments) {
   return segments == 0 ? "no recomputation" : std::to_string(segments) + " segments";
 }
 
-// Chen 2016: the inputs of k segments and of the layers within one; weights beside them.
+// Chen 2016: the inputs of k segments and of the layers within one segment, plus the weights.
 Curve sublinear(const Work& work) {
   const ThousandLayers model({.layers = work.layers, .width = kWidth, .in_features = kWidth});
   double weights = 0;
@@ -63,12 +63,13 @@ Curve sublinear(const Work& work) {
   return curve;
 }
 
-Panel panel(const std::string& title, const std::vector<int64_t>& segments, const std::vector<Figure>& figures) {
+Panel panel(const std::string& title, const std::vector<int64_t>& segments,
+            const std::vector<Measurement>& measurements) {
   Curve measured{"in segments", {}}, without{"without", {}, /*is_measured=*/false};
   for (size_t k = 0; k < segments.size(); ++k) {
     if (segments[k] == 0) continue;
-    measured.points.push_back({static_cast<double>(segments[k]), figures[k].median});
-    without.points.push_back({static_cast<double>(segments[k]), figures[0].median});
+    measured.points.push_back({static_cast<double>(segments[k]), measurements[k].median});
+    without.points.push_back({static_cast<double>(segments[k]), measurements[0].median});
   }
   return {title, {measured, without}};
 }
@@ -80,17 +81,17 @@ int run(const Options& options) {
   const Work work = options.quick ? quick : Work{};
   const std::vector<int64_t>& segments = work.segments;
   std::vector<std::vector<double>> peaks(segments.size());
-  std::vector<Contender> contenders;
+  std::vector<Candidate> candidates;
   for (size_t k = 0; k < segments.size(); ++k) {
-    contenders.push_back({name_of(segments[k]), [&, k] {
+    candidates.push_back({name_of(segments[k]), [&, k] {
                             const Measured measured = train(work, segments[k]);
                             peaks[k].push_back(measured.mib);
                             return measured.ms;
                           }});
   }
-  const auto times = interleave(contenders, options);
-  std::vector<Figure> memory;
-  for (size_t k = 0; k < segments.size(); ++k) memory.push_back(figure_of(name_of(segments[k]), peaks[k]));
+  const auto times = interleave(candidates, options);
+  std::vector<Measurement> memory;
+  for (size_t k = 0; k < segments.size(); ++k) memory.push_back(measurement_of(name_of(segments[k]), peaks[k]));
 
   const std::string what = std::to_string(work.layers) + " Linear layers of " + std::to_string(kWidth) +
                            ", batches of " + std::to_string(work.batch) + ", one thread";

@@ -1,6 +1,7 @@
-// What batches by length save: training passes of a small encoder over the verses of the King James Bible, byte by byte
-// (Debian's bible-kjv-text), in batches of 32 verses padded to 512 bytes, of 32 padded to the longest of each, and of
-// 8192 bytes with verses of like length together. The figure is bytes of text a second, without padding.
+// Measures what batches by length save: training passes of a small encoder over the verses of the King James Bible,
+// byte by byte (Debian's bible-kjv-text), in batches of 32 verses padded to 512 bytes, of 32 padded to the longest of
+// each, and of 8192 bytes with verses of similar length together. The measurement is bytes of text per second, without
+// padding.
 #include <torch/torch.h>
 
 #include <chrono>
@@ -12,7 +13,7 @@
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/loading/length_batch_sampler.h"
 #include "levin/data/text/padded_texts.h"
-#include "levin/data/text/text_reader.h"
+#include "models/bible.h"
 #include "rounds.h"
 
 namespace bench::token_batches {
@@ -47,7 +48,7 @@ struct Encoder : torch::nn::Module {
 
 std::shared_ptr<levin::PaddedTexts> verses(levin::Padding padding, size_t count) {
   auto texts = std::make_shared<levin::PaddedTexts>(kMaxLength, 0, padding);
-  std::istringstream lines(levin::read_text(levin::kjv_path()));
+  std::istringstream lines(bible_text());
   std::string line;
   std::getline(lines, line);  // the title
   for (size_t i = 0; i < count && std::getline(lines, line); ++i) {
@@ -73,8 +74,8 @@ std::vector<Way> ways(size_t count) {
        {.shuffle = true, .max_tokens = kMaxTokens, .bucket_by_length = true}}};
 }
 
-// Of the numbers of an epoch's batches.
-double share_of_padding(const Way& way) {
+// The fraction of padding in the batches of an epoch.
+double padding_fraction(const Way& way) {
   levin::DataLoader loader(way.texts, way.options);
   int64_t padding = 0, all = 0;
   loader.start(0);
@@ -85,7 +86,7 @@ double share_of_padding(const Way& way) {
   return static_cast<double>(padding) / static_cast<double>(all);
 }
 
-Contender training(const Way& way, int64_t bytes_of_round) {
+Candidate training(const Way& way, int64_t bytes_of_round) {
   auto loader = std::make_shared<levin::DataLoader>(way.texts, way.options);
   auto model = std::make_shared<Encoder>();
   return {way.name, [=, epoch = int64_t{0}]() mutable {
@@ -105,17 +106,17 @@ int run(const Options& options) {
   pin_to_one_core();
   torch::manual_seed(0);
   Report report("token_batches");
-  std::vector<Contender> contenders;
-  std::vector<Figure> padding;
+  std::vector<Candidate> candidates;
+  std::vector<Measurement> padding;
   for (const Way& way : ways(options.quick ? 500 : 31'102)) {
-    padding.push_back(figure_of(way.name, {100 * share_of_padding(way)}));
-    contenders.push_back(training(way, options.quick ? 2'000 : 150'000));
+    padding.push_back(measurement_of(way.name, {100 * padding_fraction(way)}));
+    candidates.push_back(training(way, options.quick ? 2'000 : 150'000));
   }
   report.table("padding of an epoch", "%", padding);
-  const auto figures = interleave(contenders, options);
-  report.table("training a small encoder", "bytes/s", figures);
-  report.number("by_length_to_fixed", ratio(figures, "8192 bytes, by length", "32, padded to 512"));
-  report.number("by_length_to_longest", ratio(figures, "8192 bytes, by length", "32, padded to the longest"));
+  const auto measurements = interleave(candidates, options);
+  report.table("training a small encoder", "bytes/s", measurements);
+  report.number("by_length_to_fixed", ratio(measurements, "8192 bytes, by length", "32, padded to 512"));
+  report.number("by_length_to_longest", ratio(measurements, "8192 bytes, by length", "32, padded to the longest"));
   report.write();
   return 0;
 }

@@ -1,21 +1,22 @@
-// What mixed precision and recomputation save of XLM-R's memory, and what they cost in time: the six columns of an
-// article's table (docs/articles/xlmr.md). On a GPU whole models on texts of 512 tokens, with attention as the
-// article's library had it and with LibTorch's fused one. On a CPU two layers of each, full width and vocabulary, on
-// texts of 64, and beside them what is predicted of the whole models. Each round of a column is a process of its own.
+// Measures how much of XLM-R's memory mixed precision and recomputation save, and how much time they cost: the six
+// columns of an article's table (docs/articles/xlmr.md). On a GPU, complete models on sequences of 512 tokens, with the
+// attention of the article's library and with LibTorch's fused attention. On a CPU, two layers of each model, full
+// width and vocabulary, on sequences of 64 tokens, and predictions for the complete models. Each round of a column runs
+// in a separate process.
 //
 //   bench_xlmr [--rounds N] [--quick]
 //   bench_xlmr gpu [--rounds N] [--quick]
 //   bench_xlmr train NAME LAYERS TOKENS VOCABULARY STEPS [gpu] [unfused]
 //                                                      one column alone, as JSON; LAYERS, VOCABULARY 0: all
-//   bench_xlmr predict NAME LAYERS TOKENS VOCABULARY   a whole model, from so many of its layers
+//   bench_xlmr predict NAME LAYERS TOKENS VOCABULARY   the complete model, predicted from LAYERS layers
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <stdexcept>
 
-#include "levin/core/console.h"
 #include "levin/core/gpu.h"
+#include "levin/core/process/console.h"
 #include "peer.h"
 #include "rounds.h"
 #include "survivors.h"
@@ -61,7 +62,7 @@ Cost in_own_process(const Column& column, const Size& size, int64_t steps) {
 }
 
 struct Table {
-  std::vector<Figure> memory, times;
+  std::vector<Measurement> memory, times;
   std::optional<double> recomputation = std::nullopt;  // predicted: a step with it to the same measurement's without
 
   void print(Report& report, const std::string& what) const {
@@ -73,18 +74,18 @@ struct Table {
 Table measure(const Options& options, const Size& size, int64_t steps, Failures& failures) {
   const std::vector<Column>& wanted = columns();
   std::vector<std::vector<double>> peaks(wanted.size());
-  std::vector<Contender> contenders;
+  std::vector<Candidate> candidates;
   for (size_t k = 0; k < wanted.size(); ++k) {
-    contenders.push_back({wanted[k].name, [&, k, steps] {
+    candidates.push_back({wanted[k].name, [&, k, steps] {
                             const Cost cost = in_own_process(wanted[k], size, steps);
                             peaks[k].push_back(cost.peak_mib);
                             return cost.ms_a_step;
                           }});
   }
   Table table;
-  table.times = failures.interleave_rest(contenders, options);
+  table.times = failures.interleave_rest(candidates, options);
   for (size_t k = 0; k < peaks.size(); ++k) {
-    if (!peaks[k].empty()) table.memory.push_back(figure_of(wanted[k].name, peaks[k]));
+    if (!peaks[k].empty()) table.memory.push_back(measurement_of(wanted[k].name, peaks[k]));
   }
   return table;
 }
@@ -95,8 +96,8 @@ Table predict(const Size& size, Failures& failures) {
     Cost cost;
     const auto run = [&] { return (cost = in_own_process(column, size, 0)).ms_a_step; };
     if (!failures.attempt({"predicted " + column.name, run})) continue;
-    table.memory.push_back(figure_of(column.name, {cost.peak_mib}));
-    table.times.push_back(figure_of(column.name, {cost.ms_a_step}));
+    table.memory.push_back(measurement_of(column.name, {cost.peak_mib}));
+    table.times.push_back(measurement_of(column.name, {cost.ms_a_step}));
     // Two measurements of one model, minutes apart, may differ by more than what recomputation takes.
     if (column.recompute) table.recomputation = cost.ms_a_step / cost.ms_without;
   }
@@ -104,8 +105,8 @@ Table predict(const Size& size, Failures& failures) {
 }
 
 // A column's memory or time as a share of that without recomputation.
-std::optional<double> of_recomputation(const std::vector<Figure>& figures) {
-  return ratio(figures, "large-8-mixed-recompute", "large-8-mixed");
+std::optional<double> of_recomputation(const std::vector<Measurement>& measurements) {
+  return ratio(measurements, "large-8-mixed-recompute", "large-8-mixed");
 }
 
 int run_on_gpu(const Options& options) {
@@ -130,17 +131,17 @@ int run_on_gpu(const Options& options) {
 int run(const Options& options) {
   if (!options.words.empty() && options.words[0] != "gpu") return run_alone(options.words);
   if (!options.words.empty()) return run_on_gpu(options);
-  // --quick: little of everything, to see that it runs
+  // --quick: little of everything, to check that it runs
   const Size measured =
       options.quick ? Size{.layers = 1, .tokens = 4, .vocabulary = 260} : Size{.layers = 2, .tokens = 64};
   const Size predicted = options.quick ? measured : Size{.layers = 2};
   Report report("xlmr");
   Failures failures;
   const Table small = measure(options, measured, options.quick ? 1 : 4, failures);
-  small.print(report, std::to_string(measured.layers) + " layers, texts of " + std::to_string(measured.tokens) +
+  small.print(report, std::to_string(measured.layers) + " layers, sequences of " + std::to_string(measured.tokens) +
                           " tokens, one thread");
   const Table whole = predict(predicted, failures);
-  whole.print(report, "whole, texts of " + std::to_string(predicted.tokens) + " tokens: predicted from " +
+  whole.print(report, "complete, sequences of " + std::to_string(predicted.tokens) + " tokens: predicted from " +
                           std::to_string(predicted.layers) + " layers");
   report.number("memory_of_recomputation", of_recomputation(small.memory));
   report.number("time_of_recomputation", of_recomputation(small.times));

@@ -4,23 +4,21 @@
 #include <stdexcept>
 
 #include "levin/recompute/chain_plan.h"
-#include "levin/trainer/loops/plan_recomputation.h"
+#include "levin/trainer/loops/entry.h"
 
 namespace bench::xlmr {
 
 namespace {
 
-// Of eight texts and of four: what is off in their times is off twice as much with sixteen.
-levin::MeasuredChain measure_texts(Column column, const Size& size) {
+// Measures eight and four sequences: errors in their times double in the extrapolation to sixteen.
+levin::MeasuredChain measure_layers(Column column, const Size& size) {
   column.batch = 8;
   column.recompute = false;
   levin::seed_everything(0);
   TextClassifier model(model_options(column, size));
-  levin::TextCsv data(data_options(column, size));
-  levin::MeasuredChain measured;
-  const levin::MeasureOnly scope([&](const levin::MeasuredChain& chain, const auto&) { measured = chain; });
-  levin::Trainer(trainer_options(column, size)).fit(model, data);
-  return measured;
+  BibleVerses data(data_options(column, size));
+  levin::Trainer trainer(trainer_options(column, size));
+  return levin::measure_fit(trainer, model, &data)->chain;
 }
 
 // All layers are alike: the last one is there as often as it takes.
@@ -43,7 +41,7 @@ levin::ChainCost deepened(levin::ChainCost cost, int64_t layers) {
 }  // namespace
 
 Cost predict_full_size(const Column& column, const Size& size) {
-  const levin::MeasuredChain measured = measure_texts(column, size);
+  const levin::MeasuredChain measured = measure_layers(column, size);
   const int64_t layers = EncoderShape::of(column.architecture).num_hidden_layers;
   const levin::ChainCost cost = deepened(levin::at_batch(measured.cost, measured.smaller, column.batch), layers);
   const auto step = levin::predict_memory(cost, column.recompute ? levin::each_block(cost) : levin::Segments());

@@ -90,7 +90,7 @@ Cost train(const Column& column, const Size& size, int64_t steps) {
   const auto meter = levin::MemoryMeter::make(size.gpu ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU));
   levin::seed_everything(0);
   TextClassifier model(model_options(column, size));
-  levin::TextCsv data(data_options(column, size));
+  BibleVerses data(data_options(column, size));
   const auto watch = std::make_shared<StepWatch>(*meter);
   levin::TrainerOptions options = trainer_options(column, size);
   options.max_steps = kWarmupSteps + steps;

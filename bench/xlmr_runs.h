@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/bible.h"
 #include "models/text_classifier.h"
 
 namespace bench::xlmr {
@@ -20,10 +21,10 @@ struct Column {
 
 /// The article's six columns.
 [[nodiscard]] const std::vector<Column>& columns();
-/// Throws std::runtime_error listing all names if there is no such column.
+/// Throws std::runtime_error listing all names if no column has this name.
 [[nodiscard]] const Column& column_called(const std::string& name);
 
-/// How much of a column is run.
+/// The size at which a column is run.
 struct Size {
   int64_t layers = 0;      // 0: all
   int64_t tokens = 256;    // of a verse

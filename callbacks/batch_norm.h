@@ -28,10 +28,10 @@ class BatchNormRecount {
   BatchNormRecount(const BatchNormRecount&) = delete;
   BatchNormRecount& operator=(const BatchNormRecount&) = delete;
 
-  /// Once the layers have seen their batches: makes the statistics those over all ranks' batches. Every rank.
+  /// Averages the statistics over all ranks' batches, once the layers have seen their batches. Every rank calls it.
   void average(RankCollectives& ranks) const;
 
-  /// Whether there is such a layer at all.
+  /// Whether the module has such a layer.
   [[nodiscard]] bool is_needed() const { return !restore_.empty(); }
 
  private:

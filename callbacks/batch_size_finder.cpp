@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
@@ -29,7 +29,7 @@ BatchSizeFinder::BatchSizeFinder(BatchSizeFinderOptions options)
 void BatchSizeFinder::setup(Trainer&, LightningModule&, Stage stage) {
   if (stage == Stage::fit || found_) return;
   throw ConfigError(
-      named("it tries training steps, and there is no training here. Call fit first, or drop the callback."));
+      named("it runs training steps, and this stage does not train. Call fit first, or drop the callback."));
 }
 
 void BatchSizeFinder::on_fit_start(Trainer& trainer, LightningModule&) {

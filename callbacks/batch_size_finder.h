@@ -12,7 +12,7 @@
 #include <optional>
 #include <string>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/trainer/callback.h"
 #include "levin/trainer/trial_runs.h"
 
@@ -26,12 +26,13 @@ struct EnumNames<BatchSizeSearch> {
                                     std::pair{"binsearch", BatchSizeSearch::binsearch}};
 };
 
+/// Options of BatchSizeFinder.
 struct BatchSizeFinderOptions {
   BatchSizeSearch mode = BatchSizeSearch::power;
   int64_t steps_per_trial = 3;
   int64_t init_val = 2;     // samples
   int64_t max_trials = 25;  // sizes
-  double margin = 0.05;     // of the size that binsearch finds
+  double margin = 0.05;     // fraction of the size that binsearch finds
   int64_t max_val = 8192;   // samples
 
   template <class = void>
@@ -42,11 +43,12 @@ struct BatchSizeFinderOptions {
         field("steps_per_trial", &O::steps_per_trial, "training steps per size").min(1),
         field("init_val", &O::init_val, "the first size to try, in samples").min(1),
         field("max_trials", &O::max_trials, "maximum number of sizes to try").min(1),
-        field("margin", &O::margin, "share of the size found by binsearch that is left free").min(0.0).below(1.0),
+        field("margin", &O::margin, "fraction of the size found by binsearch that is left free").min(0.0).below(1.0),
         field("max_val", &O::max_val, "the largest size to try, in samples").min(1));
   }
 };
 
+/// Finds the batch size of the training loader and sets it. Works on one rank; the errors are at the hooks below.
 class BatchSizeFinder final : public Callback {
  public:
   using Options = BatchSizeFinderOptions;
@@ -63,9 +65,9 @@ class BatchSizeFinder final : public Callback {
   void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "BatchSizeFinder"; }
 
-  /// The batch size found; unset before.
+  /// The batch size found; unset before the search.
   [[nodiscard]] std::optional<int64_t> found() const { return found_; }
-  /// The configured batch size; 0 before.
+  /// The configured batch size; 0 before the search.
   [[nodiscard]] int64_t configured() const { return configured_; }
 
  private:

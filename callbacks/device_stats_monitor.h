@@ -7,18 +7,45 @@
 // Each rank reads its own GPU; only rank 0 has loggers.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "levin/callbacks/cpu_stats.h"
 #include "levin/callbacks/nvml.h"
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/trainer/callback.h"
+#include "levin/trainer/metrics.h"
 
 namespace levin {
 
+/// Statistics from /proc about the machine and this process, under the names that DeviceStatsMonitor logs. Each read()
+/// reads again. CPU time is relative to the previous read(); the first one returns the machine's since boot, and leaves
+/// out the process's.
+///   cpu_percent, cpu_vm_percent, cpu_swap_percent       of the machine, as psutil counts them; 0 to 100
+///   process_cpu_percent                                  of one core: 200 is all the time of two cores
+///   process_rss_bytes, process_vm_bytes, process_swap_bytes, process_threads
+/// Statistics that the system does not provide are left out. `proc`: where /proc is, for tests.
+class CpuStats {
+ public:
+  explicit CpuStats(std::string proc = "/proc") : proc_(std::move(proc)) {}
+
+  [[nodiscard]] Metrics read();
+
+ private:
+  void read_processor(Metrics& metrics);
+  void read_memory(Metrics& metrics) const;
+  void read_process(Metrics& metrics);
+
+  std::string proc_;
+  double busy_ = 0;  // of all processors since boot, in the kernel's ticks
+  double all_ = 0;
+  double process_seconds_ = 0;  // processor time of this process
+  std::chrono::steady_clock::time_point process_read_ = {};
+};
+
+/// Options of DeviceStatsMonitor.
 struct DeviceStatsMonitorOptions {
   std::optional<bool> cpu_stats = std::nullopt;  // unset: where the training runs on the CPU
   std::vector<std::string> filter_keys = {};     // empty: all
@@ -28,11 +55,13 @@ struct DeviceStatsMonitorOptions {
     using O = DeviceStatsMonitorOptions;
     return levin::fields(
         field("cpu_stats", &O::cpu_stats,
-              "write figures of the CPU and the process; null: if training runs on the CPU"),
+              "write statistics of the CPU and the process; null: if training runs on the CPU"),
         field("filter_keys", &O::filter_keys, "write only these, e.g. [cpu_percent, process_rss_bytes]; empty: all"));
   }
 };
 
+/// Reads the device of every rank and writes rank 0's statistics to its loggers. A GPU without NVML has only the
+/// allocator's statistics, with a warning.
 class DeviceStatsMonitor final : public Callback {
  public:
   using Options = DeviceStatsMonitorOptions;
@@ -56,7 +85,7 @@ class DeviceStatsMonitor final : public Callback {
     write_evaluated(trainer, "on_test_batch_end", true);
   }
 
-  /// All current figures, by short name.
+  /// Returns all current statistics, by short name.
   [[nodiscard]] Metrics stats(const Trainer& trainer);
 
  private:

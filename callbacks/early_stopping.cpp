@@ -4,9 +4,8 @@
 #include <limits>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/short_number.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
 #include "levin/trainer/measured_metrics.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
@@ -50,7 +49,7 @@ void EarlyStopping::on_train_epoch_end(Trainer& trainer, LightningModule&) {
 void EarlyStopping::check(Trainer& trainer) {
   if (trainer.plan().fast_dev_run || trainer.stage() != Stage::fit) return;
   std::string reason = check_value(trainer);
-  if (!trainer.strategy().any(!reason.empty())) return;
+  if (!trainer.strategy().ranks().any(!reason.empty())) return;
   if (reason.empty()) reason = "EarlyStopping: another rank asked to stop";
   stopped_epoch_ = trainer.current_epoch();
   trainer.request_stop(reason);
@@ -119,7 +118,7 @@ void EarlyStopping::load_state(const State& saved) {
 }
 
 std::string EarlyStopping::state_key() const {
-  return "EarlyStopping(monitor=" + options_.monitor + ", mode=" + enum_word(options_.mode) + ")";
+  return "EarlyStopping(monitor=" + options_.monitor + ", mode=" + enum_name(options_.mode) + ")";
 }
 
 }  // namespace levin

@@ -3,18 +3,19 @@
 //   .callbacks = {levin::EarlyStopping({.monitor = "val_loss", .patience = 3})}
 //
 // A value is judged once: an epoch or a validation in which the metric was not measured does not count.
-// Every rank checks; all stop as soon as one decides to.
+// Every rank checks; all stop as soon as one rank decides to.
 #pragma once
 
 #include <optional>
 #include <string>
 
 #include "levin/callbacks/monitor.h"
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/trainer/callback.h"
 
 namespace levin {
 
+/// Options of EarlyStopping.
 struct EarlyStoppingOptions {
   std::string monitor = "";  // name of a logged metric; required
   double min_delta = 0.0;    // smaller changes are no improvement
@@ -41,12 +42,14 @@ struct EarlyStoppingOptions {
         field("stopping_threshold", &O::stopping_threshold, "stop once the metric is better than this"),
         field("divergence_threshold", &O::divergence_threshold, "stop once the metric is worse than this"),
         field("check_on_train_epoch_end", &O::check_on_train_epoch_end,
-              "check after each training epoch; false: after each validation; unset: wherever the metric has a new "
+              "check after each training epoch; false: after each validation; unset: whenever the metric has a new "
               "value, "
-              "of validation at the end of the epoch if it runs there only"));
+              "at the end of the epoch if validation only runs there"));
   }
 };
 
+/// Stops a fit by a monitored metric. Throws Error if the metric is never logged and .strict is set. Hooks run on every
+/// rank, from the training thread; deciding is collective.
 class EarlyStopping final : public Callback {
  public:
   using Options = EarlyStoppingOptions;

@@ -5,12 +5,13 @@
 
 #include <map>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/trainer/accumulation_schedule.h"
 #include "levin/trainer/callback.h"
 
 namespace levin {
 
+/// Options of GradientAccumulationScheduler.
 struct GradientAccumulationSchedulerOptions {
   std::map<int64_t, int64_t> scheduling = {};  // first epoch -> batches; 1 before the first key
 
@@ -33,6 +34,7 @@ struct GradientAccumulationSchedulerOptions {
   }
 };
 
+/// Sets accumulate_grad_batches at the start of each epoch, on every rank.
 class GradientAccumulationScheduler final : public Callback, public AccumulationSchedule {
  public:
   using Options = GradientAccumulationSchedulerOptions;

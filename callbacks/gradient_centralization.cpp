@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/optim/optimizer.h"
 #include "levin/trainer/trainer.h"
 
@@ -15,7 +15,7 @@ GradientCentralization::GradientCentralization(GradientCentralizationOptions opt
     : options_(checked(options, "GradientCentralizationOptions")) {}
 
 void GradientCentralization::on_fit_start(Trainer& trainer, LightningModule&) {
-  if (!trainer.strategy().has_sharded_gradients()) return;
+  if (!trainer.strategy().sharding().has_sharded_gradients()) return;
   throw ConfigError("GradientCentralization: " + trainer.strategy().name() +
                     " gives each rank a part of the gradients, and the mean is over all of a row. Use ddp, or drop the "
                     "callback.");
@@ -26,7 +26,7 @@ void GradientCentralization::on_before_optimizer_step(Trainer&, LightningModule&
   for (const at::Tensor& param : optimizer.parameters()) {
     const at::Tensor& gradient = param.grad();
     if (!gradient.defined() || gradient.dim() < (options_.only_convolutions ? 3 : 2)) continue;
-    std::vector<int64_t> inputs(static_cast<size_t>(gradient.dim() - 1));  // all dimensions but the outputs'
+    std::vector<int64_t> inputs(static_cast<size_t>(gradient.dim() - 1));  // all dimensions except the outputs'
     std::iota(inputs.begin(), inputs.end(), 1);
     gradient.sub_(gradient.mean(inputs, /*keepdim=*/true));
   }

@@ -1,12 +1,17 @@
 #include "levin/callbacks/learning_rate_finder.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
+#include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/files.h"
-#include "levin/core/short_number.h"
+#include "levin/core/files/files.h"
+#include "levin/core/files/svg.h"
+#include "levin/core/options/config_node.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
@@ -22,7 +27,138 @@ std::string named(const std::string& text) {
   return "LearningRateFinder: " + text;
 }
 
+constexpr double kSmoothing = 0.98;
+constexpr size_t kSkippedAtStart = 10;
+constexpr size_t kSkippedAtEnd = 1;
+
+constexpr double kWidth = 720, kHeight = 440;
+constexpr double kLeft = 80, kRight = 20, kTop = 40, kBottom = 60;
+
+std::string formatted(const char* format, double value) {
+  std::array<char, 64> text = {};
+  std::snprintf(text.data(), text.size(), format, value);
+  return text.data();
+}
+
+// Maps data to the plot.
+struct Frame {
+  double x_low = 0, x_high = 1, y_low = 0, y_high = 1;
+
+  [[nodiscard]] double x(double value) const {
+    return kLeft + (value - x_low) / (x_high - x_low) * (kWidth - kLeft - kRight);
+  }
+  [[nodiscard]] double y(double value) const {
+    return kHeight - kBottom - (value - y_low) / (y_high - y_low) * (kHeight - kTop - kBottom);
+  }
+  void take(double px, double py, bool first) {
+    x_low = first ? px : std::min(x_low, px);
+    x_high = first ? px : std::max(x_high, px);
+    y_low = first ? py : std::min(y_low, py);
+    y_high = first ? py : std::max(y_high, py);
+  }
+  void widen() {
+    if (x_high <= x_low) x_high = x_low + 1;
+    if (y_high <= y_low) y_high = y_low + 1;
+  }
+};
+
+// Round numbers within a range; integers, which are powers of ten, if `least_step` is 1 because axes are logarithmic.
+std::vector<double> ticks(double low, double high, double least_step) {
+  const double step = std::max(tick_step(high - low, 6), least_step);
+  std::vector<double> list;
+  for (double k = std::ceil(low / step); k * step <= high; ++k) list.push_back(k * step);
+  return list;
+}
+
+void draw_axes(Svg& svg, const Frame& frame, bool logarithmic) {
+  constexpr double kFoot = kHeight - kBottom;
+  for (const double px : ticks(frame.x_low, frame.x_high, logarithmic ? 1 : 0)) {
+    const double lr = logarithmic ? std::pow(10.0, px) : px;
+    svg.line({frame.x(px), kFoot}, {frame.x(px), kFoot + 5});
+    svg.text({frame.x(px), kFoot + 20}, formatted("%.3g", lr), {.anchor = Svg::Anchor::middle});
+  }
+  for (const double py : ticks(frame.y_low, frame.y_high, 0)) {
+    svg.text({kLeft - 8, frame.y(py) + 4}, formatted("%.4g", py), {.anchor = Svg::Anchor::end});
+    svg.line({kLeft, frame.y(py)}, {kWidth - kRight, frame.y(py)}, {.colour = "#dddddd"});
+  }
+  svg.line({kLeft, kFoot}, {kWidth - kRight, kFoot});
+  svg.line({kLeft, kTop}, {kLeft, kFoot});
+  svg.text({kWidth / 2, kHeight - 15}, "learning rate", {.anchor = Svg::Anchor::middle});
+  svg.text({kLeft, kTop - 12}, "smoothed loss");
+}
+
 }  // namespace
+
+double LrCurve::axis(double lr) const {
+  return logarithmic_ ? std::log10(lr) : lr;
+}
+
+void LrCurve::add(double lr, double loss) {
+  average_ = kSmoothing * average_ + (1 - kSmoothing) * loss;
+  weight_ *= kSmoothing;
+  const double smoothed = average_ / (1 - weight_);
+  if (points_.empty() || smoothed < best_) best_ = smoothed;
+  points_.push_back({lr, smoothed});
+}
+
+bool LrCurve::diverges(double threshold) const {
+  if (points_.empty()) return false;
+  const double last = points_.back().loss;
+  // For a loss above 0 this is threshold * best; a loss may also be negative, as a log-likelihood is.
+  const double limit = best_ + (threshold - 1) * std::abs(best_);
+  return !std::isfinite(last) || (points_.size() > 1 && last > limit);
+}
+
+std::optional<double> LrCurve::suggestion() const {
+  std::vector<Point> used;
+  for (size_t k = kSkippedAtStart; k + kSkippedAtEnd < points_.size(); ++k) {
+    if (std::isfinite(points_[k].loss)) used.push_back(points_[k]);
+  }
+  if (used.size() < 2) return std::nullopt;
+  size_t steepest = 0;
+  double lowest = 0;
+  for (size_t k = 0; k < used.size(); ++k) {
+    const Point& before = used[k == 0 ? 0 : k - 1];
+    const Point& after = used[std::min(k + 1, used.size() - 1)];
+    const double slope = (after.loss - before.loss) / (axis(after.lr) - axis(before.lr));
+    if (k > 0 && !(slope < lowest)) continue;
+    lowest = slope;
+    steepest = k;
+  }
+  return used[steepest].lr;
+}
+
+std::string LrCurve::csv() const {
+  std::string out = "lr,loss\n";
+  for (const Point& point : points_) out += number_text(point.lr) + "," + number_text(point.loss) + "\n";
+  return out;
+}
+
+std::string LrCurve::svg() const {
+  Frame frame;
+  bool first = true;
+  for (const Point& point : points_) {
+    if (!std::isfinite(point.loss)) continue;
+    frame.take(axis(point.lr), point.loss, std::exchange(first, false));
+  }
+  frame.widen();
+  Svg svg(kWidth, kHeight);
+  draw_axes(svg, frame, logarithmic_);
+  const auto suggested = suggestion();
+  std::vector<Svg::Point> curve;
+  std::optional<Svg::Point> mark;
+  for (const Point& point : points_) {
+    if (!std::isfinite(point.loss)) continue;
+    curve.push_back({frame.x(axis(point.lr)), frame.y(point.loss)});
+    if (suggested && point.lr == *suggested) mark = curve.back();
+  }
+  svg.curve(curve, {.colour = Svg::kColours[0], .width = 2});
+  if (mark) {
+    svg.dot(*mark, 5, Svg::kColours[1]);
+    svg.text({kWidth - kRight, kTop - 12}, "suggestion " + formatted("%.3g", *suggested), {.anchor = Svg::Anchor::end});
+  }
+  return svg.str();
+}
 
 LearningRateFinder::LearningRateFinder(LearningRateFinderOptions options)
     : options_(checked(std::move(options), "LearningRateFinderOptions")),
@@ -35,7 +171,7 @@ LearningRateFinder::LearningRateFinder(LearningRateFinderOptions options)
 void LearningRateFinder::setup(Trainer&, LightningModule&, Stage stage) {
   if (stage == Stage::fit || searched_) return;
   throw ConfigError(
-      named("it tries training steps, and there is no training here. Call fit first, or drop the callback."));
+      named("it runs training steps, and this stage does not train. Call fit first, or drop the callback."));
 }
 
 void LearningRateFinder::on_fit_start(Trainer& trainer, LightningModule& module) {
@@ -51,9 +187,9 @@ void LearningRateFinder::on_fit_start(Trainer& trainer, LightningModule& module)
 
 // The first step has min_lr and the last max_lr. In Lightning the first step is one ratio above min_lr.
 double LearningRateFinder::lr_of(int64_t step) const {
-  const double share = static_cast<double>(step) / static_cast<double>(options_.num_training - 1);
-  if (options_.mode == LrSpacing::linear) return options_.min_lr + share * (options_.max_lr - options_.min_lr);
-  return options_.min_lr * std::pow(options_.max_lr / options_.min_lr, share);
+  const double fraction = static_cast<double>(step) / static_cast<double>(options_.num_training - 1);
+  if (options_.mode == LrSpacing::linear) return options_.min_lr + fraction * (options_.max_lr - options_.min_lr);
+  return options_.min_lr * std::pow(options_.max_lr / options_.min_lr, fraction);
 }
 
 void LearningRateFinder::search(Trainer& trainer) {
@@ -63,8 +199,8 @@ void LearningRateFinder::search(Trainer& trainer) {
     configured = trials.learning_rate();
     if (configured == 0) {
       throw ConfigError(
-          named("the first parameter group's learning rate is 0, to which no other has a ratio. Configure "
-                "any other."));
+          named("the first parameter group's learning rate is 0, to which no other rate has a ratio. Configure a "
+                "rate above 0."));
     }
     trials.try_learning_rates(
         options_.num_training, [this](int64_t step) { return lr_of(step); },

@@ -11,13 +11,55 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "levin/callbacks/lr_curve.h"
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/trainer/callback.h"
 
 namespace levin {
 
+/// The losses of a learning-rate range test (Smith 2017, https://arxiv.org/abs/1506.01186), and the rate they suggest.
+class LrCurve {
+ public:
+  struct Point {
+    double lr = 0;
+    double loss = 0;  // smoothed
+  };
+
+  /// `logarithmic`: whether learning rates grow by a factor, so that slopes and the plot are over their logarithm.
+  explicit LrCurve(bool logarithmic) : logarithmic_(logarithmic) {}
+
+  /// Adds the loss of the next step. Losses are smoothed as Lightning's lr_find does it: an exponential moving
+  /// average with factor 0.98, corrected for its start at 0.
+  void add(double lr, double loss);
+
+  /// Whether the last smoothed loss is not finite, or more than `threshold` times the best. Below 0, where that product
+  /// would be better than the best, the limit is the same distance above the best.
+  [[nodiscard]] bool diverges(double threshold) const;
+
+  [[nodiscard]] const std::vector<Point>& points() const { return points_; }
+
+  /// The learning rate at which the smoothed loss falls most steeply. The first 10 steps, the last step, and steps
+  /// whose loss is not finite are left out. Slopes are central differences over the plot's axis. Unset with fewer than
+  /// two points.
+  [[nodiscard]] std::optional<double> suggestion() const;
+
+  /// CSV: a header "lr,loss" and a line for each step.
+  [[nodiscard]] std::string csv() const;
+  /// A plot of the curve, its axes and the suggestion, 720 x 440 pixels.
+  [[nodiscard]] std::string svg() const;
+
+ private:
+  [[nodiscard]] double axis(double lr) const;
+
+  bool logarithmic_;
+  double average_ = 0;
+  double weight_ = 1;  // 0.98^n
+  double best_ = 0;
+  std::vector<Point> points_;
+};
+
+/// How the learning rate grows from step to step.
 enum class LrSpacing { exponential, linear };
 template <>
 struct EnumNames<LrSpacing> {
@@ -25,6 +67,7 @@ struct EnumNames<LrSpacing> {
                                     std::pair{"linear", LrSpacing::linear}};
 };
 
+/// Options of LearningRateFinder.
 struct LearningRateFinderOptions {
   double min_lr = 1e-8;
   double max_lr = 1;
@@ -49,6 +92,8 @@ struct LearningRateFinderOptions {
   }
 };
 
+/// Raises the learning rate from min_lr to max_lr in trial steps before a fit, suggests a rate, and trains with it.
+/// Every rank must be alone: with several ranks on_fit_start throws ConfigError.
 class LearningRateFinder final : public Callback {
  public:
   using Options = LearningRateFinderOptions;
@@ -65,7 +110,8 @@ class LearningRateFinder final : public Callback {
   void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "LearningRateFinder"; }
 
-  /// Of the first parameter group; the others keep their ratio to it. Unset before, and if the curve suggests none.
+  /// The rate for the first parameter group; other groups keep their ratio to it. Unset before the search, and if the
+  /// curve suggests none.
   [[nodiscard]] std::optional<double> suggestion() const { return suggestion_; }
   [[nodiscard]] const LrCurve& curve() const { return curve_; }
 

@@ -3,7 +3,8 @@
 #include <map>
 #include <utility>
 
-#include "levin/core/count_of.h"
+#include "levin/callbacks/monitor.h"
+#include "levin/core/options/error.h"
 #include "levin/trainer/lightning_optimizer.h"
 #include "levin/trainer/optimizer_config.h"
 #include "levin/trainer/plan/run_plan.h"
@@ -15,12 +16,7 @@ LearningRateMonitor::LearningRateMonitor(LearningRateMonitorOptions options)
     : options_(checked(std::move(options), "LearningRateMonitorOptions")) {}
 
 void LearningRateMonitor::on_train_start(Trainer& trainer, LightningModule&) {
-  if (trainer.loggers().empty()) {
-    if (trainer.plan().fast_dev_run) return;
-    throw ConfigError(
-        "LearningRateMonitor: the trainer has no logger to write to. Set TrainerOptions.logger, or drop the "
-        "callback.");
-  }
+  if (!has_logger(trainer, "LearningRateMonitor")) return;
   if (!std::exchange(resumed_, false)) watch_schedulers(trainer);
   for (const Watched& watched : watched_) {
     if (watched.optimizer < trainer.optimizers().size()) continue;
@@ -31,8 +27,8 @@ void LearningRateMonitor::on_train_start(Trainer& trainer, LightningModule&) {
   }
 }
 
-// Once for a run: a callback may put another scheduler in place later, as StochasticWeightAveraging does, and the rows
-// stay the same if the run is resumed after that.
+// Called once per run: a callback may replace the scheduler later, as StochasticWeightAveraging does, and the rows stay
+// the same if the run is resumed after that.
 void LearningRateMonitor::watch_schedulers(Trainer& trainer) {
   watched_.clear();
   last_step_ = -1;

@@ -7,12 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/trainer/callback.h"
 #include "levin/trainer/metrics.h"
 
 namespace levin {
 
+/// When rows are written: at each logged step, or at each epoch.
 enum class LoggingInterval { step, epoch };
 template <>
 struct EnumNames<LoggingInterval> {
@@ -20,6 +21,7 @@ struct EnumNames<LoggingInterval> {
                                     std::pair{"epoch", LoggingInterval::epoch}};
 };
 
+/// Options of LearningRateMonitor.
 struct LearningRateMonitorOptions {
   std::optional<LoggingInterval> logging_interval = std::nullopt;  // unset: when each scheduler steps
   bool log_momentum = false;
@@ -35,6 +37,8 @@ struct LearningRateMonitorOptions {
   }
 };
 
+/// Logs the learning rate of every optimizer; optionally momentum and weight decay. Hooks run on every rank; only rank
+/// 0 has loggers.
 class LearningRateMonitor final : public Callback {
  public:
   using Options = LearningRateMonitorOptions;
@@ -47,9 +51,9 @@ class LearningRateMonitor final : public Callback {
   void on_train_epoch_start(Trainer& trainer, LightningModule&) override;
   void on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t) override;
 
-  /// What it watches, as it was decided when the run began.
+  /// The optimizers and schedulers that it watches, chosen when the run began.
   [[nodiscard]] State state() const override;
-  /// Throws CheckpointError if `saved` is not whole.
+  /// Throws CheckpointError if `saved` is incomplete.
   void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "LearningRateMonitor"; }
 
@@ -67,7 +71,7 @@ class LearningRateMonitor final : public Callback {
   LearningRateMonitorOptions options_;
   std::vector<Watched> watched_ = {};
   bool resumed_ = false;    // watched_ is a checkpoint's
-  int64_t last_step_ = -1;  // an accumulation window has one row, however many batches
+  int64_t last_step_ = -1;  // an accumulation window has one row, regardless of its number of batches
 };
 
 }  // namespace levin

@@ -9,8 +9,8 @@
 #include "levin/adapters/lora.h"
 #include "levin/adapters/lora_layer.h"
 #include "levin/adapters/saved_lora.h"
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
@@ -20,7 +20,7 @@ namespace levin {
 
 namespace {
 
-constexpr size_t kMostUnusedNames = 3;  // in a message
+constexpr size_t kMaxUnusedNames = 3;  // in a message
 
 using Each = std::map<std::string, double>;
 
@@ -36,7 +36,7 @@ bool are_near(const LoRAScalings& one, const LoRAScalings& other) {
 
 std::string text_of(const LoRAScalings& scalings) {
   const auto* one = std::get_if<double>(&scalings);
-  return one != nullptr ? number_text(*one) : "numbers that differ by layer";
+  return one != nullptr ? number_text(*one) : "factors that differ by layer";
 }
 
 }  // namespace
@@ -44,8 +44,8 @@ std::string text_of(const LoRAScalings& scalings) {
 LoRA::LoRA(LoRAOptions options) : options_(checked(std::move(options), "LoRAOptions")) {}
 
 void LoRA::adapt_model(Trainer& trainer, LightningModule& module) {
-  if (options_.quantize != Quantize::none && trainer.strategy().shards_modules()) {
-    throw ConfigError("LoRAOptions.quantize: " + enum_word(options_.quantize) + " is not possible with the strategy " +
+  if (options_.quantize != Quantize::none && trainer.strategy().sharding().shards_modules()) {
+    throw ConfigError("LoRAOptions.quantize: " + enum_name(options_.quantize) + " is not possible with the strategy " +
                       trainer.strategy().name() +
                       ", which computes with weights of its own type. Leave quantize out, or use ddp.");
   }
@@ -65,8 +65,8 @@ void LoRA::check_used(LightningModule& module) {
   }
   const size_t count = unused.size();
   if (count == 0) return;
-  unused.resize(std::min(count, kMostUnusedNames));
-  const std::string names = join(unused) + (count > kMostUnusedNames ? ", …" : "");
+  unused.resize(std::min(count, kMaxUnusedNames));
+  const std::string names = join(unused) + (count > kMaxUnusedNames ? ", …" : "");
   if (count == layers.size()) {
     throw Error("LoRA: the first batch did not compute with the weight of any adapted layer (" + names +
                 "), so the adapters have no effect. Adapt layers that the module computes with through linear, matmul, "
@@ -117,7 +117,7 @@ void LoRA::load_state(const State& saved) {
   if (are_near(scalings, scalings_)) return;
   throw CheckpointError("LoRA: the checkpoint's adapters are scaled by " + text_of(scalings) +
                         ", and this run's lora_alpha, r and use_rslora give " + text_of(scalings_) +
-                        ". Give those of the checkpoint's run.");
+                        ". Give the values of the checkpoint's run.");
 }
 
 }  // namespace levin

@@ -1,4 +1,4 @@
-// Trains low-rank updates of layers in place of their weights, and writes them in PEFT's layout (docs/lora.md):
+// Trains low-rank updates of layers instead of their weights, and writes them in PEFT's layout (docs/lora.md):
 //
 //   .callbacks = {levin::LoRA({.target_modules = {"query", "value"}, .r = 16, .lora_alpha = 32, .save_to = "adapter"})}
 //
@@ -12,6 +12,8 @@
 
 namespace levin {
 
+/// Adapts the module to LoRA (Hu et al. 2021, https://arxiv.org/abs/2106.09685). Hooks run on every rank; rank 0 writes
+/// the adapter.
 class LoRA final : public Callback {
  public:
   using Options = LoRAOptions;
@@ -20,7 +22,7 @@ class LoRA final : public Callback {
   /// Throws what apply_lora throws, and ConfigError for quantize with a strategy that shards weights.
   void adapt_model(Trainer& trainer, LightningModule& module) override;
 
-  // After the first batch of each stage: throws Error if no adapter was used.
+  /// These hooks throw Error after the first batch of a stage if no adapter was used.
   void on_train_batch_end(Trainer&, LightningModule& module, const at::Tensor& loss, const Batch&, int64_t) override;
   void on_validation_batch_end(Trainer&, LightningModule& module, const Batch&, int64_t, int64_t) override;
   void on_test_batch_end(Trainer&, LightningModule& module, const Batch&, int64_t, int64_t) override;
@@ -31,12 +33,12 @@ class LoRA final : public Callback {
   /// all ranks; the last ones after an averaging callback are the average. Nothing in a fast_dev_run.
   void on_fit_end(Trainer& trainer, LightningModule& module) override;
 
-  /// No weights, but the adapters' scaling: what a checkpoint of the weights alone needs besides them.
+  /// Returns no weights, but the adapters' scaling, which a weights-only checkpoint needs in addition to its weights.
   [[nodiscard]] State weights_to_save(const LightningModule& module) const override;
 
-  /// What a resumed run must repeat.
+  /// The scaling that a resumed run must repeat.
   [[nodiscard]] State state() const override;
-  /// Throws CheckpointError if the checkpoint's run scaled its adapters in another way.
+  /// Throws CheckpointError if the checkpoint's run scaled its adapters differently.
   void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "LoRA"; }
 

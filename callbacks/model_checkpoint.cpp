@@ -8,8 +8,8 @@
 #include "levin/callbacks/checkpoint_folder.h"
 #include "levin/checkpoint/checkpoint_writer.h"
 #include "levin/checkpoint/sharded_checkpoint.h"
-#include "levin/core/console.h"
-#include "levin/core/paths.h"
+#include "levin/core/files/files.h"
+#include "levin/core/process/console.h"
 #include "levin/trainer/measured_metrics.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
@@ -29,7 +29,7 @@ ModelCheckpointOptions checked_options(ModelCheckpointOptions options) {
   if (by_steps + by_time + by_epochs + options.every.has_value() > 1) {
     problems.add({}, "ModelCheckpointOptions",
                  "every, every_n_train_steps, train_time_interval and every_n_epochs exclude each other. Use one, and "
-                 "another ModelCheckpoint for the other.");
+                 "a second ModelCheckpoint for another.");
   }
   if (options.monitor.empty() && options.save_top_k > 1) {
     problems.add(
@@ -51,7 +51,7 @@ constexpr const char* kLast = "last";
 
 using Scored = std::pair<std::string, double>;
 
-// Among equals the one written first, as in Lightning.
+// Among equal scores, the file written first, as in Lightning.
 std::vector<Scored>::const_iterator best_of(const std::vector<Scored>& files, MonitorMode mode) {
   return std::min_element(files.begin(), files.end(),
                           [mode](const Scored& a, const Scored& b) { return is_better(mode, a.second, b.second); });
@@ -62,7 +62,7 @@ std::vector<Scored>::const_iterator worst_of(const std::vector<Scored>& files, M
                           [mode](const Scored& a, const Scored& b) { return is_better(mode, b.second, a.second); });
 }
 
-// Takes the worst out until `kept` are left: more than one if save_top_k is smaller than in the run that is continued.
+// Removes the worst until `kept` are left: several if save_top_k is smaller than in the run that is continued.
 std::vector<std::string> take_worst(std::vector<Scored>& files, int64_t kept, MonitorMode mode) {
   std::vector<std::string> taken;
   while (static_cast<int64_t>(files.size()) > kept) {
@@ -131,7 +131,7 @@ void ModelCheckpoint::on_fit_start(Trainer& trainer, LightningModule&) {
 
 void ModelCheckpoint::on_train_start(Trainer& trainer, LightningModule&) {
   step_seen_ = trainer.global_step();
-  if (last_step_saved_ > step_seen_) last_step_saved_ = 0;  // of another trainer's fit
+  if (last_step_saved_ > step_seen_) last_step_saved_ = 0;  // from another trainer's fit
   if (last_step_of_last_ > step_seen_) last_step_of_last_ = 0;
   time_of_save_ = std::chrono::steady_clock::now();
   training_ = true;
@@ -161,7 +161,7 @@ bool ModelCheckpoint::batch_is_due(Trainer& trainer, bool stepped) {
   if (period_) return trainer.completes(*period_);
   if (!train_time_interval_) return stepped && trainer.global_step() % every_n_train_steps_ == 0;
   const auto now = std::chrono::steady_clock::now();
-  const bool due = trainer.strategy().any(now - time_of_save_ >= *train_time_interval_);
+  const bool due = trainer.strategy().ranks().any(now - time_of_save_ >= *train_time_interval_);
   if (due) time_of_save_ = now;
   return due;
 }
@@ -323,9 +323,9 @@ void ModelCheckpoint::save_point(Trainer& trainer, int64_t epoch) {
   for (const std::string& path : obsolete) {
     if (!path.empty() && may_remove(trainer, path)) point_.removed.push_back(path);
   }
-  // Obsolete files are removed after the last new file is on the disk. The checkpoint of a stop is no longer needed,
-  // unless the new file holds weights only; it is not recorded, so that a run that was stopped saves the same as one
-  // that was not.
+  // Obsolete files are removed once the last new file is on disk. The checkpoint of a stop is then obsolete too, unless
+  // the new file holds weights only; it is not recorded, so that a run that was stopped saves the same as a run that
+  // was not.
   std::vector<std::string> goes = point_.removed;
   if (!options_.save_weights_only && may_remove(trainer, interrupted_path())) goes.push_back(interrupted_path());
   if (!top_k.empty()) {

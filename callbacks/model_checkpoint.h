@@ -19,21 +19,22 @@
 #include <variant>
 #include <vector>
 
-#include "levin/callbacks/checkpoint_name.h"
+#include "levin/callbacks/checkpoint_folder.h"
 #include "levin/callbacks/monitor.h"
-#include "levin/core/duration.h"
-#include "levin/core/fields.h"
-#include "levin/core/period.h"
+#include "levin/core/options/fields.h"
+#include "levin/core/options/units.h"
 #include "levin/trainer/callback.h"
 
 namespace levin {
 
+/// What happens if a file cannot be written: warn and continue, or stop the run.
 enum class OnSaveError { warn, stop };
 template <>
 struct EnumNames<OnSaveError> {
   static constexpr std::array names{std::pair{"warn", OnSaveError::warn}, std::pair{"stop", OnSaveError::stop}};
 };
 
+/// Options of ModelCheckpoint.
 struct ModelCheckpointOptions {
   std::string dirpath = "";   // "": checkpoints/ in the first logger's folder, or in default_root_dir
   std::string filename = "";  // "": "{epoch}-{step}"
@@ -82,7 +83,7 @@ struct ModelCheckpointOptions {
         field("mode", &O::mode, "whether a smaller or a larger monitor is better"),
         field("auto_insert_metric_name", &O::auto_insert_metric_name, "{v} becomes v=0.4 instead of 0.4"),
         field("every", &O::every,
-              "save after each such period: 500ba (batches), 2ep (epochs), 30min, 0.1dur (share of the run)"),
+              "save after each such period: 500ba (batches), 2ep (epochs), 30min, 0.1dur (fraction of the run)"),
         field("every_n_train_steps", &O::every_n_train_steps, "save after every n-th optimizer step; 0: not by steps")
             .check(not_negative, ">= 0"),
         field("train_time_interval", &O::train_time_interval, "save each time this much time has passed")
@@ -102,6 +103,9 @@ struct ModelCheckpointOptions {
 
 class RankCollectives;
 
+/// Saves and removes checkpoints in a fit. Throws ConfigError from the constructor for options that do not go together,
+/// Error if .monitor is never logged, and CheckpointError if a file cannot be written and on_save_error is stop. All
+/// hooks run on every rank, from the training thread; the accessors may be read there at any time.
 class ModelCheckpoint final : public Callback {
  public:
   using Options = ModelCheckpointOptions;
@@ -136,14 +140,14 @@ class ModelCheckpoint final : public Callback {
   [[nodiscard]] const std::string& last_model_path() const { return saved_files_.last_path; }
   /// The best files with their scores, in the order they were written.
   [[nodiscard]] const std::vector<std::pair<std::string, double>>& best_k_models() const { return saved_files_.best; }
-  /// Whether the file is this callback's: one that it keeps, or has requested and the writer may not have written yet.
+  /// Whether the file belongs to this callback: it keeps the file, or has requested it from the writer.
   [[nodiscard]] bool owns(const std::string& path) const;
 
  private:
   using Scored = std::pair<std::string, double>;
 
-  /// The files that will exist when the writer is done. It is part of every checkpoint, so it changes before a save,
-  /// and back if the save fails.
+  /// The files that will exist when the writer is done. The list is part of every checkpoint, so it changes before a
+  /// save, and is restored if the save fails.
   struct SavedFiles {
     std::vector<Scored> best = {};
     std::string best_path = "";  // may be in the folder that an earlier run saved in: it is kept, and never removed
@@ -152,8 +156,8 @@ class ModelCheckpoint final : public Callback {
   };
 
   // Note [Save points]
-  // What is written and removed at one point in time. Each of its files holds this list, so a run that was killed
-  // before the last of them was written, or before the old ones were removed, does the rest when it is resumed.
+  // The files that are written and removed at one point in time. Each written file holds this list, so a run that was
+  // killed before the last of them was written, or before the old files were removed, does the rest when it resumes.
   struct SavePoint {
     int64_t batches = -1;  // Trainer::seen_batches
     std::vector<std::string> written = {};
@@ -182,7 +186,7 @@ class ModelCheckpoint final : public Callback {
   void save_point(Trainer& trainer, int64_t epoch);
   void save_what_would_be_lost(Trainer& trainer);
   [[nodiscard]] bool must_keep_end(const Trainer& trainer) const;
-  /// The path of the file that is due, or "" if none is; `obsolete` gets the files that need not be kept then.
+  /// Returns the path of the file that is due, or "" if none is; adds the files that it makes obsolete to `obsolete`.
   std::string choose_top_k(Trainer& trainer, const Metrics& metrics, std::vector<std::string>& obsolete);
   std::string choose_newest(Trainer& trainer, const Metrics& metrics, std::vector<std::string>& obsolete);
   std::string choose_if_among_best(Trainer& trainer, const Metrics& metrics, double score,
@@ -206,13 +210,13 @@ class ModelCheckpoint final : public Callback {
   int64_t every_n_train_steps_ = 0;
   int64_t every_n_epochs_ = 0;
   std::optional<Seconds> train_time_interval_ = std::nullopt;
-  std::optional<Period> period_ = std::nullopt;  // of batches, of a share of an epoch or of the run
+  std::optional<Period> period_ = std::nullopt;  // in batches, or a fraction of an epoch or of the run
   std::string dirpath_ = "";
   SavedFiles saved_files_;
   SavePoint point_;
-  int64_t last_step_saved_ = 0;        // global step of the newest file
-  int64_t last_step_of_last_ = 0;      // global step of last.ckpt
-  int64_t step_seen_ = 0;              // global step at the last batch: it is due once, not in each batch of a window
+  int64_t last_step_saved_ = 0;    // global step of the newest file
+  int64_t last_step_of_last_ = 0;  // global step of last.ckpt
+  int64_t step_seen_ = 0;          // global step at the last batch: a save is due once, not in each batch of a window
   bool waits_for_validation_ = false;  // a save was due, and the monitor is not measured for its weights yet
   bool training_ = false;
   bool has_saved_ = false;          // in this fit, or in the one that it continues
@@ -224,7 +228,7 @@ class ModelCheckpoint final : public Callback {
   bool failing_ = false;              // an exception is propagating: the other ranks cannot be asked
   // The folders in which this run has saved, by the names that they had; empty unless the folder was renamed or moved.
   std::vector<std::string> former_dirpaths_ = {};
-  std::string claimed_in_ = "";          // the folder in which the checkpoint that is being loaded claims its files
+  std::string claimed_in_ = "";          // the folder in which the loaded checkpoint claims its files
   std::set<std::string> not_ours_ = {};  // claimed names that are other runs' files in this folder
   std::chrono::steady_clock::time_point time_of_save_ = {};
 };

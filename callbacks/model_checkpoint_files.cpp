@@ -12,8 +12,8 @@
 #include "levin/checkpoint/checkpoint_writer.h"
 #include "levin/checkpoint/run_parts.h"
 #include "levin/checkpoint/sharded_checkpoint.h"
-#include "levin/core/console.h"
-#include "levin/core/paths.h"
+#include "levin/core/files/files.h"
+#include "levin/core/process/console.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
@@ -42,7 +42,7 @@ bool is_of_another(const Trainer& trainer, const Callback& self, const std::stri
   });
 }
 
-// What a file with save_weights_only holds of a checkpoint.
+// The part of a checkpoint that a file with save_weights_only holds.
 State weights_of(State whole) {
   std::erase_if(whole.values.entries, [](const auto& entry) { return is_in_run_part(entry.key); });
   std::erase_if(whole.tensors, [](const auto& item) { return is_in_run_part(item.first); });
@@ -87,7 +87,7 @@ std::string ModelCheckpoint::free_path(Trainer& trainer, const std::string& stem
   }
   if (trainer.world_size() > 1 && !failing_) {
     const at::Tensor mine = at::scalar_tensor(version, at::TensorOptions(at::kLong).device(trainer.device()));
-    version = trainer.strategy().reduce(mine, ReduceOp::max).item().toLong();
+    version = trainer.strategy().ranks().reduce(mine, ReduceOp::max).item().toLong();
   }
   return versioned_path(dirpath_, stem, version);
 }
@@ -125,7 +125,7 @@ bool ModelCheckpoint::may_remove(Trainer& trainer, const std::string& path) cons
 }
 
 BestCheckpoint ModelCheckpoint::best_checkpoint() const {
-  return {options_.monitor, enum_word(options_.mode), saved_files_.best_score, saved_files_.best_path};
+  return {options_.monitor, enum_name(options_.mode), saved_files_.best_score, saved_files_.best_path};
 }
 
 std::string ModelCheckpoint::checkpoint_path(Trainer&, const std::string& which) {
@@ -174,7 +174,7 @@ void ModelCheckpoint::finish_save_point(Trainer& trainer) {
 void ModelCheckpoint::on_load_checkpoint(Trainer& trainer, LightningModule&, const State& checkpoint) {
   continues_ = trainer.stage() == Stage::fit;
   continued_path_ = trainer.ckpt_path();
-  ranks_ = &trainer.strategy();
+  ranks_ = &trainer.strategy().ranks();
   const State progress = checkpoint.part("progress");
   continued_batches_ = progress.has("total_batches") ? progress.get<int64_t>("total_batches") : -2;
 }
@@ -217,9 +217,8 @@ std::vector<std::string> ModelCheckpoint::own_paths(const std::vector<std::strin
   return own;
 }
 
-// After a folder was renamed or moved: whether a file in it may be a claimed one, because it is missing, or says that
-// it was saved in one of the folders that this run had. A file with weights alone does not say where; it counts if the
-// former folder is gone.
+// Whether a file in a folder that was renamed or moved may be a claimed file: it is missing, or its state names one of
+// the folders that this run had. A weights-only file names no folder; it counts if the former folder is gone.
 bool ModelCheckpoint::was_saved_by_this_run(const std::string& path) const {
   if (!is_on_disk(path)) return true;
   try {
@@ -234,7 +233,8 @@ bool ModelCheckpoint::was_saved_by_this_run(const std::string& path) const {
   }
 }
 
-// Of a folder that was renamed or moved. Rank 0 reads the files, and all ranks learn the same.
+// Finds other runs' files in a folder that was renamed or moved. Rank 0 reads the files and sends the result to all
+// ranks.
 void ModelCheckpoint::find_files_of_others(const State& saved, RankCollectives* ranks) {
   std::vector<std::string> claimed = saved.get<std::vector<std::string>>("point_written");
   for (const std::string& path : saved.get<std::vector<std::string>>("point_removed")) claimed.push_back(path);
@@ -255,7 +255,7 @@ void ModelCheckpoint::find_files_of_others(const State& saved, RankCollectives* 
   }
 }
 
-// The best file of another folder is remembered for tests and comparisons, but never removed. The folder of the
+// Remembers the best file of another folder for tests and comparisons; it is never removed. The folder of the
 // checkpoint, which may have been moved, is searched first.
 void ModelCheckpoint::remember_best_of_others(const State& saved) {
   const std::string best = saved.get<std::string>("best_model_path");
@@ -273,7 +273,7 @@ void ModelCheckpoint::remember_best_of_others(const State& saved) {
 // Note [Claims of files]
 // The list of files in a checkpoint cannot be trusted, and these files are overwritten and removed. It is used only if
 // the checkpoint itself is in this folder, and then as names in it: no path from a checkpoint is used, so a folder may
-// be renamed, moved, or reached by a link. If its path has changed, each file must say that it is of the same run.
+// be renamed, moved, or reached by a link. If its path has changed, each file must name a folder of the same run.
 // Links are checked when files are written or removed.
 void ModelCheckpoint::load_state(const State& saved) {
   saved_files_ = SavedFiles();
@@ -289,9 +289,9 @@ void ModelCheckpoint::load_state(const State& saved) {
     remember_best_of_others(saved);
     former_dirpaths_.clear();
     if (!continues_) return;
-    const std::string why =
-        moved ? "the run was saved in " + cut_text(claimed_in_, 300) + " and continues in " + dirpath_
-              : continued_path_ + " says that it was saved in " + dirpath_ + ", but it is not in that folder";
+    const std::string why = moved
+                                ? "the run was saved in " + cut_text(claimed_in_, 300) + " and continues in " + dirpath_
+                                : continued_path_ + " was saved in " + dirpath_ + ", but it is not in that folder";
     return Console::instance().warn("ModelCheckpoint: " + why + ". The old files stay, and only the best of them is " +
                                     "remembered.");
   }
@@ -320,7 +320,7 @@ void ModelCheckpoint::load_state(const State& saved) {
 }
 
 std::string ModelCheckpoint::state_key() const {
-  std::string key = "ModelCheckpoint(monitor=" + options_.monitor + ", mode=" + enum_word(options_.mode) +
+  std::string key = "ModelCheckpoint(monitor=" + options_.monitor + ", mode=" + enum_name(options_.mode) +
                     ", every_n_epochs=" + std::to_string(every_n_epochs_) +
                     ", every_n_train_steps=" + std::to_string(every_n_train_steps_);
   if (options_.train_time_interval) key += ", train_time_interval=" + duration_text(*options_.train_time_interval);

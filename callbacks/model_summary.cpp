@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <set>
 
-#include "levin/core/console.h"
+#include "levin/core/options/units.h"
+#include "levin/core/process/console.h"
+#include "levin/core/tensors.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/trainer.h"
 
@@ -104,12 +105,6 @@ std::string table(const std::vector<Row>& rows) {
   return text;
 }
 
-std::string megabytes(int64_t bytes) {
-  char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%.3f MB", static_cast<double>(bytes) / 1e6);
-  return buffer;
-}
-
 }  // namespace
 
 std::string model_summary_text(const LightningModule& module, int64_t max_depth) {
@@ -118,8 +113,9 @@ std::string model_summary_text(const LightningModule& module, int64_t max_depth)
   const Totals totals = totals_of(module);
   std::string text = rows.size() > 1 ? table(rows) : "";
   text += grouped(totals.trainable) + " trainable parameters, " + grouped(totals.frozen) + " non-trainable, " +
-          grouped(totals.trainable + totals.frozen) + " in total, " + megabytes(totals.parameter_bytes);
-  if (totals.buffer_bytes > 0) text += " and " + megabytes(totals.buffer_bytes) + " of buffers";
+          grouped(totals.trainable + totals.frozen) + " in total, " +
+          bytes_text(static_cast<uint64_t>(totals.parameter_bytes));
+  if (totals.buffer_bytes > 0) text += " and " + bytes_text(static_cast<uint64_t>(totals.buffer_bytes)) + " of buffers";
   return text;
 }
 

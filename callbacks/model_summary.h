@@ -5,11 +5,12 @@
 
 #include <string>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/trainer/callback.h"
 
 namespace levin {
 
+/// Options of ModelSummary.
 struct ModelSummaryOptions {
   int64_t max_depth = 1;  // levels of submodules; -1: all; 0: only the totals
 
@@ -21,6 +22,7 @@ struct ModelSummaryOptions {
   }
 };
 
+/// Prints the summary on rank 0 at the start of a fit.
 class ModelSummary final : public Callback {
  public:
   using Options = ModelSummaryOptions;
@@ -34,7 +36,7 @@ class ModelSummary final : public Callback {
   ModelSummaryOptions options_;
 };
 
-/// The table as text.
+/// Returns the table as text. A layer or tensor that is used several times counts once.
 [[nodiscard]] std::string model_summary_text(const LightningModule& module, int64_t max_depth);
 
 }  // namespace levin

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "levin/trainer/measured_metrics.h"
+#include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -35,9 +36,15 @@ Metrics from_text(const std::string& text) {
 
 }  // namespace
 
+bool has_logger(const Trainer& trainer, const std::string& who) {
+  if (!trainer.loggers().empty()) return true;
+  if (trainer.plan().fast_dev_run) return false;
+  throw ConfigError(who + ": the trainer has no logger to write to. Set TrainerOptions.logger, or drop the callback.");
+}
+
 Metrics metrics_of_rank_zero(Trainer& trainer, Metrics own) {
   if (trainer.world_size() == 1) return own;
-  return from_text(trainer.strategy().broadcast(trainer.global_rank() == 0 ? to_text(own) : ""));
+  return from_text(trainer.strategy().ranks().broadcast(trainer.global_rank() == 0 ? to_text(own) : ""));
 }
 
 bool are_measured_now(Trainer& trainer, const std::vector<std::string>& metrics) {
@@ -45,7 +52,7 @@ bool are_measured_now(Trainer& trainer, const std::vector<std::string>& metrics)
     return measured_at(trainer, metric) == trainer.seen_batches();
   });
   if (trainer.world_size() == 1 || metrics.empty()) return own;
-  return !trainer.strategy().broadcast(trainer.global_rank() == 0 && own ? "yes" : "").empty();
+  return !trainer.strategy().ranks().broadcast(trainer.global_rank() == 0 && own ? "yes" : "").empty();
 }
 
 }  // namespace levin

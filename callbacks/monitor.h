@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/value.h"
+#include "levin/core/options/value.h"
 #include "levin/trainer/metrics.h"
 
 namespace levin {
@@ -25,12 +25,15 @@ struct EnumNames<MonitorMode> {
   return mode == MonitorMode::min ? value < other - margin : value > other + margin;
 }
 
-/// Rank 0's metrics, on every rank, so that all ranks make the same decisions. Every rank calls it; with one
-/// rank they are `own`. Values keep every bit.
+/// Whether the trainer has a logger to write to; in a fast_dev_run it may have none. Otherwise throws ConfigError
+/// naming the callback `who`.
+[[nodiscard]] bool has_logger(const Trainer& trainer, const std::string& who);
+
+/// Returns rank 0's metrics on every rank, bitwise identical, so that all ranks make the same decisions; with one rank,
+/// returns `own`. Every rank calls it.
 [[nodiscard]] Metrics metrics_of_rank_zero(Trainer& trainer, Metrics own);
 
-/// Whether rank 0 has values of all these metrics that were measured since the last training batch. Every rank calls
-/// it.
+/// Whether rank 0 has measured all these metrics since the last training batch. Every rank calls it.
 [[nodiscard]] bool are_measured_now(Trainer& trainer, const std::vector<std::string>& metrics);
 
 }  // namespace levin

@@ -2,8 +2,8 @@
 
 #include <array>
 
-#include "levin/core/error.h"
-#include "levin/core/shared_library.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/shared_library.h"
 
 namespace levin {
 

@@ -1,5 +1,5 @@
-// Figures of a GPU from NVIDIA's driver, through NVML. The driver's libraries are loaded at first use, so nothing links
-// to them. Thread-safe.
+// Statistics of a GPU from NVIDIA's driver, through NVML. The driver's libraries are loaded at first use, so nothing
+// links to them. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,11 @@
 
 namespace levin {
 
+/// One GPU. The members may be called from any thread.
 class Nvml {
  public:
   /// The GPU that CUDA calls `device_index` in this process (CUDA_VISIBLE_DEVICES counts).
-  /// Throws Error saying what is missing if there is no driver or no such GPU.
+  /// Throws Error if the driver or the GPU is missing.
   explicit Nvml(int64_t device_index);
   ~Nvml();
   Nvml(const Nvml&) = delete;
@@ -21,9 +22,9 @@ class Nvml {
 
   /// "NVIDIA H200"
   [[nodiscard]] std::string name() const;
-  /// gpu_utilization_percent, gpu_memory_utilization_percent (share of the time in which it was read or written),
-  /// gpu_memory_used_bytes, gpu_memory_total_bytes, gpu_temperature_celsius, gpu_power_watts; figures that a GPU does
-  /// not provide are left out.
+  /// gpu_utilization_percent, gpu_memory_utilization_percent (fraction of the time in which memory was read or
+  /// written), gpu_memory_used_bytes, gpu_memory_total_bytes, gpu_temperature_celsius, gpu_power_watts; statistics that
+  /// a GPU does not provide are left out.
   [[nodiscard]] Metrics read() const;
 
  private:

@@ -3,10 +3,8 @@
 #include <filesystem>
 
 #include "levin/checkpoint/sharded_checkpoint.h"
-#include "levin/core/console.h"
-#include "levin/core/files.h"
-#include "levin/core/joined_name.h"
-#include "levin/core/paths.h"
+#include "levin/core/files/files.h"
+#include "levin/core/process/console.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 

@@ -8,11 +8,12 @@
 
 #include <string>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/trainer/callback.h"
 
 namespace levin {
 
+/// Options of OnExceptionCheckpoint.
 struct OnExceptionCheckpointOptions {
   std::string dirpath = "";               // required
   std::string filename = "on_exception";  // without .ckpt
@@ -25,6 +26,8 @@ struct OnExceptionCheckpointOptions {
   }
 };
 
+/// Saves a checkpoint if an exception ends training. Every rank must reach it; rank 0 writes. A failure to save is
+/// logged, and the exception is rethrown. The constructor throws ConfigError for a filename outside dirpath.
 class OnExceptionCheckpoint final : public Callback {
  public:
   using Options = OnExceptionCheckpointOptions;
@@ -34,7 +37,6 @@ class OnExceptionCheckpoint final : public Callback {
   void on_train_start(Trainer&, LightningModule&) override { training_ = true; }
   void on_train_end(Trainer&, LightningModule&) override { training_ = false; }
   void on_fit_end(Trainer& trainer, LightningModule&) override;
-  /// A failure to save is reported, and the exception is rethrown.
   void on_exception(Trainer& trainer, LightningModule&, const std::exception&) override;
 
   [[nodiscard]] bool is_checkpoint() const override { return true; }

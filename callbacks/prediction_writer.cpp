@@ -5,21 +5,19 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <type_traits>
 #include <utility>
 
 #include "levin/checkpoint/safetensors_writer.h"
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/files.h"
-#include "levin/core/temporary_file.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/config_node.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/units.h"
+#include "levin/core/process/console.h"
+#include "levin/core/tensors.h"
 #include "levin/loggers/csv_table.h"
 #include "levin/strategies/strategy.h"
 #include "levin/trainer/step_output.h"
@@ -31,6 +29,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 // "a/b.csv" -> "a/b.WORD.csv"
 std::string with_word(const std::string& path, const std::string& word) {
   fs::path named(path);
@@ -38,15 +38,14 @@ std::string with_word(const std::string& path, const std::string& word) {
   return named.string();
 }
 
-// Bytes that are not UTF-8, which names of files may have, become U+FFFD.
-template <class Texts>
-std::string json_text(const Texts& texts) {
-  return nlohmann::json(texts).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+// Bytes that are not UTF-8, which names of files may have, become U+FFFD; nan and infinities become null.
+std::string json_text(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// One part of a batch, ready to be written: a sample's values follow those of the sample before.
+// One part of a batch, ready to be written: the values of a sample follow the values of the sample before it.
 struct Values {
-  std::string key;             // of a JSON line, and what precedes and follows it
+  std::string name;
   at::Tensor numbers;          // contiguous, of bool, int64, uint64 or float64
   std::vector<int64_t> sizes;  // of a sample
   int64_t width = 1;           // values of a sample
@@ -60,57 +59,47 @@ Values values_of(const std::string& name, const at::Tensor& rows) {
   }
   const bool stays = type == at::kBool || type == at::kUInt64;
   const at::ScalarType wide = rows.is_floating_point() ? at::kDouble : stays ? type : at::kLong;
-  Values values{", " + json_text(name) + ": ", rows.to(wide).contiguous(), rows.sizes().slice(1).vec()};
+  Values values{name, rows.to(wide).contiguous(), rows.sizes().slice(1).vec()};
   for (const int64_t size : values.sizes) values.width *= size;
   return values;
 }
 
-template <class Number>
-void append_number(std::string& text, Number value) {
-  char digits[32];
-  char* const end = std::to_chars(digits, digits + sizeof digits, value).ptr;
-  text.append(digits, end);
-  if constexpr (std::is_floating_point_v<Number>) {
-    if (std::find_if(digits, end, [](char c) { return c == '.' || c == 'e'; }) == end) text += ".0";
-  }
-}
-
-// With as few digits as tell the number from all others. JSON has no numbers for nan and infinities.
-void append_value(std::string& text, const Values& values, int64_t index, bool is_json) {
+Json value_at(const Values& values, int64_t index) {
   switch (values.numbers.scalar_type()) {
-    case at::kBool: text += values.numbers.const_data_ptr<bool>()[index] ? "true" : "false"; return;
-    case at::kLong: return append_number(text, values.numbers.const_data_ptr<int64_t>()[index]);
-    case at::kUInt64: return append_number(text, values.numbers.const_data_ptr<uint64_t>()[index]);
-    default: break;
+    case at::kBool: return values.numbers.const_data_ptr<bool>()[index];
+    case at::kLong: return values.numbers.const_data_ptr<int64_t>()[index];
+    case at::kUInt64: return values.numbers.const_data_ptr<uint64_t>()[index];
+    default: return values.numbers.const_data_ptr<double>()[index];
   }
-  const double value = values.numbers.const_data_ptr<double>()[index];
-  if (std::isfinite(value)) return append_number(text, value);
-  text += is_json ? "null" : std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
 
-// Nested lists from dimension `dim` on; `index` is that of the next value.
-void append_json(std::string& text, const Values& values, size_t dim, int64_t& index) {
-  if (dim == values.sizes.size()) return append_value(text, values, index++, /*is_json=*/true);
-  text += '[';
-  for (int64_t k = 0; k < values.sizes[dim]; ++k) {
-    if (k > 0) text += ", ";
-    append_json(text, values, dim + 1, index);
-  }
-  text += ']';
+std::string csv_value(const Json& value) {
+  if (!value.is_number_float()) return value.dump();
+  const auto number = value.get<double>();
+  if (std::isfinite(number)) return number_text(number);
+  return std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf";
+}
+
+// Nested lists from dimension `dim` on; `index` is the index of the next value.
+Json lists_of(const Values& values, size_t dim, int64_t& index) {
+  if (dim == values.sizes.size()) return value_at(values, index++);
+  Json list = Json::array();
+  for (int64_t k = 0; k < values.sizes[dim]; ++k) list.push_back(lists_of(values, dim + 1, index));
+  return list;
 }
 
 constexpr const char* kPrediction = "prediction";
 constexpr const char* kId = "id";
 constexpr const char* kClass = "class";
 constexpr const char* kProbability = "probability";
-constexpr size_t kMostIdBytes = 16 << 20;  // in the metadata of a safetensors file
+constexpr size_t kMaxIdBytes = 16 << 20;  // in the metadata of a safetensors file
 
 // A file's tensor of predictions is named in the plural.
 std::string tensor_name(const std::string& part) {
   return part == kPrediction ? "predictions" : part;
 }
 
-// What step_output's names must not hide.
+// Columns that a name in step_output must not hide.
 bool is_taken(const std::string& name) {
   return name == kPrediction || name == "predictions" || name == "loader" || name == "batch";
 }
@@ -155,11 +144,11 @@ std::string columns_text(const Columns& columns) {
   return text;
 }
 
-// A few names, but not those of millions of samples, fit into the header of a safetensors file.
+// Adds the names of a few samples; the names of millions do not fit into the header of a safetensors file.
 void add_names(SafetensorsMetadata& metadata, const std::string& name, const std::vector<std::string>& texts) {
   if (texts.empty()) return;
   const std::string list = json_text(texts);
-  if (list.size() <= kMostIdBytes) {
+  if (list.size() <= kMaxIdBytes) {
     metadata.emplace_back(name, list);
     return;
   }
@@ -192,7 +181,7 @@ PredictionWriter::PredictionWriter(PredictionWriterOptions options)
                     "\" says no format. Let it end in .csv, .jsonl or .safetensors.");
 }
 
-// Created, written and renamed, or removed: incomplete files are not kept.
+// A file that is written under a temporary name, then renamed. It is removed if it is not finished.
 struct PredictionWriter::UnfinishedFile {
   explicit UnfinishedFile(const std::string& path) : name(temporary_name(path)), lock(LockedFile::create(name)) {
     if (lock) file.open(name, std::ios::binary);
@@ -263,7 +252,7 @@ void PredictionWriter::add_class(Rows& rows) const {
   }
   if (prediction.dim() != 2 || !prediction.is_floating_point() || prediction.size(1) < 2) {
     throw Error(
-        "PredictionWriterOptions.scores: " + enum_word(options_.scores) +
+        "PredictionWriterOptions.scores: " + enum_name(options_.scores) +
         " are predictions of (samples, classes), at least two of them, as floating-point numbers; this one is " +
         shape_text(prediction.sizes()) + " of " + c10::toString(prediction.scalar_type()) + ". Leave scores at none.");
   }
@@ -285,13 +274,13 @@ void PredictionWriter::on_predict_batch_end(Trainer& trainer, LightningModule&, 
   if (options_.write_interval == WriteInterval::epoch) {
     kept_[dataloader_idx].push_back(std::move(rows));
   } else if (ending_ == ".safetensors") {
-    const std::string place = "loader" + std::to_string(dataloader_idx) + ".batch" + std::to_string(batch_idx);
+    const std::string position = "loader" + std::to_string(dataloader_idx) + ".batch" + std::to_string(batch_idx);
     std::map<std::string, at::Tensor> tensors;
     for (const auto& [name, values] : rows.parts) tensors[tensor_name(name)] = values.contiguous();
     SafetensorsMetadata metadata;
     add_names(metadata, kId, rows.ids);
     add_names(metadata, kClass, rows.classes);
-    write_safetensors(with_word(path_, place), tensors, metadata);
+    write_safetensors(with_word(path_, position), tensors, metadata);
   } else {
     write_rows(rows, batch_idx, dataloader_idx);
   }
@@ -321,32 +310,27 @@ void PredictionWriter::write_rows(const Rows& rows, int64_t batch_idx, int64_t d
   const bool is_json = ending_ == ".jsonl";
   if (!is_json) start_table(rows);
   std::vector<Values> columns;
-  for (const auto& [name, values] : rows.parts) {
-    columns.push_back(values_of(name, values));
-  }
-  const std::string loader = std::to_string(dataloader_idx), batch = std::to_string(batch_idx);
-  const std::string place = is_json ? "\"loader\": " + loader + ", \"batch\": " + batch : loader + "," + batch;
+  for (const auto& [name, values] : rows.parts) columns.push_back(values_of(name, values));
+  const std::string position = std::to_string(dataloader_idx) + "," + std::to_string(batch_idx);
   std::string text;
   for (size_t row = 0; row < static_cast<size_t>(rows.parts[0].second.size(0)); ++row) {
-    if (is_json) text += '{';
-    if (is_json && !rows.ids.empty()) text += "\"id\": " + json_text(rows.ids[row]) + ", ";
+    Json object;
     if (!is_json && has_ids_) text += (rows.ids.empty() ? "" : csv_field(rows.ids[row])) + ",";
-    text += place;
+    if (!is_json) text += position;
+    if (is_json && !rows.ids.empty()) object[kId] = rows.ids[row];
+    if (is_json) object.update({{"loader", dataloader_idx}, {"batch", batch_idx}});
     for (const Values& values : columns) {
       int64_t index = static_cast<int64_t>(row) * values.width;
-      if (is_json) {
-        text += values.key;
-        append_json(text, values, 0, index);
-      } else {
-        for (const int64_t end = index + values.width; index < end; ++index) {
-          text += ',';
-          append_value(text, values, index, /*is_json=*/false);
-        }
+      if (is_json) object[values.name] = lists_of(values, 0, index);
+      if (!is_json) {
+        for (const int64_t end = index + values.width; index < end; ++index)
+          text += "," + csv_value(value_at(values, index));
       }
       if (&values != &columns[0] || rows.classes.empty()) continue;
-      text += is_json ? ", \"class\": " + json_text(rows.classes[row]) : "," + csv_field(rows.classes[row]);
+      if (is_json) object[kClass] = rows.classes[row];
+      if (!is_json) text += "," + csv_field(rows.classes[row]);
     }
-    text += is_json ? "}\n" : "\n";
+    text += (is_json ? json_text(object) : "") + "\n";
     if (text.size() >= kWrittenAtOnce) put(text);
   }
   put(text);

@@ -1,6 +1,6 @@
-// Writes the results of predict_step, and what it publishes with step_output, to a file as they are computed, so that a
-// prediction need not fit into memory. A row begins with what identifies its sample, where the data know it
-// (Dataset::sample_id), and names the predicted class.
+// Writes the results of predict_step, and the step's step_output, to a file as they are computed, so that predictions
+// need not fit into memory. A row begins with its sample's id, if the data has ids (Dataset::sample_id), and names the
+// predicted class.
 //
 //   .callbacks = {levin::PredictionWriter({.output = "predictions.csv"})}      levin predict --output predictions.csv
 #pragma once
@@ -13,19 +13,20 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/trainer/callback.h"
 #include "levin/trainer/step_output.h"
 
 namespace levin {
 
+/// batch: rows are written as they are computed; epoch: at the end.
 enum class WriteInterval { batch, epoch };
 template <>
 struct EnumNames<WriteInterval> {
   static constexpr std::array names{std::pair{"batch", WriteInterval::batch}, std::pair{"epoch", WriteInterval::epoch}};
 };
 
-/// What predictions of (samples, classes) are, which their numbers do not tell.
+/// What predictions of shape (samples, classes) are.
 enum class PredictionScores { none, logits, probabilities };
 template <>
 struct EnumNames<PredictionScores> {
@@ -34,10 +35,11 @@ struct EnumNames<PredictionScores> {
                                     std::pair{"probabilities", PredictionScores::probabilities}};
 };
 
+/// Options of PredictionWriter.
 struct PredictionWriterOptions {
   std::string output = "";
   WriteInterval write_interval = WriteInterval::batch;
-  std::vector<std::string> classes = {};  // in the order of their numbers; none: those of the data
+  std::vector<std::string> classes = {};  // in the order of their indices; empty: the data's names
   PredictionScores scores = PredictionScores::none;
 
   template <class = void>
@@ -49,13 +51,16 @@ struct PredictionWriterOptions {
             .not_empty(),
         field("write_interval", &O::write_interval,
               "batch: rows are written immediately, .safetensors as one file per batch; epoch: all at the end"),
-        field("classes", &O::classes, "names for the column class, in the order of their numbers; none: the data's"),
+        field("classes", &O::classes,
+              "names for the column class, in the order of their indices; empty: the data's names"),
         field("scores", &O::scores,
-              "logits or probabilities if predictions are those of classes: adds the columns class and probability"));
+              "logits or probabilities if predictions are scores of classes: adds the columns class and probability"));
   }
 };
 
-// Lightning: BasePredictionWriter, an abstract class with the same two intervals.
+/// Writes predictions of shape (samples, …): one file per rank, or one per batch for .safetensors. Throws ConfigError
+/// for an unknown ending, and Error if a file cannot be written, if outputs have different numbers of rows, or if rows
+/// do not fit into one CSV table. Lightning's BasePredictionWriter is an abstract class with the same two intervals.
 class PredictionWriter final : public Callback {
  public:
   using Options = PredictionWriterOptions;
@@ -71,8 +76,8 @@ class PredictionWriter final : public Callback {
   void on_predict_end(Trainer&, LightningModule&) override;
   void on_exception(Trainer&, LightningModule&, const std::exception&) override;
 
-  /// This rank's file: of several ranks "predictions.rank1.csv". It exists once it is complete; with one .safetensors
-  /// file per batch, their names are derived from it.
+  /// This rank's file, "predictions.rank1.csv" if there are several ranks. It exists once it is complete. The names of
+  /// .safetensors files per batch are derived from it.
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] int64_t samples() const { return samples_; }
 
@@ -82,8 +87,8 @@ class PredictionWriter final : public Callback {
   using Parts = std::vector<std::pair<std::string, at::Tensor>>;
   struct Rows {
     Parts parts;
-    std::vector<std::string> ids = {};      // of the samples; none: unknown
-    std::vector<std::string> classes = {};  // that are predicted; none: unknown
+    std::vector<std::string> ids = {};      // of the samples; empty: unknown
+    std::vector<std::string> classes = {};  // predicted names; empty: unknown
   };
 
   [[nodiscard]] Rows rows_of(const at::Tensor& prediction, const StepOutput& outputs, const Batch& batch) const;

@@ -6,12 +6,12 @@
 #include <cmath>
 #include <thread>
 
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/process_memory.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/process_memory.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/profilers/time_split.h"
-#include "levin/trainer/plan/end_reason.h"
+#include "levin/trainer/plan/resolve_plan.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 

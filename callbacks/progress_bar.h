@@ -2,7 +2,7 @@
 //
 //   Epoch 2/3  ███████▌       54 %  507/938  4321 it/s  0:00:03 left  train_loss 0.412  1.3 GB
 //
-// If training waits for data, the line says so ("waiting for data 43 %"), and a hint is printed once. Metrics are read
+// If training waits for data, the line shows it ("waiting for data 43 %"), and a hint is printed once. Metrics are read
 // only when a line is drawn, so a batch costs one reading of the clock.
 #pragma once
 
@@ -10,17 +10,18 @@
 #include <optional>
 #include <string>
 
-#include "levin/core/duration.h"
-#include "levin/core/fields.h"
-#include "levin/core/progress_line.h"
+#include "levin/core/options/fields.h"
+#include "levin/core/options/units.h"
+#include "levin/core/process/progress_line.h"
 #include "levin/trainer/callback.h"
 #include "levin/trainer/metrics.h"
 
 namespace levin {
 
+/// Options of ProgressBar.
 struct ProgressBarOptions {
   Seconds refresh_interval = Seconds(0.1);  // of the live line
-  Seconds line_interval = Seconds(10);      // where there is no terminal
+  Seconds line_interval = Seconds(10);      // without a terminal
 
   template <class = void>
   static auto fields() {
@@ -28,11 +29,12 @@ struct ProgressBarOptions {
     return levin::fields(
         field("refresh_interval", &ProgressBarOptions::refresh_interval, "time between two updates of the live line")
             .check(above_zero, "> 0"),
-        field("line_interval", &ProgressBarOptions::line_interval, "time between two lines where there is no terminal")
+        field("line_interval", &ProgressBarOptions::line_interval, "time between two lines without a terminal")
             .check(above_zero, "> 0"));
   }
 };
 
+/// Prints progress on rank 0; the hooks run on every rank.
 class ProgressBar final : public Callback {
  public:
   using Options = ProgressBarOptions;

@@ -6,11 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/files.h"
-#include "levin/core/json_depth.h"
-#include "levin/core/paths.h"
+#include "levin/core/files/files.h"
+#include "levin/core/files/json_depth.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/nonfinite_loss_error.h"
 #include "levin/trainer/plan/run_plan.h"
@@ -23,7 +22,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-constexpr uint64_t kMostBytes = 64 << 20;
+constexpr uint64_t kMaxFileBytes = 64 << 20;
 constexpr int64_t kEveryEpoch = -1;
 
 SpikeDetectionOptions checked_options(SpikeDetectionOptions options) {
@@ -71,7 +70,7 @@ void SpikeDetection::on_train_batch_end(Trainer& trainer, LightningModule& modul
   const double divided_by = module.automatic_optimization() ? window_size(trainer, batch_idx) : 1;
   const double value = has_loss ? loss.item().toDouble() * divided_by : 0;
   const bool spike = has_loss && seen_ >= options_.warmup && is_spike(value);
-  if (trainer.strategy().any(spike)) stop(trainer, value, batch_idx);
+  if (trainer.strategy().ranks().any(spike)) stop(trainer, value, batch_idx);
   if (!has_loss || !std::isfinite(value)) return;
   ++seen_;
   losses_.push_back(value);
@@ -132,9 +131,9 @@ bool SpikeDetection::is_excluded(int64_t epoch, int64_t batch_idx) const {
 void SpikeDetection::read_excluded() {
   const auto refuse = [&](const std::string& what) {
     throw ConfigError("SpikeDetection: " + path_ + ": " + what +
-                      " Expected a list such as [{\"epoch\": 0, \"batch_idx\": 17}]. Mend the file or remove it.");
+                      " Expected a list such as [{\"epoch\": 0, \"batch_idx\": 17}]. Fix the file or remove it.");
   };
-  const Json list = parse_json(read_file(path_, kMostBytes));
+  const Json list = parse_json(read_file(path_, kMaxFileBytes));
   if (list.is_discarded()) refuse("it is not JSON.");
   if (!list.is_array()) refuse("it holds no list.");
   const auto number = [](const Json& item) { return item.is_number_integer() && item.get<int64_t>() >= 0; };

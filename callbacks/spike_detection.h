@@ -13,11 +13,12 @@
 #include <utility>
 
 #include "levin/callbacks/monitor.h"
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/trainer/callback.h"
 
 namespace levin {
 
+/// Options of SpikeDetection.
 struct SpikeDetectionOptions {
   MonitorMode mode = MonitorMode::min;
   int64_t window = 10;  // losses
@@ -46,6 +47,8 @@ struct SpikeDetectionOptions {
   }
 };
 
+/// Stops a fit at a loss spike: a finite loss that is worse than the previous one and at least atol and rtol from the
+/// mean of the window. Hooks run on every rank; rank 0 writes the file.
 class SpikeDetection final : public Callback {
  public:
   using Options = SpikeDetectionOptions;
@@ -67,7 +70,7 @@ class SpikeDetection final : public Callback {
   void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "SpikeDetection"; }
 
-  /// Whether an earlier run recorded this batch.
+  /// Whether this or an earlier run recorded the batch.
   [[nodiscard]] bool is_excluded(int64_t epoch, int64_t batch_idx) const;
   [[nodiscard]] const std::string& exclude_batches_path() const { return path_; }
 

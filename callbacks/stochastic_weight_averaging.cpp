@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "levin/callbacks/batch_norm.h"
-#include "levin/core/console.h"
+#include "levin/core/process/console.h"
 #include "levin/strategies/strategy.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/plan/run_plan.h"
@@ -19,19 +19,20 @@ StochasticWeightAveraging::StochasticWeightAveraging(StochasticWeightAveragingOp
 void StochasticWeightAveraging::check(Trainer& trainer, const LightningModule& module) const {
   const std::string who = "StochasticWeightAveraging: ";
   if (!module.automatic_optimization()) {
-    throw ConfigError(who + "the module optimizes by hand, so its schedule cannot be replaced. Use WeightAveraging.");
+    throw ConfigError(who +
+                      "the module uses manual optimization, so its schedule cannot be replaced. Use WeightAveraging.");
   }
   if (trainer.optimizers().size() != 1) {
     throw ConfigError(who + "it works with 1 optimizer, and configure_optimizers returned " +
                       std::to_string(trainer.optimizers().size()) + ". Use WeightAveraging.");
   }
   if (trainer.lr_schedulers().size() > 1) {
-    throw ConfigError(who + "it takes the place of 1 learning-rate scheduler, and configure_optimizers returned " +
+    throw ConfigError(who + "it replaces 1 learning-rate scheduler, and configure_optimizers returned " +
                       std::to_string(trainer.lr_schedulers().size()) + ". Return one, e.g. a SequentialLR.");
   }
   if (trainer.plan().max_epochs == kUnlimited && std::holds_alternative<double>(options_.swa_epoch_start)) {
     throw ConfigError(who + "swa_epoch_start " + number_text(std::get<double>(options_.swa_epoch_start)) +
-                      " is a share of max_epochs, which is not limited. Set TrainerOptions.max_epochs, or give the "
+                      " is a fraction of max_epochs, which is not limited. Set TrainerOptions.max_epochs, or give the "
                       "epoch as an integer.");
   }
 }
@@ -40,9 +41,9 @@ void StochasticWeightAveraging::on_fit_start(Trainer& trainer, LightningModule& 
   check(trainer, module);
   check_optimizers(trainer);
   const int64_t max_epochs = trainer.plan().max_epochs;
-  const auto* share = std::get_if<double>(&options_.swa_epoch_start);
-  const int64_t first = share != nullptr ? static_cast<int64_t>(static_cast<double>(max_epochs) * *share)
-                                         : std::get<int64_t>(options_.swa_epoch_start);
+  const auto* fraction = std::get_if<double>(&options_.swa_epoch_start);
+  const int64_t first = fraction != nullptr ? static_cast<int64_t>(static_cast<double>(max_epochs) * *fraction)
+                                            : std::get<int64_t>(options_.swa_epoch_start);
   start_ = std::max<int64_t>(0, first - 1);
   if (start_ >= max_epochs && !trainer.plan().fast_dev_run) {
     Console::instance().warn("StochasticWeightAveraging: swa_epoch_start is " + std::to_string(first) +
@@ -87,7 +88,7 @@ void StochasticWeightAveraging::on_train_end(Trainer& trainer, LightningModule& 
     const detail::BatchNormRecount recount(module);
     if (recount.is_needed()) {
       trainer.forward_training_batches();
-      recount.average(trainer.strategy());
+      recount.average(trainer.strategy().ranks());
     }
   }
   AveragingCallback::on_train_end(trainer, module);

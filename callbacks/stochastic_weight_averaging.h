@@ -1,5 +1,6 @@
-// Stochastic weight averaging (Izmailov et al. 2018): towards the end of training the learning rate becomes constant
-// and the weights at the start of each epoch are averaged; finally the average is put into the module.
+// Stochastic weight averaging (Izmailov et al. 2018, https://arxiv.org/abs/1803.05407): towards the end of training the
+// learning rate becomes constant and the weights at the start of each epoch are averaged; finally the average is put
+// into the module.
 //
 //   .callbacks = {levin::StochasticWeightAveraging({.swa_lrs = 0.01, .swa_epoch_start = 0.75})}
 //
@@ -11,16 +12,16 @@
 #include <string>
 #include <variant>
 
-#include "levin/callbacks/averaged_weights.h"
 #include "levin/callbacks/weight_averaging.h"
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/optim/swa_lr.h"
 
 namespace levin {
 
+/// Options of StochasticWeightAveraging.
 struct StochasticWeightAveragingOptions {
   FloatOrList swa_lrs = 0.0;                            // required
-  std::variant<int64_t, double> swa_epoch_start = 0.8;  // an epoch from 1, or a share of max_epochs
+  std::variant<int64_t, double> swa_epoch_start = 0.8;  // an epoch from 1, or a fraction of max_epochs
   int64_t annealing_epochs = 10;
   AnnealStrategy annealing_strategy = AnnealStrategy::cos;
   std::optional<std::string> device = "cpu";  // where the average is kept; unset: the device of the weights
@@ -32,11 +33,11 @@ struct StochasticWeightAveragingOptions {
         field("swa_lrs", &O::swa_lrs, "the constant lr; one, or one per group")
             .check([](const FloatOrList& value) { return detail::all_above(value, 0); }, "set, and > 0"),
         field("swa_epoch_start", &O::swa_epoch_start,
-              "int: the epoch, counted from 1, in which averaging starts; float: the share of max_epochs before it")
+              "int: the epoch, counted from 1, in which averaging starts; float: the fraction of max_epochs before it")
             .check(
                 [](const auto& start) {
-                  const auto* share = std::get_if<double>(&start);
-                  return share != nullptr ? *share >= 0 && *share <= 1 : std::get<int64_t>(start) >= 1;
+                  const auto* fraction = std::get_if<double>(&start);
+                  return fraction != nullptr ? *fraction >= 0 && *fraction <= 1 : std::get<int64_t>(start) >= 1;
                 },
                 "an integer >= 1 or a float from 0 to 1"),
         field("annealing_epochs", &O::annealing_epochs, "epochs from lr to swa_lrs; 0: at once").min(0),
@@ -46,13 +47,15 @@ struct StochasticWeightAveragingOptions {
   }
 };
 
+/// Works with one optimizer and at most one scheduler, in automatic optimization. Hooks run on every rank; the pass for
+/// BatchNorm is collective.
 class StochasticWeightAveraging final : public AveragingCallback {
  public:
   using Options = StochasticWeightAveragingOptions;
   explicit StochasticWeightAveraging(StochasticWeightAveragingOptions options);
 
-  /// Throws ConfigError if the module has several optimizers or schedulers or uses manual optimization, and for a share
-  /// of max_epochs without max_epochs.
+  /// Throws ConfigError if the module has several optimizers or schedulers or uses manual optimization, and for a
+  /// fraction of max_epochs without max_epochs.
   void on_fit_start(Trainer& trainer, LightningModule& module) override;
   void on_train_epoch_start(Trainer& trainer, LightningModule&) override;
   void on_train_end(Trainer& trainer, LightningModule& module) override;

@@ -5,9 +5,10 @@
 
 #include <algorithm>
 
+#include "levin/callbacks/monitor.h"
 #include "levin/callbacks/nvml.h"
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
 #include "levin/profilers/peak_flops.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
@@ -41,6 +42,49 @@ std::optional<double> peak_of(const Trainer& trainer) {
 
 }  // namespace
 
+Throughput::Throughput(int64_t window_size, std::string separator, int64_t world_size,
+                       std::optional<double> available_flops)
+    : window_size_(window_size),
+      separator_(std::move(separator)),
+      world_size_(world_size),
+      available_flops_(available_flops) {}
+
+void Throughput::update(const ThroughputPoint& point) {
+  window_.push_back(point);
+  if (static_cast<int64_t>(window_.size()) > window_size_) window_.pop_front();
+}
+
+Metrics Throughput::compute() const {
+  if (window_.empty()) return {};
+  const ThroughputPoint& first = window_.front();
+  const ThroughputPoint& last = window_.back();
+  Metrics metrics{{"time", last.seconds},
+                  {"batches", static_cast<double>(last.batches)},
+                  {"samples", static_cast<double>(last.samples)}};
+  if (last.lengths) metrics["lengths"] = static_cast<double>(*last.lengths);
+  const double seconds = last.seconds - first.seconds;
+  if (seconds <= 0) return metrics;
+  const std::string device = "device" + separator_;
+  auto add_rate = [&](const std::string& name, double rate) {
+    metrics[device + name] = rate;
+    if (world_size_ > 1) metrics[name] = rate * static_cast<double>(world_size_);
+  };
+  const auto batches = static_cast<double>(last.batches - first.batches);
+  const auto samples = static_cast<double>(last.samples - first.samples);
+  add_rate("batches_per_sec", batches / seconds);
+  add_rate("samples_per_sec", samples / seconds);
+  if (last.lengths && first.lengths && batches > 0) {
+    const double items_in_a_sample = static_cast<double>(*last.lengths - *first.lengths) / batches;
+    add_rate("items_per_sec", samples / seconds * items_in_a_sample);
+  }
+  if (last.flops && first.flops) {
+    const double flops = (*last.flops - *first.flops) / seconds;
+    add_rate("flops_per_sec", flops);
+    if (available_flops_) metrics[device + "mfu"] = flops / *available_flops_;
+  }
+  return metrics;
+}
+
 ThroughputMonitor::ThroughputMonitor(ThroughputMonitorOptions options, BatchCount batch_size_fn, BatchCount length_fn)
     : options_(checked(std::move(options), "ThroughputMonitorOptions")),
       batch_size_(std::move(batch_size_fn)),
@@ -55,10 +99,7 @@ ThroughputMonitor::ThroughputMonitor(ThroughputMonitorOptions options, BatchCoun
 }
 
 void ThroughputMonitor::setup(Trainer& trainer, LightningModule&, Stage stage) {
-  if (stage == Stage::fit && trainer.loggers().empty() && !trainer.plan().fast_dev_run) {
-    throw ConfigError(
-        "ThroughputMonitor: the trainer has no logger to write to. Set TrainerOptions.logger, or drop the callback.");
-  }
+  if (stage == Stage::fit) (void)has_logger(trainer, "ThroughputMonitor");
   available_flops_ = options_.available_flops ? options_.available_flops : peak_of(trainer);
   meters_ = {};
   fits_ = stage == Stage::fit;
@@ -68,7 +109,7 @@ void ThroughputMonitor::start(Trainer& trainer, Mode mode) {
   off_ = trainer.sanity_checking();
   Meter& m = meter(mode);
   m.throughput.emplace(options_.window_size, options_.separator, trainer.world_size(), available_flops_);
-  if (mode != Mode::train) m.totals = {};  // those of training are empty, or of a checkpoint
+  if (mode != Mode::train) m.totals = {};  // the totals of training are empty, or from a checkpoint
   m.started =
       Clock::now() - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(m.totals.seconds));
   m.evaluated_before = m.evaluated;
@@ -163,7 +204,7 @@ Metrics ThroughputMonitor::metrics(const std::string& stage) const {
   for (size_t i = 0; i < kNames.size(); ++i) {
     if (stage == kNames[i]) return meters_[i].throughput ? meters_[i].throughput->compute() : Metrics();
   }
-  throw Error("ThroughputMonitor: there is no stage \"" + stage + "\". Use train, validate, test or predict.");
+  throw Error("ThroughputMonitor: \"" + stage + "\" is not a stage. Use train, validate, test or predict.");
 }
 
 }  // namespace levin

@@ -1,27 +1,61 @@
 // Writes how fast a run is to the loggers, every log_every_n_steps: batches, samples and items (tokens) and FLOPs per
-// second, and the share of the device's peak (MFU).
+// second, and the fraction of the device's peak (model FLOPs utilization, MFU).
 //
 //   .callbacks = {levin::ThroughputMonitor({.length_dim = 1})}     // batch[0]: (batch, tokens)
-//   train/device/samples_per_sec, train/device/items_per_sec, train/device/mfu, … (throughput.h)
+//   train/device/samples_per_sec, train/device/items_per_sec, train/device/mfu, …
 //
-// Rates are this rank's; those of all ranks are multiplied by their number. On a GPU each row waits for the device.
-// A resumed run goes on with the totals and with the steps of validation rows; its rates start anew.
+// "device" rates are this rank's; rates of all ranks are this rank's times the number of ranks. On a GPU each
+// row waits for the device. A resumed run continues the totals and the steps of validation rows; its rates start anew.
 #pragma once
 
 #include <array>
 #include <chrono>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "levin/callbacks/throughput.h"
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/profilers/flop_counter.h"
 #include "levin/trainer/callback.h"
+#include "levin/trainer/metrics.h"
 
 namespace levin {
 
+/// One device's totals at the end of a batch.
+struct ThroughputPoint {
+  double seconds = 0;
+  int64_t batches = 0;
+  int64_t samples = 0;
+  std::optional<int64_t> lengths = std::nullopt;  // sum over batches of the items in one of their samples
+  std::optional<double> flops = std::nullopt;
+};
+
+/// Rates over the latest batches of a run, under Lightning's names:
+///   device/batches_per_sec, device/samples_per_sec, device/items_per_sec, device/flops_per_sec, device/mfu
+///   and without "device/" for all devices together, if there are several
+///   time, batches, samples, lengths: totals
+class Throughput {
+ public:
+  /// `window_size`: number of points for a rate, at least 2. `available_flops`: the device's peak, per second.
+  Throughput(int64_t window_size, std::string separator, int64_t world_size, std::optional<double> available_flops);
+
+  void update(const ThroughputPoint& point);
+  /// Returns totals, and rates once there are two points. Lightning computes rates once the window is full; here they
+  /// are available earlier, for short runs.
+  [[nodiscard]] Metrics compute() const;
+
+ private:
+  int64_t window_size_;
+  std::string separator_;
+  int64_t world_size_;
+  std::optional<double> available_flops_;
+  std::deque<ThroughputPoint> window_ = {};
+};
+
+/// Options of ThroughputMonitor.
 struct ThroughputMonitorOptions {
   int64_t window_size = 100;
   std::string separator = "/";
@@ -48,6 +82,8 @@ struct ThroughputMonitorOptions {
   }
 };
 
+/// Measures throughput in every stage, on every rank; only rank 0 has loggers. Throws ConfigError in setup() if a fit
+/// has no logger, and Error if length_dim does not exist in a batch.
 class ThroughputMonitor final : public Callback {
  public:
   using Options = ThroughputMonitorOptions;
@@ -94,11 +130,12 @@ class ThroughputMonitor final : public Callback {
 
   /// The totals of training, and the step of the next validation's rows.
   [[nodiscard]] State state() const override;
-  /// For a fit. Throws CheckpointError if `saved` lacks one of them.
+  /// Restores them in a fit. Throws CheckpointError if `saved` lacks one of them.
   void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "ThroughputMonitor"; }
 
-  /// The current figures of a stage ("train", "validate", "test", "predict"), without its prefix.
+  /// Returns the current values of a stage ("train", "validate", "test", "predict"), without its prefix. Throws Error
+  /// for any other stage.
   [[nodiscard]] Metrics metrics(const std::string& stage) const;
 
  private:
@@ -109,9 +146,9 @@ class ThroughputMonitor final : public Callback {
     Clock::time_point started = {};  // moved on by the time of validations
     ThroughputPoint totals = {};
     bool counted = false;
-    double flops_per_sample = 0;   // of the batch in which they were counted
+    double flops_per_sample = 0;   // from the batch in which FLOPs were counted
     int64_t evaluated = 0;         // batches over all passes: the step of evaluation rows
-    int64_t evaluated_before = 0;  // without those of an unfinished pass, which a resumed run repeats
+    int64_t evaluated_before = 0;  // without batches of an unfinished pass, which a resumed run repeats
   };
 
   [[nodiscard]] Meter& meter(Mode mode) { return meters_[static_cast<size_t>(mode)]; }
@@ -129,7 +166,7 @@ class ThroughputMonitor final : public Callback {
   std::array<Meter, 4> meters_ = {};  // by Mode
   Clock::time_point validation_started_ = {};
   bool off_ = false;   // during the sanity check
-  bool fits_ = false;  // an evaluation counts from 0, also that of a run's checkpoint
+  bool fits_ = false;  // the stage is fit: an evaluation counts from 0, also with a run's checkpoint
   std::shared_ptr<FlopCounter> counter_ = nullptr;
 };
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "levin/core/console.h"
+#include "levin/core/process/console.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -45,7 +45,7 @@ void Timer::on_train_epoch_end(Trainer& trainer, LightningModule&) {
 
 void Timer::check(Trainer& trainer) {
   if (!options_.duration || trainer.should_stop()) return;
-  if (!trainer.strategy().any(time_elapsed() >= *options_.duration)) return;
+  if (!trainer.strategy().ranks().any(time_elapsed() >= *options_.duration)) return;
   const std::string reason = "Timer: the time of " + readable_duration(*options_.duration) + " is up";
   trainer.request_stop(reason);
   if (options_.verbose) Console::instance().print(reason + ".");

@@ -8,18 +8,20 @@
 #include <optional>
 #include <string>
 
-#include "levin/core/duration.h"
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
+#include "levin/core/options/units.h"
 #include "levin/trainer/callback.h"
 
 namespace levin {
 
+/// When the time is checked.
 enum class TimerInterval { step, epoch };
 template <>
 struct EnumNames<TimerInterval> {
   static constexpr std::array names{std::pair{"step", TimerInterval::step}, std::pair{"epoch", TimerInterval::epoch}};
 };
 
+/// Options of Timer.
 struct TimerOptions {
   std::optional<Seconds> duration = std::nullopt;  // unset: only measures
   TimerInterval interval = TimerInterval::step;
@@ -34,6 +36,8 @@ struct TimerOptions {
   }
 };
 
+/// Measures the time of each stage, and stops training once .duration has passed. Hooks run on every rank; stopping is
+/// collective.
 class Timer final : public Callback {
  public:
   using Options = TimerOptions;
@@ -58,7 +62,7 @@ class Timer final : public Callback {
 
   /// Time spent so far, including earlier parts of a resumed run. Training includes its validations.
   [[nodiscard]] Seconds time_elapsed(Stage stage = Stage::fit) const;
-  /// Of training; at least 0. Unset without a duration.
+  /// Time left for training, at least 0. Unset without a duration.
   [[nodiscard]] std::optional<Seconds> time_remaining() const;
 
  private:

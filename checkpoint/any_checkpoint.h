@@ -14,7 +14,8 @@
 
 namespace levin {
 
-/// Functions that throw, throw CheckpointError as read_checkpoint and read_sharded_checkpoint.
+/// A checkpoint opened for reading. Its functions throw CheckpointError like read_checkpoint and
+/// read_sharded_checkpoint.
 class AnyCheckpoint {
  public:
   struct Tensor {
@@ -25,9 +26,9 @@ class AnyCheckpoint {
   explicit AnyCheckpoint(const std::string& path);
 
   [[nodiscard]] const ConfigNode& values() const { return sharded_ ? sharded_->values() : file_->values(); }
-  /// By name, without their data.
+  /// The tensors by name, without their data.
   [[nodiscard]] const std::map<std::string, Tensor>& tensors() const { return tensors_; }
-  /// One of tensors(), checked.
+  /// Returns one of tensors() and verifies its checksum.
   [[nodiscard]] at::Tensor read(const std::string& name) const;
 
  private:

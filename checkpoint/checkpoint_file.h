@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "levin/checkpoint/safetensors.h"
+#include "levin/core/files/files.h"
 #include "levin/core/state.h"
-#include "levin/core/temporary_file.h"
 
 namespace levin {
 
@@ -19,10 +19,10 @@ LockedFile write_checkpoint(const std::string& path, const State& state);
 /// checkpoint.
 [[nodiscard]] State read_checkpoint(const std::string& path);
 
-/// The values alone: reads and checks the header, not the tensors' data. Throws as read_checkpoint.
+/// Returns the values alone: reads and checks the header, not the tensors' data. Throws as read_checkpoint.
 [[nodiscard]] ConfigNode read_checkpoint_values(const std::string& path);
 
-/// A checkpoint opened for reading its tensors one by one. Functions that throw, throw CheckpointError like
+/// A checkpoint opened for reading its tensors one by one. Its functions throw CheckpointError like
 /// read_checkpoint.
 class CheckpointFile {
  public:
@@ -37,10 +37,10 @@ class CheckpointFile {
   /// Whether Levin wrote it, so that every byte is covered by a checksum.
   [[nodiscard]] bool is_checkpoint() const { return is_checkpoint_; }
 
-  /// The tensor, checked. May be called from several threads.
+  /// Returns the tensor and verifies its checksum. May be called from several threads.
   [[nodiscard]] at::Tensor read(const SafetensorsEntry& entry) const;
 
-  /// Checks the tensor's data without keeping them.
+  /// Verifies the tensor's checksum without keeping its data.
   void verify(const SafetensorsEntry& entry) const;
 
  private:

@@ -10,11 +10,9 @@
 
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/save_in_progress.h"
-#include "levin/core/console.h"
-#include "levin/core/files.h"
-#include "levin/core/log.h"
-#include "levin/core/paths.h"
-#include "levin/core/temporary_file.h"
+#include "levin/core/files/files.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/log.h"
 
 namespace levin {
 
@@ -22,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Created under another name and renamed, so that there is a file at any time. Relative, because the folder may be
+// Created under a temporary name and renamed, so that the link exists at any time. Relative, because the folder may be
 // moved.
 void write_link(const std::string& path, const std::string& target) {
   std::error_code missing;
@@ -44,7 +42,7 @@ void write_link(const std::string& path, const std::string& target) {
 void write_one(const CheckpointRequest& request) {
   if (!request.folder.empty() && !is_inside(request.path, request.folder)) {
     throw CheckpointError("saving checkpoint " + request.path + ": a link on the way leads out of " + request.folder +
-                          ". Remove the link, or save under another name.");
+                          ". Remove the link, or save under a different name.");
   }
   if (const fs::path folder = fs::path(request.path).parent_path(); !folder.empty()) make_folder(folder.string());
   if (request.shard) return write_sharded_checkpoint(request.path, request.state, *request.shard);

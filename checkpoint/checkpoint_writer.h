@@ -2,7 +2,7 @@
 // computes checksums, writes, syncs and renames. One group of files is written at a time.
 //
 //   writer.submit(jobs);   // waits for the group before, copies the tensors, returns
-//   writer.poll();         // after each batch: tells the jobs' `done` what became of them
+//   writer.poll();         // after each batch: calls `done` of the jobs that are complete
 //   writer.finish();       // waits for the disk
 //
 // All functions, and `done`, run on the training thread.
@@ -39,7 +39,7 @@ struct CheckpointRequest {
 class CheckpointWriter {
  public:
   CheckpointWriter() = default;
-  /// Finishes what was submitted.
+  /// Waits until everything that was submitted is written.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;

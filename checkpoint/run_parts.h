@@ -1,4 +1,5 @@
-// The parts of a checkpoint that continue a run, apart from those that describe the model: docs/checkpoint_format.md.
+// The parts of a checkpoint that continue a run, apart from the parts that describe the model:
+// docs/checkpoint_format.md.
 #pragma once
 
 #include <algorithm>

@@ -14,9 +14,7 @@
 #include <system_error>
 #include <thread>
 
-#include "levin/checkpoint/safetensors_header.h"
-#include "levin/core/files.h"
-#include "levin/core/paths.h"
+#include "levin/core/files/files.h"
 
 namespace levin {
 
@@ -69,7 +67,7 @@ void SafetensorsFile::open() {
 }
 
 std::string SafetensorsFile::header_text() const {
-  if (size_ < 8) throw CheckpointError("it holds " + std::to_string(size_) + " bytes, which is no checkpoint");
+  if (size_ < 8) throw CheckpointError("it holds " + std::to_string(size_) + " bytes; expected a header of at least 8");
   uint64_t length = 0;
   read_at(reinterpret_cast<std::byte*>(&length), 8, 0);
   if (length > kMaxSafetensorsHeaderBytes || length > size_ - 8) {

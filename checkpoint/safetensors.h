@@ -8,16 +8,14 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
 #include <functional>
-#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "levin/checkpoint/safetensors_entry.h"
-#include "levin/core/error.h"
-#include "levin/core/tensor_text.h"
+#include "levin/checkpoint/safetensors_header.h"
+#include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
 
 namespace levin {
 

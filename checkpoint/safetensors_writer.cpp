@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "levin/checkpoint/safetensors.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 
 namespace levin {
 
@@ -14,7 +14,8 @@ namespace {
 using Json = nlohmann::json;
 
 void check_item(const std::string& name, const at::Tensor& tensor) {
-  if (name == "__metadata__") throw CheckpointError("a tensor cannot be called \"__metadata__\". Choose another name.");
+  if (name == "__metadata__")
+    throw CheckpointError("a tensor cannot be called \"__metadata__\". Choose a different name.");
   if (!tensor.defined()) throw CheckpointError("tensor \"" + name + "\" is undefined. Leave it out of the state.");
   if (tensor.layout() == at::kStrided && safetensors_dtype(tensor.scalar_type()) != nullptr) return;
   throw CheckpointError("tensor \"" + name + "\" is of type " + std::string(tensor.toString()) +

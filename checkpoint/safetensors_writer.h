@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/temporary_file.h"
+#include "levin/core/files/files.h"
 
 namespace levin {
 
@@ -18,14 +18,14 @@ struct SafetensorsItem {
   at::Tensor tensor;
 };
 
-/// Text by key, in the order in which the header holds it.
+/// Strings by key, in the order in which the header holds them.
 using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
 
-/// The tensors in the order of their data. Throws CheckpointError naming one that the format cannot hold.
+/// Returns the tensors in the order of their data. Throws CheckpointError naming a tensor that the format cannot hold.
 [[nodiscard]] std::vector<SafetensorsItem> safetensors_items(const std::map<std::string, at::Tensor>& tensors);
 
-/// The header preceded by its length; the items' data follow it. Throws CheckpointError if it gets too large or a
-/// name is not UTF-8.
+/// Returns the header preceded by its length; the items' data follow it. Throws CheckpointError if it gets too large or
+/// a name is not UTF-8.
 [[nodiscard]] std::string safetensors_header(const std::vector<SafetensorsItem>& items,
                                              const SafetensorsMetadata& metadata);
 
@@ -33,7 +33,7 @@ using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
 LockedFile write_safetensors_file(const std::string& path, const std::string& header,
                                   const std::vector<SafetensorsItem>& items);
 
-/// All of it at once.
+/// Writes header and data in one call.
 void write_safetensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors,
                        const SafetensorsMetadata& metadata = {});
 

@@ -2,8 +2,8 @@
 // launcher.
 #pragma once
 
-#include "levin/core/rank_status.h"
-#include "levin/core/stop_signal.h"
+#include "levin/core/process/rank_status.h"
+#include "levin/core/process/stop_signal.h"
 
 namespace levin {
 

@@ -12,8 +12,8 @@
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/save_in_progress.h"
 #include "levin/checkpoint/sharded_record.h"
-#include "levin/core/files.h"
-#include "levin/core/log.h"
+#include "levin/core/files/files.h"
+#include "levin/core/process/log.h"
 
 namespace levin {
 
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kFailed = ".failed";  // beside where the shard would be: why it is not
+constexpr const char* kFailed = ".failed";  // suffix of a file in place of the shard: why it is missing
 constexpr std::chrono::milliseconds kPause(20);
 
 std::string shard_name(const ShardPlace& place, int64_t rank) {
@@ -69,7 +69,7 @@ void write_shard(const std::string& folder, const State& state, const ShardPlace
     hold_shard(write_checkpoint(path, shard_of(state)));
   } catch (const Error& error) {
     try {
-      write_file_durably(path + kFailed, error.what());  // so that rank 0 does not wait in vain
+      write_file_durably(path + kFailed, error.what());  // so that rank 0 does not wait for the shard
     } catch (const Error&) {
       // Then it waits.
     }

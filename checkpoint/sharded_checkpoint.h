@@ -4,9 +4,9 @@
 // new names first, and the older files are removed after the record is in place: at any time there is either the old
 // checkpoint or the new one.
 //
-//   NAME.ckpt/shard-0-of-2.6a21c3.safetensors   its values say where its parts lie: parts: {KEY: {begin, shape}}
-//   NAME.ckpt/shard-1-of-2.6a21c3.safetensors
-//   NAME.ckpt/commit.safetensors                no tensors; values: those of the run, and sharded: {save, world_size,
+//   NAME.ckpt/shard-0-of-2.6a21c3.safetensors   its values give the positions of its parts: parts: {KEY: {begin,
+//   shape}} NAME.ckpt/shard-1-of-2.6a21c3.safetensors NAME.ckpt/commit.safetensors                no tensors; values:
+//   the run's, and sharded: {save, world_size,
 //                                               shards: [{file, bytes, checksum}], layout: {KEY: {shape, begins}}}
 #pragma once
 
@@ -18,14 +18,14 @@
 
 namespace levin {
 
-/// Which file of a sharded checkpoint a rank writes.
+/// The file of a sharded checkpoint that a rank writes.
 struct ShardPlace {
   int64_t rank = 0;
   int64_t world_size = 1;
   std::string save = "";  // distinguishes this save from others to the same folder; the same on all ranks
 };
 
-/// Writes this rank's file; rank 0 then waits for those of the others, at most `patience`, writes the record, and
+/// Writes this rank's file; rank 0 then waits for the other ranks' files, at most `patience`, writes the record, and
 /// removes the files of older saves. `state`: tensors of this rank, values with `parts`; rank 0's other values are the
 /// run's. Throws CheckpointError naming file and cause; the folder's earlier contents stay.
 void write_sharded_checkpoint(const std::string& folder, const State& state, const ShardPlace& place,
@@ -34,19 +34,20 @@ void write_sharded_checkpoint(const std::string& folder, const State& state, con
 /// Whether the path is a folder with a commit record.
 [[nodiscard]] bool is_sharded_checkpoint(const std::string& path);
 
-/// The commit record of such a folder, with the run's values.
+/// Returns the path of the folder's commit record, which holds the run's values. Throws CheckpointError if there is
+/// none.
 [[nodiscard]] std::string sharded_record(const std::string& folder);
 
-/// The whole checkpoint, like one in a single file, for any number of ranks. Throws CheckpointError naming
-/// the file that is missing, of another save, or damaged.
+/// Reads the full checkpoint as if it were a single file, for any number of ranks. Throws CheckpointError naming the
+/// file that is missing, damaged or of a different save.
 [[nodiscard]] State read_sharded_checkpoint(const std::string& folder);
 
-/// A checkpoint of either kind, like read_checkpoint and read_checkpoint_values.
+/// Read a checkpoint of either kind, like read_checkpoint and read_checkpoint_values.
 [[nodiscard]] State load_checkpoint(const std::string& path);
 [[nodiscard]] ConfigNode load_checkpoint_values(const std::string& path);
 
-/// Removes a checkpoint of either kind, or a link to one; does nothing if it does not exist. Of a folder the record is
-/// removed first, and only files of a checkpoint. Returns "" or the error.
+/// Removes a checkpoint of either kind, or a link to one; does nothing if it does not exist. From a folder it
+/// removes the record first, and only files of a checkpoint. Returns "" or the error.
 [[nodiscard]] std::string remove_checkpoint(const std::string& path);
 
 /// Removes shards of uncommitted saves whose ranks are gone from the sharded checkpoints in a folder; empty folders are

@@ -10,8 +10,8 @@
 #include <set>
 
 #include "levin/checkpoint/sharded_checkpoint.h"
-#include "levin/core/count_of.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
 
 namespace levin {
 
@@ -34,7 +34,8 @@ void check_shard_names(const std::string& path, const std::vector<ShardFile>& sh
   std::set<std::string> seen;
   for (const ShardFile& shard : shards) {
     if (!is_shard_name(shard.file)) {
-      bad_record(path, "\"" + cut_text(shard.file) + "\" is no name of a shard, which is a file in the same folder");
+      bad_record(path,
+                 "\"" + cut_text(shard.file) + "\" is not the name of a shard, which is a file in the same folder");
     }
     if (!seen.insert(shard.file).second) bad_record(path, "the shard " + cut_text(shard.file) + " is named twice");
   }

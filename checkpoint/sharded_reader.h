@@ -1,4 +1,4 @@
-// The tensors of a sharded checkpoint one by one, each put together from the shards' parts.
+// Reads the tensors of a sharded checkpoint one by one, each assembled from the shards' parts.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@
 
 namespace levin {
 
-/// Functions that throw, throw CheckpointError naming the file that is missing, of another save, or damaged.
+/// Its functions throw CheckpointError naming the file that is missing, damaged or of a different save.
 class ShardedReader {
  public:
   /// What one shard holds of a tensor.
@@ -35,15 +35,15 @@ class ShardedReader {
   /// Reads and checks the record and all headers, of which one file is open at a time, before anything is allocated.
   explicit ShardedReader(const std::string& folder);
 
-  /// Those of the run.
+  /// The run's values.
   [[nodiscard]] const ConfigNode& values() const { return record_.values; }
-  /// By name. Of a tensor that is the same on all ranks the first shard's counts.
+  /// The tensors by name. A tensor that is equal on all ranks is read from the first shard that has it.
   [[nodiscard]] const std::map<std::string, Tensor>& tensors() const { return tensors_; }
 
-  /// The whole of one tensor, with its bytes checked. Keeps the shards open that it reads. May be called from several
-  /// threads.
+  /// Returns the full tensor and verifies its checksums. Keeps the shards that it reads open. May be called from
+  /// several threads.
   [[nodiscard]] at::Tensor read(const std::string& name) const;
-  /// Everything, with one file open at a time.
+  /// Reads everything, with one file open at a time.
   [[nodiscard]] State read_all() const;
 
  private:

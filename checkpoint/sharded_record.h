@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "levin/checkpoint/checkpoint_file.h"
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/core/state.h"
 
 namespace levin {
@@ -17,7 +17,7 @@ inline constexpr const char* kShardedRecordFile = "commit.safetensors";
 struct ShardFile {
   std::string file;
   int64_t bytes = 0;
-  std::string checksum;  // of its header, which holds those of its tensors
+  std::string checksum;  // of its header, which holds the checksums of its tensors
 
   template <class = void>
   static auto fields() {
@@ -50,7 +50,7 @@ struct Layout {
 };
 
 struct ShardedRecord {
-  ConfigNode values = ConfigNode::map();  // those of the run
+  ConfigNode values = ConfigNode::map();  // the run's
   std::vector<ShardFile> shards = {};
   std::map<std::string, Layout> layout = {};
 };
@@ -65,7 +65,7 @@ void hold_shard(LockedFile shard);
 /// Reads and checks it. Throws CheckpointError naming the file.
 [[nodiscard]] ShardedRecord read_sharded_record(const std::string& path);
 
-/// The checksum in a shard's header, which covers those of its tensors.
+/// The checksum in a shard's header, which covers the checksums of its tensors.
 [[nodiscard]] std::string header_checksum_of(const CheckpointFile& shard);
 
 }  // namespace levin

@@ -1,5 +1,5 @@
-// load_weights for a module that is thrown away if it fails: with the memory of the module and of a few tensors,
-// instead of that of all weights twice.
+// load_weights for a module that is discarded if loading fails: it needs the memory of the module and of a few tensors,
+// not of all weights twice.
 #pragma once
 
 namespace torch::nn {

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "levin/checkpoint/values_json.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin::detail {
 
-/// Checks a text during parsing and builds its tree; throws CheckpointError. Builds it from the parser's events,
+/// Checks a document during parsing and builds its tree; throws CheckpointError. Builds it from the parser's events,
 /// because nlohmann's own builder looks for each key among those before, one by one, if the order of keys is kept.
 template <class Json>
 class StrictJsonReader final : public nlohmann::json_sax<Json> {

@@ -4,7 +4,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 
@@ -13,7 +13,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 // Note [Escapes in JSON values]
-// An object with one key that is "plain" or "map" is no map of the user's: {"plain": "1e-3"} is the unquoted scalar
+// An object with one key that is "plain" or "map" is not a user's map: {"plain": "1e-3"} is the unquoted scalar
 // 1e-3, whose text a JSON number would not keep; {"map": {…}} is a map that would else look like one of the two.
 bool looks_like_escape(const ConfigNode& node) {
   return node.entries.size() == 1 && (node.entries[0].key == "plain" || node.entries[0].key == "map");
@@ -74,7 +74,7 @@ OrderedJson to_json(const ConfigNode& node, int depth, Limits& limits) {
   return escaped ? OrderedJson{{"map", value}} : value;
 }
 
-// Takes the parser's events and builds the tree as it is written, escapes not yet undone. Directly from the events,
+// Takes the parser's events and builds the tree with escapes not yet undone. Directly from the events,
 // because a JSON tree looks up a key by linear search: a malicious file's million keys would take hours.
 class TreeBuilder final : public nlohmann::json_sax<OrderedJson> {
  public:

@@ -4,11 +4,11 @@
 
 #include <string>
 
-#include "levin/core/config_node.h"
+#include "levin/core/options/config_node.h"
 
 namespace levin {
 
-/// Throws CheckpointError if a text is not UTF-8, which JSON cannot hold, or the values exceed the limits below.
+/// Throws CheckpointError if a string is not UTF-8, which JSON cannot hold, or the values exceed the limits below.
 [[nodiscard]] std::string values_to_json(const ConfigNode& values);
 
 /// Throws CheckpointError with the byte offset if `text` is not JSON, has a key twice in one object, or exceeds the

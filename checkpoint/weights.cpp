@@ -7,15 +7,25 @@
 
 #include "levin/checkpoint/stream_weights.h"
 #include "levin/checkpoint/weights_source.h"
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/freed_memory.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/process_memory.h"
 
 namespace levin {
 
 namespace {
 
 using Tensors = std::map<std::string, at::Tensor>;
+
+std::vector<std::string> parts_of(const std::string& name) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= name.size();) {
+    const size_t end = std::min(name.find('.', begin), name.size());
+    parts.push_back(name.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
 
 Tensors tensors_of(const torch::nn::Module& module) {
   Tensors tensors;
@@ -50,7 +60,7 @@ bool is_loaded_under_another_name(const at::Tensor& tensor, const Tensors& own,
                      [&](const auto& other) { return other.second.is_same(tensor) && named.contains(other.first); });
 }
 
-// The tensors that do not match; `named` keeps those that do.
+// Returns the tensors that do not match and removes them from `named`.
 WeightsReport compare(const Tensors& own, std::map<std::string, Named>& named) {
   WeightsReport report;
   for (const auto& [name, tensor] : own) {
@@ -94,8 +104,8 @@ Matched match(const WeightsSource& source, const Tensors& own, const WeightsOpti
   return matched;
 }
 
-// In PyTorch load_state_dict(strict=False) still fails for another shape; here it is skipped and reported, because a
-// head of another size is common when loading weights.
+// In PyTorch load_state_dict(strict=False) still fails for a different shape; here it is skipped and reported, because
+// a head of another size is common when loading weights.
 void warn_of_others(const WeightsReport& report, const std::string& path) {
   const std::string wrong = report.str();
   if (wrong.empty()) return;
@@ -120,6 +130,41 @@ void read_each(const std::map<std::string, Named>& named, uint64_t spread,
 }
 
 }  // namespace
+
+std::optional<std::string> renamed(const std::string& name, const std::vector<RenameRule>& rules) {
+  const std::vector<std::string> parts = parts_of(name);
+  for (const RenameRule& rule : rules) {
+    const auto from = rule.from.empty() ? std::vector<std::string>() : parts_of(rule.from);
+    if (from.size() > parts.size()) continue;
+    std::vector<std::string> stood_for;
+    bool fits = true;
+    for (size_t i = 0; fits && i < from.size(); ++i) {
+      fits = from[i] == "*" || from[i] == parts[i];
+      if (from[i] == "*") stood_for.push_back(parts[i]);
+    }
+    if (!fits) continue;
+    if (!rule.to) return std::nullopt;
+    auto result = rule.to->empty() ? std::vector<std::string>() : parts_of(*rule.to);
+    auto next = stood_for.begin();
+    for (auto& part : result) {
+      if (part == "*" && next != stood_for.end()) part = *next++;
+    }
+    result.insert(result.end(), parts.begin() + static_cast<std::ptrdiff_t>(from.size()), parts.end());
+    std::string text;
+    for (const auto& part : result) text += (&part == result.data() ? "" : ".") + part;
+    return text;
+  }
+  return name;
+}
+
+bool detail::stars_match(const std::vector<RenameRule>& map) {
+  const auto stars = [](const std::string& text) {
+    const auto parts = parts_of(text);
+    return std::count(parts.begin(), parts.end(), "*");
+  };
+  return std::all_of(map.begin(), map.end(),
+                     [&](const RenameRule& rule) { return !rule.to || stars(*rule.to) == stars(rule.from); });
+}
 
 WeightsReport load_weights(torch::nn::Module& module, const WeightsOptions& unchecked) {
   const WeightsOptions options = checked(unchecked, "WeightsOptions");

@@ -9,14 +9,36 @@
 #include <string>
 #include <vector>
 
-#include "levin/checkpoint/rename_rule.h"
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 
 namespace torch::nn {
 class Module;
 }
 
 namespace levin {
+
+/// Maps names of a file's tensors to names of the module's tensors. `from` is a name or its first parts (whole parts
+/// between dots); `*` matches any one part, which is kept: "layers.*.attn" to "blocks.*.attention". An empty `from`
+/// puts `to` before every name.
+struct RenameRule {
+  std::string from = "";
+  std::optional<std::string> to = "";  // none: the tensors are left out
+
+  template <class = void>
+  static auto fields() {
+    using O = RenameRule;
+    return levin::fields(field("from", &O::from, "first parts of a tensor's name in the file; * matches any one part"),
+                         field("to", &O::to, "its replacement in the model; null skips the tensors"));
+  }
+};
+
+/// Returns the name by the first matching rule, or unchanged; nothing if the rule omits the tensor.
+[[nodiscard]] std::optional<std::string> renamed(const std::string& name, const std::vector<RenameRule>& rules);
+
+namespace detail {
+/// Whether each rule's `to` has as many * as its `from`.
+[[nodiscard]] bool stars_match(const std::vector<RenameRule>& map);
+}  // namespace detail
 
 struct WeightsOptions {
   std::string path = "";
@@ -33,11 +55,12 @@ struct WeightsOptions {
         field("map", &O::map, "renames tensors of the file; the first matching rule applies")
             .check(detail::stars_match, "rules whose to has as many * as its from"),
         field("strict", &O::strict,
-              "names that are missing, unexpected or of another shape: true fails, false warns and loads the others"));
+              "names that are missing, unexpected or of a different shape: true fails, false warns and loads the "
+              "others"));
   }
 };
 
-/// The tensors that did not match, each with its shapes. Empty if all did.
+/// The tensors that did not match, each with its shapes. Empty if all of them matched.
 struct WeightsReport {
   size_t loaded = 0;
   std::vector<std::string> missing = {};     // in the module, not in the file

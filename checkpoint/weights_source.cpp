@@ -8,8 +8,8 @@
 
 #include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/checkpoint/strict_json.h"
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 

@@ -19,14 +19,14 @@ class WeightsSource {
   struct Tensor {
     std::vector<int64_t> shape = {};
     uint64_t bytes = 0;
-    /// Reads it, from several threads at once if need be, while the source exists. Throws CheckpointError.
+    /// Reads the tensor while the source exists. May be called from several threads. Throws CheckpointError.
     std::function<at::Tensor()> read = nullptr;
   };
 
   /// Opens the files and checks their headers. Throws CheckpointError.
   explicit WeightsSource(const std::string& path);
 
-  /// By its name in the file; in a Levin checkpoint without "model.".
+  /// The tensors by their names in the file, in a Levin checkpoint without "model.".
   [[nodiscard]] const std::map<std::string, Tensor>& tensors() const { return tensors_; }
 
  private:

@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "levin/core/standard_streams.h"
+#include "levin/core/process/program_start.h"
 
 namespace {
 constexpr int kCannotStart = 1;

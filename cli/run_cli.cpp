@@ -2,6 +2,8 @@
 
 #include <torch/version.h>
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "levin/callbacks/prediction_writer.h"
@@ -11,30 +13,24 @@
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/list_runs.h"
 #include "levin/cli/commands/make_report.h"
-#include "levin/cli/commands/measure_memory.h"
-#include "levin/cli/commands/measure_step.h"
 #include "levin/cli/commands/plan_cluster.h"
 #include "levin/cli/commands/plan_memory.h"
 #include "levin/cli/commands/report.h"
-#include "levin/cli/commands/result_file.h"
 #include "levin/cli/commands/submit.h"
 #include "levin/cli/commands/sweep.h"
 #include "levin/cli/commands/top.h"
-#include "levin/cli/commands/trainer_help.h"
 #include "levin/cli/commands/tune.h"
 #include "levin/cli/config/arguments.h"
 #include "levin/cli/config/old_options.h"
-#include "levin/cli/config/open_plugins.h"
 #include "levin/cli/config/resolve_run.h"
 #include "levin/cli/config/run_parts.h"
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/duration.h"
-#include "levin/core/log.h"
-#include "levin/core/main_guard.h"
-#include "levin/core/stop_signal.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/units.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/log.h"
+#include "levin/core/process/main_guard.h"
+#include "levin/core/process/stop_signal.h"
 #include "levin/core/version.h"
-#include "levin/core/write_errors.h"
 #include "levin/strategies/launch/cluster_environment.h"
 #include "levin/strategies/launch/init_method.h"
 #include "levin/strategies/launch/rank_process.h"
@@ -57,7 +53,14 @@ std::vector<ClassKind> all_kinds() {
 
 std::string help_text(const std::string& topic, int width, Problems& problems) {
   if (topic.empty() || topic == "help") return usage_text(width);
-  if (is_about_trainer(topic)) return trainer_help(topic, describe_options<TrainerOptions>(), width, problems);
+  if (is_about_trainer(topic)) {
+    const std::string text = trainer_help(topic, describe_options<TrainerOptions>(), width, problems);
+    const std::string option = topic.substr(std::min(topic.find('.'), topic.size()));
+    const bool names_strategies = option.empty() || option == ".strategy";
+    return names_strategies
+               ? text + wrapped("Strategies: " + sorted_names(Registry<Strategy>::instance().names()) + ".", width)
+               : text;
+  }
   return class_help(topic, all_kinds(), width, problems);
 }
 
@@ -135,32 +138,41 @@ bool is_first_process() {
   return !world || (world->rank == 0 && !process_variables()("LEVIN_LAUNCHED"));
 }
 
-int complain(const Problems& problems) {
+int report_mistakes(const Problems& problems) {
   const size_t count = problems.size();
   return report_problems(problems, count_of(count, "problem") + "; nothing was run. See levin help.");
 }
 
-// What "levin plan" can plan.
-int run_plan(const std::vector<std::string>& words, int width) {
-  if (!words.empty() && words[0] == "cluster") {
-    return run_plan_cluster({words.begin() + 1, words.end()}, width, &measure_step);
-  }
-  if (!words.empty() && words[0] == "memory") {
-    return run_plan_memory({words.begin() + 1, words.end()}, width, &measure_memory);
-  }
-  if (!words.empty() && words[0] == "--help") {
+// "levin plan cluster" and "levin plan memory".
+int run_plan(const std::vector<std::string>& arguments, int width) {
+  const std::string what = arguments.empty() ? "" : arguments[0];
+  const std::vector<std::string> rest(arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end());
+  if (what == "cluster") return run_plan_cluster(rest, width, &measure_step);
+  if (what == "memory") return run_plan_memory(rest, width, &measure_memory);
+  if (what == "--help" || what == "-h") {
     Console::instance().print(
         "levin plan cluster …   predict step times on many devices from one measured here\n"
         "levin plan memory …    predict the memory of a step, and what to recompute\n\n"
         "levin plan cluster --help and levin plan memory --help list their options.\n");
     return kExitOk;
   }
-  const std::string what =
-      words.empty() ? "what to plan is missing." : "\"" + cut_text(words[0]) + "\" cannot be planned.";
-  Console::instance().error("levin plan: " + what +
-                            " Use levin plan cluster or levin plan memory; --help after it lists its options.");
+  Console::instance().error(
+      "levin plan: " + (what.empty() ? "what to plan is missing." : "\"" + cut_text(what) + "\" cannot be planned.") +
+      " Use levin plan cluster or levin plan memory; --help after it lists its options.");
   return kExitBadConfig;
 }
+
+// The commands that read their arguments themselves.
+constexpr std::array kTools{std::pair{Command::checkpoint, &run_checkpoint_tool},
+                            std::pair{Command::submit, &run_submit},
+                            std::pair{Command::plan, &run_plan},
+                            std::pair{Command::tune, &run_tune},
+                            std::pair{Command::sweep, &run_sweep_tool},
+                            std::pair{Command::top, &run_top},
+                            std::pair{Command::convert, &run_convert},
+                            std::pair{Command::export_model, &run_export},
+                            std::pair{Command::runs, &run_list_runs},
+                            std::pair{Command::report, &run_make_report}};
 
 // If results cannot be printed, the command has failed. The results of a fit without a test are in files.
 int check_output(int status, bool prints_results) {
@@ -180,42 +192,24 @@ int run_checked(const Arguments& arguments, Problems& problems, bool& prints_res
   const int width = console.width();
   if (arguments.command == Command::list || arguments.command == Command::help) {
     open_plugins_of(arguments.sources, problems);
-    if (!problems.empty()) return complain(problems);
+    if (!problems.empty()) return report_mistakes(problems);
   }
-  switch (arguments.command) {
-    case Command::version:
-      console.print(std::string("levin ") + version() + ", LibTorch " + TORCH_VERSION);
-      return kExitOk;
-    case Command::checkpoint:
-      return run_checkpoint_tool(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
-    case Command::submit:
-      return run_submit(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
-    case Command::plan: return run_plan(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
-    case Command::tune: return run_tune(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
-    case Command::sweep:
-      return run_sweep_tool(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
-    case Command::top: return run_top(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
-    case Command::convert:
-      return run_convert(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
-    case Command::export_model:
-      return run_export(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
-    case Command::runs:
-      return run_list_runs(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
-    case Command::report:
-      return run_make_report(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
-    case Command::list: {
-      const std::string text = list_text(arguments.topic, all_kinds(), width, problems);
-      if (!problems.empty()) return complain(problems);
-      console.print(text);
-      return kExitOk;
+  for (const auto& [command, run] : kTools) {
+    if (command == arguments.command) {
+      return run(arguments.help ? std::vector<std::string>{"--help"} : arguments.own, width);
     }
-    case Command::help: {
-      const std::string text = help_text(arguments.topic, width, problems);
-      if (!problems.empty()) return complain(problems);
-      console.print(text);
-      return kExitOk;
-    }
-    default: break;
+  }
+  if (arguments.command == Command::version) {
+    console.print(std::string("levin ") + version() + ", LibTorch " + TORCH_VERSION);
+    return kExitOk;
+  }
+  if (arguments.command == Command::list || arguments.command == Command::help) {
+    const std::string text = arguments.command == Command::list
+                                 ? list_text(arguments.topic, all_kinds(), width, problems)
+                                 : help_text(arguments.topic, width, problems);
+    if (!problems.empty()) return report_mistakes(problems);
+    console.print(text);
+    return kExitOk;
   }
   if (arguments.help) {
     const std::string trainer = trainer_help("trainer", describe_options<TrainerOptions>(), width, problems);
@@ -229,7 +223,7 @@ int run_checked(const Arguments& arguments, Problems& problems, bool& prints_res
   if (!arguments.output.empty()) sources.emplace_back(written_to(arguments.output));
   ResolvedRun run = resolve_run(sources, RunPlace::here, problems);
   if (!arguments.print_config) require_model(run, problems);
-  if (!problems.empty()) return complain(problems);
+  if (!problems.empty()) return report_mistakes(problems);
   if (arguments.print_config) {
     console.print(to_yaml(run.printed));
     return kExitOk;
@@ -250,9 +244,8 @@ int run_cli(int argc, char** argv) {
     Problems problems;
     std::vector<std::string> trainer_options = field_names<TrainerOptions>();
     for (const auto& name : old_option_names()) trainer_options.push_back(name);
-    const auto words = take_init_method({argv + 1, argv + argc});
-    const Arguments arguments = parse_arguments(words, trainer_options, problems);
-    if (!problems.empty()) return complain(problems);
+    const Arguments arguments = parse_arguments(take_init_method({argv + 1, argv + argc}), trainer_options, problems);
+    if (!problems.empty()) return report_mistakes(problems);
     bool prints_results = true;
     const int status = run_checked(arguments, problems, prints_results);
     return check_output(status, prints_results);

@@ -6,9 +6,9 @@ include(CMakePackageConfigHelpers)
 # CMake removes the build's rpath on install, but both the library and the tool must still find LibTorch.
 set_target_properties(levin PROPERTIES INSTALL_RPATH "${LEVIN_TORCH_ROOT}/lib")
 install(TARGETS levin EXPORT levinTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-install(TARGETS levin_sentencepiece LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")  # liblevin.so looks for it beside itself
+install(TARGETS levin_sentencepiece LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")  # liblevin.so looks for it in its own folder
 if(TARGET levin_cuda)
-  install(TARGETS levin_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")  # liblevin.so looks for it beside itself
+  install(TARGETS levin_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")  # liblevin.so looks for it in its own folder
 endif()
 if(TARGET levin_tool)
   set_target_properties(levin_tool PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")

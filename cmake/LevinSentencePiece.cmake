@@ -1,4 +1,4 @@
-# Target sentencepiece::sentencepiece: the library that encodes texts, without the one that trains its models, which the
+# Target sentencepiece::sentencepiece: the library that encodes text, without the library that trains its models, which the
 # package's pkg-config file would also link.
 find_path(LEVIN_SENTENCEPIECE_INCLUDE sentencepiece_processor.h REQUIRED)
 find_library(LEVIN_SENTENCEPIECE sentencepiece REQUIRED)

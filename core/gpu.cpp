@@ -4,8 +4,8 @@
 #include <memory>
 #include <mutex>
 
-#include "levin/core/error.h"
-#include "levin/core/shared_library.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/shared_library.h"
 
 namespace levin {
 
@@ -83,7 +83,7 @@ std::string gpu_component() {
 std::string why_no_gpu() {
   if (gpu_component().empty()) {
     return std::string("this build of Levin has no CUDA component (there is no ") + kComponent +
-           " beside liblevin.so). Build it where LibTorch has CUDA (./dev setup --cuda), or use accelerator: cpu.";
+           " next to liblevin.so). Build it where LibTorch has CUDA (./dev setup --cuda), or use accelerator: cpu.";
   }
   return ask_gpu_driver().problem;
 }

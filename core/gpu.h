@@ -37,7 +37,7 @@ class Gpu {
   /// Makes `device` the current one of the calling thread, the training thread.
   virtual void use(at::Device device) = 0;
   [[nodiscard]] virtual std::shared_ptr<StepRecorder> make_recorder(at::Device device) = 0;
-  /// Of the last allocation on `device` that failed.
+  /// Returns the state at the last allocation on `device` that failed.
   [[nodiscard]] virtual GpuMemory memory_at_failure(at::Device device) const = 0;
 };
 
@@ -48,24 +48,24 @@ struct GpuDriver {
 };
 [[nodiscard]] GpuDriver ask_gpu_driver();
 
-/// liblevin_cuda.so beside this library; "" if this build has none.
+/// Returns the path of liblevin_cuda.so next to this library; "" if this build has none.
 [[nodiscard]] std::string gpu_component();
 
-/// Why no GPU can be used here, a sentence with what is missing and how to get it; "" if one can.
+/// Returns why no GPU can be used here, as a sentence with what is missing and how to get it; "" if one can.
 [[nodiscard]] std::string why_no_gpu();
 
 /// Loads the component, once per process. Throws ConfigError saying what is missing: the component, the driver, a GPU,
-/// or a LibTorch with CUDA; and if LibTorch has already decided that there is no GPU. `path`: for tests, another
-/// library.
+/// or a LibTorch with CUDA; also if LibTorch has already decided against GPUs. `path`: a different library, for
+/// tests.
 Gpu& open_gpu(const std::string& path = "");
 
-/// Whether open_gpu() has succeeded in this process.
+/// Returns true if open_gpu() has succeeded in this process.
 [[nodiscard]] bool gpu_is_open();
 
-/// The loaded component, to look up symbols that it shares with a higher layer. Loads it like open_gpu().
+/// Returns the loaded component, to look up symbols that it shares with a higher layer. Loads it like open_gpu().
 [[nodiscard]] const SharedLibrary& gpu_library();
 
-/// The versions of Levin and LibTorch this was built for: the component must have the same.
+/// Returns the versions of Levin and LibTorch that this library was built for; the component must have the same.
 [[nodiscard]] const char* gpu_component_version();
 
 }  // namespace levin

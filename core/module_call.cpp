@@ -25,9 +25,9 @@ std::shared_mutex& table_mutex() {
   return *mutex;
 }
 
-// Runs one action, and inside it those that follow. An action's function may outlive the call: it owns what it needs.
+// Runs one action, and inside it the following ones. An action's function may outlive the call, so it owns its data.
 TensorList run_from(const CallActions::List& actions, size_t first, const ModuleForward& forward,
-                    const TensorList& inputs, ChainPlace place) {
+                    const TensorList& inputs, ChainPosition place) {
   if (first + 1 == actions.size()) return actions[first]->around(forward, inputs, place);
   const ModuleForward inner = [actions, first, forward, place](const TensorList& given, torch::nn::Module* instead) {
     if (instead == nullptr) return run_from(actions, first + 1, forward, given, place);
@@ -120,7 +120,7 @@ void CallActions::remove_range(const CallAction* action) {
 }
 
 TensorList CallActions::run(const List& actions, const ModuleForward& forward, const TensorList& inputs,
-                            ChainPlace place) {
+                            ChainPosition place) {
   return run_from(actions, 0, forward, inputs, place);
 }
 

@@ -28,14 +28,14 @@ namespace levin {
 
 using TensorList = std::vector<at::Tensor>;
 
-/// The tensors of a call's arguments in their order, to the tensors of its result. `instead`: a copy of the module, of
-/// the same class, to run in its place; null: the module itself. May be kept and called again later, on any thread, as
+/// Maps the tensors of a call's arguments, in order, to the tensors of its result. `instead`: a copy of the module, of
+/// the same class, to run instead of it; null: the module itself. May be kept and called again later, on any thread, as
 /// long as the module lives; it holds none of the call's tensors.
 using ModuleForward = std::function<TensorList(const TensorList& inputs, torch::nn::Module* instead)>;
 
 /// The position of a call in a chain of calls, each of which takes only the result of the one before (blocks of a
 /// Sequential).
-struct ChainPlace {
+struct ChainPosition {
   bool begins = true;
   bool ends = true;
 };
@@ -45,7 +45,7 @@ class CallAction {
  public:
   virtual ~CallAction() = default;
   /// Runs `forward` on `inputs`, which it may change, and returns the result.
-  virtual TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPlace place) = 0;
+  virtual TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPosition place) = 0;
 };
 
 /// The actions of the process, by module object. Changed between steps only, on one thread.
@@ -74,7 +74,7 @@ class CallActions {
   static void remove_range(const CallAction* action);
   /// Runs `forward` within all actions.
   static TensorList run(const List& actions, const ModuleForward& forward, const TensorList& inputs,
-                        ChainPlace place = {});
+                        ChainPosition place = {});
 
  private:
   struct Table;
@@ -122,7 +122,7 @@ void put_tensors(T& value, const TensorList& list, size_t& next) {
   }
 }
 
-/// The module behind a holder or pointer, or the module itself.
+/// Returns the module that a holder or pointer refers to, or the module itself.
 template <class M>
 auto& module_of(M& module) {
   if constexpr (requires { module.operator->(); }) return *module.operator->();
@@ -130,8 +130,8 @@ auto& module_of(M& module) {
   if constexpr (!std::is_pointer_v<M> && !requires { module.operator->(); }) return module;
 }
 
-/// function(instead, args…) within `actions`, as a ModuleForward that owns what it needs. Its tensors, and those of its
-/// result, pass through the actions.
+/// Calls function(instead, args…) within `actions`, as a ModuleForward that owns its data. The tensors of arguments and
+/// result pass through the actions.
 template <class Function, class... Args>
 auto call_within(const CallActions::List& actions, Function function, std::tuple<Args...> given) {
   using Result = std::decay_t<std::invoke_result_t<Function&, torch::nn::Module*, Args&...>>;

@@ -10,8 +10,8 @@
 #include <map>
 #include <string>
 
-#include "levin/core/error.h"
-#include "levin/core/value.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/value.h"
 
 namespace levin {
 
@@ -26,7 +26,7 @@ struct State {
 
   [[nodiscard]] bool has(const std::string& key) const { return values.find(key) != nullptr; }
 
-  /// Throws CheckpointError naming the key if it is missing or of another type.
+  /// Returns the value of `key`. Throws CheckpointError naming the key if it is missing or has a different type.
   template <class T>
   [[nodiscard]] T get(const std::string& key) const {
     const ConfigNode* node = values.find(key);

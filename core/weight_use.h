@@ -14,7 +14,7 @@ namespace levin {
 /// convolution (out, in / groups, size …), or something else.
 enum class WeightUse { linear, embedding, convolution, other };
 
-/// A module whose class does not say what it computes with its weight.
+/// A module whose class does not tell what it computes with its weight, and which therefore reports it.
 class KnowsWeightUse {
  public:
   struct Known {
@@ -22,7 +22,7 @@ class KnowsWeightUse {
     int64_t groups = 1;  // of a convolution
   };
   virtual ~KnowsWeightUse() = default;
-  /// Nothing if it does not know.
+  /// Returns nothing if the module does not know.
   [[nodiscard]] virtual std::optional<Known> weight_use() const = 0;
 };
 
@@ -34,13 +34,31 @@ class HasTiedWeights {
   [[nodiscard]] virtual std::vector<std::pair<std::string, std::string>> tied_weights() const = 0;
 };
 
-/// A model whose layers have other names in adapters' files: those of transformers' modules.
+/// A model whose layers have different names in adapter files, where the names of transformers' modules are used.
 class HasPeftNames {
  public:
   virtual ~HasPeftNames() = default;
   /// Parts of its names, each with the part that stands for it there, in the order in which they are replaced. None is
   /// a part of a name of the other kind.
   [[nodiscard]] virtual std::vector<std::pair<std::string, std::string>> peft_names() const = 0;
+};
+
+}  // namespace levin
+
+namespace torch::nn {
+class Module;
+}
+
+namespace levin {
+
+/// A submodule that was added to a layer. It and what belongs to it can be taken out of the layer and put back.
+class AddedPart {
+ public:
+  virtual ~AddedPart() = default;
+  virtual void take_out() = 0;
+  virtual void put_back() = 0;
+  /// Adds the same to `copy`, a copy of the layer, with tensors of its own whose values are not set yet.
+  virtual void add_to(torch::nn::Module& copy) = 0;
 };
 
 }  // namespace levin

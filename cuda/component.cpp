@@ -2,8 +2,8 @@
 #include <ATen/Context.h>
 #include <c10/cuda/CUDAFunctions.h>
 
-#include "levin/core/error.h"
 #include "levin/core/gpu.h"
+#include "levin/core/options/error.h"
 #include "levin/cuda/memory_watch.h"
 #include "levin/cuda/recorder.h"
 

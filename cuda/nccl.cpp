@@ -9,7 +9,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include "levin/core/rank_status.h"
+#include "levin/core/process/rank_status.h"
 
 using levin::World;
 
@@ -19,7 +19,7 @@ namespace {
 // A collective that times out, or whose peer is gone, is found by a thread of c10d's, while the thread that trains
 // waits for the device, or has launched what uses the result. c10d then ends the process by an exception that nobody
 // catches: no step, and no checkpoint, may follow a reduction that was not finished. Here that end becomes an error
-// like those of the other backends: one line, which the launcher reports, and exit status 1.
+// like errors of the other backends: one line, which the launcher reports, and exit status 1.
 std::terminate_handler& earlier_handler() {
   static std::terminate_handler handler = nullptr;
   return handler;

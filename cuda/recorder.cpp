@@ -87,7 +87,8 @@ void CudaRecorder::warm_up(const std::function<void()>& step) {
 // Thread-local: loaders' threads continue to pin memory, which a capture in global mode forbids in the entire process.
 // During a capture the allocator cannot give back what it keeps for other streams and graphs, so that is done before,
 // as by Python's torch.cuda.graph. What LibTorch still runs on the stream before it captures (it sets the seed and the
-// offset that captured random numbers start from) must not come after those of the first replay, on another stream.
+// offset that captured random numbers start from) must not come after the copies of the first replay, on another
+// stream.
 std::unique_ptr<Recording> CudaRecorder::record(const std::function<void()>& step) {
   c10::cuda::device_synchronize();
   c10::cuda::CUDACachingAllocator::emptyCache();

@@ -1,10 +1,12 @@
 #include "levin/data/batch.h"
 
+#include <algorithm>
 #include <type_traits>
 
-#include "levin/core/component.h"
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/registry.h"
+#include "levin/data/batch_fields.h"
+#include "levin/data/batch_value.h"
 
 namespace levin {
 
@@ -12,7 +14,7 @@ namespace {
 
 void check_index(size_t index, size_t count) {
   if (index < count) return;
-  throw Error("Batch: there is no tensor " + std::to_string(index) + ": the batch holds " + std::to_string(count) +
+  throw Error("Batch: no tensor " + std::to_string(index) + ": the batch holds " + std::to_string(count) +
               ". Look at what the data set's get() returns.");
 }
 
@@ -80,6 +82,13 @@ void add_field(BatchStructure& structure, std::vector<at::Tensor>& tensors, cons
       field.content());
 }
 
+[[noreturn]] void lacks_traits(const std::string& name, const std::string& type, const std::string& what,
+                               const std::string& functions) {
+  throw Error("Batch: the field \"" + name + "\" holds a value of type " + type + ", which cannot be " + what +
+              ": specialize levin::BatchTraits<" + type + "> with " + functions +
+              ", or with static constexpr bool whole = true if it belongs to no sample (data/batch_value.h).");
+}
+
 }  // namespace
 
 BatchField::BatchField(std::string name, const Batch& batch)
@@ -139,7 +148,7 @@ Batch Batch::group(std::string_view name) const {
     }
   }
   if (structure.fields.empty()) {
-    throw Error("Batch: there is no group " + in_quotes(name) + ": no field's name begins with " + in_quotes(prefix) +
+    throw Error("Batch: no group " + in_quotes(name) + ": no field's name begins with " + in_quotes(prefix) +
                 ". The batch has " + join(names()) + ".");
   }
   inner.structure_ = std::make_shared<const BatchStructure>(std::move(structure));
@@ -162,13 +171,13 @@ void Batch::add(const BatchField& field) {
 
 const BatchStructure::Field& Batch::field(std::string_view name) const {
   if (structure_ == nullptr) {
-    throw Error("Batch: there is no field " + in_quotes(name) + ": the batch is a list of " +
+    throw Error("Batch: no field " + in_quotes(name) + ": the batch is a list of " +
                 count_of(static_cast<int64_t>(tensors.size()), "tensor") +
                 " without names. Name them where the batch is made: Batch{{" + in_quotes(name) + ", x}, …}.");
   }
   const BatchStructure::Field* found = structure_->find(name);
   if (found == nullptr) {
-    throw Error("Batch: there is no field " + in_quotes(name) + "." + did_you_mean(std::string(name), names()) +
+    throw Error("Batch: no field " + in_quotes(name) + "." + did_you_mean(std::string(name), names()) +
                 " The batch has " + join(names()) + ".");
   }
   const bool in_tensors = found->kind != FieldKind::texts && found->kind != FieldKind::value;
@@ -222,6 +231,89 @@ void Batch::check_count(size_t wanted) const {
   if (wanted == tensors.size()) return;
   throw Error("Batch::unpack<" + std::to_string(wanted) + ">: the batch holds " + count_of(tensors.size(), "tensor") +
               ", not " + std::to_string(wanted) + ". Unpack as many as the data set's get() returns.");
+}
+
+const BatchStructure::Field* BatchStructure::find(std::string_view name) const {
+  for (const Field& field : fields) {
+    if (field.name == name) return &field;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> BatchStructure::names() const {
+  std::vector<std::string> all;
+  all.reserve(fields.size());
+  for (const Field& field : fields) all.push_back(field.name);
+  return all;
+}
+
+bool BatchStructure::has_tensors_only() const {
+  return std::all_of(fields.begin(), fields.end(), [](const Field& field) {
+    return field.kind == FieldKind::tensor || field.kind == FieldKind::list;
+  });
+}
+
+const BatchStructure::Field* BatchStructure::on_host() const {
+  const auto found = std::find_if(fields.begin(), fields.end(), [](const Field& field) {
+    return field.kind == FieldKind::texts || field.kind == FieldKind::value;
+  });
+  return found == fields.end() ? nullptr : &*found;
+}
+
+void BatchStructure::add(Field field) {
+  if (field.name.empty()) throw Error("Batch: a field's name is empty. Give every field a name.");
+  if (find(field.name) != nullptr) {
+    throw Error("Batch: there are two fields \"" + cut_text(field.name) + "\". Give every field a name of its own.");
+  }
+  fields.push_back(std::move(field));
+}
+
+void BatchStructure::add_tensors(const std::string& name, FieldKind kind, size_t first, size_t count) {
+  add({name, kind, first, count});
+}
+
+void BatchStructure::add_texts(const std::string& name, std::vector<std::string> list) {
+  add({name, FieldKind::texts, texts.size(), list.size()});
+  texts.push_back(std::move(list));
+}
+
+void BatchStructure::add_value(const std::string& name, BatchValue value) {
+  add({name, FieldKind::value, values.size(), 1});
+  values.push_back(std::move(value));
+}
+
+void BatchStructure::add_copy(const std::string& name, const Field& field, const BatchStructure& from,
+                              at::TensorList from_tensors, std::vector<at::Tensor>& tensors) {
+  if (field.kind == FieldKind::texts) return add_texts(name, from.texts[field.first]);
+  if (field.kind == FieldKind::value) return add_value(name, from.values[field.first]);
+  add_tensors(name, field.kind, tensors.size(), field.count);
+  const at::TensorList own = from_tensors.slice(field.first, field.count);
+  tensors.insert(tensors.end(), own.begin(), own.end());
+}
+
+BatchNames::BatchNames(const std::vector<std::string>& names) {
+  BatchStructure structure;
+  for (size_t i = 0; i < names.size(); ++i) structure.add_tensors(names[i], FieldKind::tensor, i, 1);
+  structure_ = std::make_shared<const BatchStructure>(std::move(structure));
+}
+
+std::string BatchValue::type_name() const {
+  return detail::readable_type_name(type());
+}
+
+BatchValue BatchValue::slice(const std::string& name, int64_t from, int64_t count) const {
+  if (is_whole()) return *this;
+  Any part = rows() ? held_->slice(from, count) : nullptr;
+  if (part == nullptr) lacks_traits(name, type_name(), "split by samples", "rows() and slice()");
+  return BatchValue(std::move(part));
+}
+
+BatchValue BatchValue::concat(const std::string& name, const std::vector<BatchValue>& values) {
+  const BatchValue& first = values.at(0);
+  if (first.is_whole()) return first;
+  Any all = first.held_->concat(values);
+  if (all == nullptr) lacks_traits(name, first.type_name(), "collated to a batch", "concat()");
+  return BatchValue(std::move(all));
 }
 
 }  // namespace levin

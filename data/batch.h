@@ -1,5 +1,5 @@
-// One batch: tensors whose first dimension is the batch, in order and, where they were given names, by name. A sample
-// is a Batch too, without that dimension.
+// A batch: tensors whose first dimension is the batch, in order and, if they have names, by name. A sample is also a
+// Batch, without that dimension.
 //
 //   auto [x, y] = batch.unpack<2>();   // x: (batch, 784) float32, y: (batch) int64
 //
@@ -27,7 +27,7 @@
 namespace levin {
 
 struct Batch {
-  /// All of the batch's tensors but those inside values of other types, field after field.
+  /// All tensors of the batch except the ones inside values of other types, field after field.
   std::vector<at::Tensor> tensors = {};
 
   Batch() = default;
@@ -35,18 +35,18 @@ struct Batch {
   explicit Batch(std::vector<at::Tensor> list) : tensors(std::move(list)) {}
   /// Throws Error for a name that is empty or given twice.
   Batch(std::initializer_list<BatchField> fields);
-  /// The first tensors by name. Throws Error if there are fewer tensors than names.
+  /// Gives the first tensors names. Throws Error if there are fewer tensors than names.
   Batch(std::vector<at::Tensor> list, const BatchNames& names);
 
-  /// Throws Error naming index and count if there is no such tensor.
+  /// Returns a tensor by its index. Throws Error naming index and count if the index is out of range.
   [[nodiscard]] at::Tensor& operator[](size_t index);
   [[nodiscard]] const at::Tensor& operator[](size_t index) const;
 
-  /// The tensor of that name. Throws Error with the fields there are.
+  /// Returns a tensor by its name. Throws Error listing the existing fields.
   [[nodiscard]] at::Tensor& operator[](std::string_view name);
   [[nodiscard]] const at::Tensor& operator[](std::string_view name) const;
-  /// The tensors of a list, or those of a ragged field, one per sample. These and the next ones throw Error if there is
-  /// no such field, or it is of another kind.
+  /// Returns the tensors of a list, or of a ragged field (one per sample). This function and the next ones throw Error
+  /// if the field does not exist or is of a different kind.
   [[nodiscard]] at::TensorList list(std::string_view name) const;
   [[nodiscard]] const std::vector<std::string>& texts(std::string_view name) const;
   template <class T>
@@ -55,18 +55,18 @@ struct Batch {
     if (const T* found = any.get_if<T>()) return *found;
     fail_type(name, any, typeid(T));
   }
-  /// The batch inside the batch: the fields "name.…", under what follows the point.
+  /// Returns the batch inside the batch: the fields "name.x", renamed to "x".
   [[nodiscard]] Batch group(std::string_view name) const;
 
   [[nodiscard]] bool has(std::string_view name) const { return structure_ != nullptr && structure_->find(name); }
-  /// Of all fields, in order; none for a list of tensors.
+  /// Returns the names of all fields in order; a list of tensors has none.
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] FieldKind kind(std::string_view name) const;
 
   /// Adds a field at the end. Throws Error for a name that is empty or taken.
   void add(const BatchField& field);
 
-  /// All N tensors; throws Error naming both numbers if the batch has another number of them.
+  /// Returns all N tensors. Throws Error naming both numbers if the batch does not have exactly N.
   template <size_t N>
   [[nodiscard]] std::array<at::Tensor, N> unpack() const {
     check_count(N);
@@ -74,26 +74,27 @@ struct Batch {
     for (size_t i = 0; i < N; ++i) all[i] = tensors[i];
     return all;
   }
-  /// The tensors of these names.
+  /// Returns the tensors with these names.
   template <std::convertible_to<std::string_view>... Names>
   requires(sizeof...(Names) > 0)
       [[nodiscard]] std::array<at::Tensor, sizeof...(Names)> unpack(const Names&... names) const {
     return {(*this)[std::string_view(names)]...};
   }
 
-  /// Samples: the first tensor's first dimension; 0 if there is no tensor, 1 if it has no dimension. With names, those
-  /// of the first field that has some: a tensor's first dimension, or how many texts, or tensors if it is ragged.
+  /// Returns the number of samples: the first tensor's first dimension; 0 without tensors, 1 if the tensor has no
+  /// dimension. With names, the first field that has samples decides: a tensor's first dimension, the number of
+  /// strings, or the number of tensors if the field is ragged.
   [[nodiscard]] int64_t size() const { return structure_ == nullptr ? size_of_list() : size_of_fields(); }
   [[nodiscard]] bool empty() const { return tensors.empty() && structure_ == nullptr; }
-  /// Tensors.
+  /// Returns the number of tensors.
   [[nodiscard]] size_t count() const { return tensors.size(); }
 
-  /// What identifies each sample outside of the run, such as its row in a file or the name of its file; null: unknown.
-  /// Batches of predictions have it (Dataset::sample_id). It is for hooks and files: a recorded step does not see it.
+  /// Returns what identifies each sample outside the run, such as its row in a file or its file name, or null if
+  /// unknown. Prediction batches have ids (Dataset::sample_id), for hooks and files; a recorded step does not see them.
   [[nodiscard]] const std::vector<std::string>* ids() const { return ids_.get(); }
   void set_ids(std::shared_ptr<const std::vector<std::string>> ids) { ids_ = std::move(ids); }
 
-  /// Null: a list of tensors.
+  /// Returns null for a list of tensors without names.
   [[nodiscard]] const std::shared_ptr<const BatchStructure>& structure() const { return structure_; }
   void set_structure(std::shared_ptr<const BatchStructure> structure) { structure_ = std::move(structure); }
 

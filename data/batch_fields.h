@@ -22,8 +22,8 @@ struct Batch;
 
 enum class FieldKind { tensor, list, ragged, texts, value };
 
-/// One tensor per sample, of any shapes: the boxes of each image. What get() returns for a sample holds one; those of
-/// the samples are not stacked, and a batch is split between them.
+/// One tensor per sample, of any shape, such as the boxes of each image. The sample that get() returns holds one
+/// tensor. Collating does not stack the tensors; splitting a batch splits between them.
 struct Ragged {
   std::vector<at::Tensor> rows = {};
 
@@ -31,24 +31,24 @@ struct Ragged {
   explicit Ragged(std::vector<at::Tensor> list) : rows(std::move(list)) {}
 };
 
-/// A name and what it stands for: {"input_ids", ids}.
+/// A name and its content: {"input_ids", ids}.
 class BatchField {
  public:
   using Content = std::variant<at::Tensor, std::vector<at::Tensor>, Ragged, std::vector<std::string>, BatchValue,
                                std::shared_ptr<const Batch>>;
 
-  /// (batch, …), or of one sample without that dimension.
+  /// A tensor (batch, …), or without the batch dimension in a sample.
   BatchField(std::string name, at::Tensor tensor) : name_(std::move(name)), content_(std::move(tensor)) {}
   /// Several such tensors under one name, e.g. two views of each image.
   BatchField(std::string name, std::vector<at::Tensor> list) : name_(std::move(name)), content_(std::move(list)) {}
   BatchField(std::string name, std::initializer_list<at::Tensor> list)
       : name_(std::move(name)), content_(std::vector<at::Tensor>(list)) {}
   BatchField(std::string name, Ragged ragged) : name_(std::move(name)), content_(std::move(ragged)) {}
-  /// One text per sample.
+  /// One string per sample.
   BatchField(std::string name, std::vector<std::string> texts) : name_(std::move(name)), content_(std::move(texts)) {}
   BatchField(std::string name, std::initializer_list<const char*> texts)
       : name_(std::move(name)), content_(std::vector<std::string>(texts.begin(), texts.end())) {}
-  /// Of a sample.
+  /// The string of one sample.
   BatchField(std::string name, const char* text) : BatchField(std::move(name), {text}) {}
   template <class T>
   requires std::convertible_to<T, std::string_view> BatchField(std::string name, const T& text)
@@ -71,13 +71,13 @@ class BatchField {
   Content content_;
 };
 
-/// Where the fields of a batch are. Constant, and shared by batches that are alike.
+/// Where the fields of a batch are. Constant; similar batches share it.
 struct BatchStructure {
   struct Field {
     std::string name;
     FieldKind kind;
-    size_t first;  // of Batch::tensors; for texts and values the place in the list below
-    size_t count;  // of tensors; of texts
+    size_t first;  // index in Batch::tensors; for strings and values, in the lists below
+    size_t count;  // number of tensors or strings
     bool operator==(const Field&) const = default;
   };
   std::vector<Field> fields = {};
@@ -86,13 +86,13 @@ struct BatchStructure {
 
   [[nodiscard]] const Field* find(std::string_view name) const;
   [[nodiscard]] std::vector<std::string> names() const;
-  /// Nothing but tensors and lists of them: the parts of such a batch have the same structure.
+  /// Returns true if there are only tensors and lists of tensors: the parts of such a batch have the same structure.
   [[nodiscard]] bool has_tensors_only() const;
-  /// The first field of texts or of a value, which is memory of the host alone; null: there is none.
+  /// Returns the first field of strings or a value, which stays in host memory; null if there is none.
   [[nodiscard]] const Field* on_host() const;
 
-  /// Adds a field of `count` tensors from place `first` on. As the next three, throws Error for a name that is empty or
-  /// taken.
+  /// Adds a field of `count` tensors starting at index `first`. This function and the next three throw Error if the
+  /// name is empty or taken.
   void add_tensors(const std::string& name, FieldKind kind, size_t first, size_t count);
   void add_texts(const std::string& name, std::vector<std::string> texts);
   void add_value(const std::string& name, BatchValue value);
@@ -104,7 +104,7 @@ struct BatchStructure {
   void add(Field field);
 };
 
-/// Names for the tensors of batches that are alike, made once: `return {{x, y}, kNames};`.
+/// Names for the tensors of similar batches, created once: `return {{x, y}, kNames};`.
 class BatchNames {
  public:
   /// Throws Error for a name that is empty or given twice.
@@ -113,7 +113,7 @@ class BatchNames {
       : BatchNames(std::vector<std::string>(names.begin(), names.end())) {}
 
   [[nodiscard]] const std::shared_ptr<const BatchStructure>& structure() const { return structure_; }
-  /// Of how many tensors.
+  /// Returns the number of named tensors.
   [[nodiscard]] size_t count() const { return structure_->fields.size(); }
 
  private:

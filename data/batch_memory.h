@@ -1,5 +1,5 @@
-// Where the tensors of a batch are made. A run that copies batches to a device ahead has its loaders make them in
-// pinned memory (Loader::pin_memory), from which the device copies them; elsewhere they would be copied there first.
+// Where the tensors of a batch are allocated. A run that copies batches to a device ahead of time has its loaders
+// allocate them in pinned memory (Loader::pin_memory), from which the device copies them without an extra copy.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,7 +8,7 @@
 
 namespace levin {
 
-/// While it lives, empty_batch() of this thread makes tensors in pinned memory, or again not.
+/// While it lives, empty_batch() on this thread allocates in pinned memory, or with `pinned` false in ordinary memory.
 class PinnedBatches {
  public:
   explicit PinnedBatches(bool pinned);
@@ -20,11 +20,11 @@ class PinnedBatches {
   bool before_;
 };
 
-/// at::empty for a tensor of a batch, in pinned memory within PinnedBatches. In ordinary memory if there is no pinned
-/// memory left, and for a tensor that is not on the CPU. For get_batch() of data sets and for collate functions.
+/// Returns at::empty() for a tensor of a batch, in pinned memory within PinnedBatches; in ordinary memory if pinned
+/// memory runs out or the tensor is not on the CPU. Meant for get_batch() of data sets and for collate functions.
 [[nodiscard]] at::Tensor empty_batch(at::IntArrayRef sizes, const at::TensorOptions& options);
 
-/// Copies the tensors of the batch that are on the CPU, and not pinned, to pinned memory, as long as there is some.
+/// Copies the tensors that are on the CPU and not pinned to pinned memory, until pinned memory runs out.
 void pin_tensors(Batch& batch);
 
 }  // namespace levin

@@ -1,11 +1,19 @@
 #include "levin/data/batch_rows.h"
 
+#include <ATen/ops/empty.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
+#include "levin/data/batch_memory.h"
+#include "levin/data/batch_text.h"
 
 namespace levin {
 
@@ -50,6 +58,19 @@ BatchValue cut_value(const BatchStructure::Field& field, const BatchValue& value
                 ". Check levin::BatchTraits<" + value.type_name() + ">::rows() and concat().");
   }
   return value.slice(field.name, from, count);
+}
+
+thread_local bool pins = false;
+
+// Returns the name of the tensor or list element at this index, or "".
+std::string name_at(const Batch& batch, size_t place) {
+  if (batch.structure() == nullptr) return "";
+  for (const auto& field : batch.structure()->fields) {
+    const bool is_here = place >= field.first && place < field.first + std::max<size_t>(field.count, 1);
+    if (field.kind == FieldKind::tensor && place == field.first) return field.name + " ";
+    if (field.kind == FieldKind::list && is_here) return field.name + "[" + std::to_string(place - field.first) + "] ";
+  }
+  return "";
 }
 
 }  // namespace
@@ -140,6 +161,44 @@ void check_can_move(const Batch& batch, at::Device device) {
                 ", which cannot be moved to " + device.str() + ": specialize levin::BatchTraits<" + value.type_name() +
                 "> with tensors(), which visits its tensors, or none if it holds none (data/batch_value.h).");
   }
+}
+
+PinnedBatches::PinnedBatches(bool pinned) : before_(std::exchange(pins, pinned)) {}
+
+PinnedBatches::~PinnedBatches() {
+  pins = before_;
+}
+
+at::Tensor empty_batch(at::IntArrayRef sizes, const at::TensorOptions& options) {
+  if (pins && options.device().is_cpu()) {
+    try {
+      return at::empty(sizes, options.pinned_memory(true));
+    } catch (const c10::Error&) {  // such memory is limited: copies from ordinary memory are correct, but slower
+      pins = false;
+    }
+  }
+  return at::empty(sizes, options);
+}
+
+void pin_tensors(Batch& batch) {
+  const auto pin = [](at::Tensor& tensor) {
+    if (tensor.defined() && tensor.is_cpu()) tensor = pinned(tensor);
+  };
+  try {
+    for (at::Tensor& tensor : batch.tensors) pin(tensor);
+    visit_values(batch, pin);
+  } catch (const c10::Error&) {  // the rest stays where it is
+  }
+}
+
+std::string batch_text(const Batch& batch) {
+  std::string text;
+  for (size_t k = 0; k < batch.tensors.size(); ++k) {
+    const at::Tensor& tensor = batch.tensors[k];
+    text += (k == 0 ? "" : ", ") + name_at(batch, k);
+    text += tensor.defined() ? shape_text(tensor.sizes()) + " " + c10::toString(tensor.scalar_type()) : "undefined";
+  }
+  return text.empty() ? "no tensor" : text;
 }
 
 }  // namespace levin

@@ -1,4 +1,4 @@
-// A batch in messages.
+// Describes a batch in messages.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace levin {
 
-/// Shape and type of each tensor, after its name if it has one: "image (32, 1, 28, 28) Float, (32) Long"; "no tensor".
+/// Returns name, shape and type of each tensor: "image (32, 1, 28, 28) Float, (32) Long", or "no tensor".
 [[nodiscard]] std::string batch_text(const Batch& batch);
 
 }  // namespace levin

@@ -1,4 +1,4 @@
-// Values of a user's own type in a batch, beside its tensors: graphs, boxes with classes, a tokenizer's encoding.
+// Values of a user-defined type in a batch, next to its tensors: graphs, boxes with classes, a tokenizer's encoding.
 //
 //   struct Boxes {
 //     torch::Tensor corners;         // (boxes of all samples, 4)
@@ -80,7 +80,7 @@ class BatchValue {
   requires(!std::same_as<T, BatchValue> && std::copy_constructible<T>) explicit BatchValue(T value)
       : held_(std::make_shared<const Held<T>>(std::move(value))) {}
 
-  /// Null if it is of another type.
+  /// Returns null if the value is of a different type.
   template <class T>
   [[nodiscard]] const T* get_if() const {
     return type() == typeid(T) ? &static_cast<const Held<T>&>(*held_).value : nullptr;
@@ -98,7 +98,7 @@ class BatchValue {
   /// The samples of all `values`, which are of one type, one after another; of a whole one the first. Throws Error.
   [[nodiscard]] static BatchValue concat(const std::string& name, const std::vector<BatchValue>& values);
 
-  /// Whether BatchTraits::tensors says which tensors it has.
+  /// Returns true if BatchTraits::tensors exposes the value's tensors.
   [[nodiscard]] bool shows_tensors() const { return held_->shows_tensors(); }
   /// A copy whose tensors `visit` has seen. Only if it shows_tensors().
   [[nodiscard]] BatchValue visited(const TensorVisitor& visit) const { return BatchValue(held_->visited(visit)); }

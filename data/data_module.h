@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
+#include "levin/core/options/value.h"
 #include "levin/core/state.h"
-#include "levin/core/value.h"
 #include "levin/data/batch.h"
 #include "levin/data/loader.h"
 
@@ -50,23 +50,23 @@ class DataModule {
 
   /// On the batch as loaded, and on the batch on its device.
   virtual Batch on_before_batch_transfer(Batch batch, int64_t /*dataloader_idx*/) { return batch; }
-  /// Unless overridden, the module's counts.
+  /// Unless overridden, the LightningModule's hook of this name is used.
   virtual Batch transfer_batch_to_device(Batch batch, at::Device, int64_t /*dataloader_idx*/) { return batch; }
   virtual Batch on_after_batch_transfer(Batch batch, int64_t /*dataloader_idx*/) { return batch; }
 
-  /// The names of the classes in the order of their numbers; none: there are no classes, or their names are unknown.
-  /// Files of predictions name the predicted class. Called after setup, and after teardown.
+  /// Returns the class names in the order of their numbers, or nothing without classes or names. Prediction
+  /// files name the predicted class. Called after setup and after teardown.
   [[nodiscard]] virtual std::vector<std::string> label_names() const { return {}; }
-  /// A prediction of predict_step as text, one per sample; none: shown as numbers. Called after teardown. Unless
-  /// overridden, the label_names of predicted classes, (batch) int64.
+  /// Returns a prediction of predict_step as one string per sample, or nothing to show numbers. Called after teardown.
+  /// By default returns the label_names of predicted classes, (batch) int64.
   virtual std::vector<std::string> prediction_text(const at::Tensor& prediction) const;
 
-  /// Describes the types of the data and how to choose others, in sentences that begin with a blank, for errors about
-  /// types; "": there is nothing to choose.
+  /// Describes the types of the data and how to choose others, in sentences that begin with a blank, for error
+  /// messages about types; "" if there is no choice.
   [[nodiscard]] virtual std::string about_dtypes() const { return ""; }
 
-  /// The type in which numbers of files are read, set by the trainer before prepare_data: float64 under 64-true, else
-  /// float32.
+  /// The type of numbers read from files, which the trainer sets before prepare_data: float64 with precision 64-true,
+  /// else float32.
   [[nodiscard]] at::ScalarType float_dtype() const { return float_dtype_; }
   void set_float_dtype(at::ScalarType dtype) { float_dtype_ = dtype; }
 
@@ -89,7 +89,7 @@ class DataModule {
   at::ScalarType float_dtype_ = at::kFloat;
 };
 
-/// The names of the classes with these numbers, (batch) int64; a number without a name is written as digits.
+/// Returns the names of the classes with these numbers, (batch) int64; a number without a name is written in digits.
 [[nodiscard]] std::vector<std::string> class_texts(const at::Tensor& numbers, const std::vector<std::string>& names);
 
 /// Lightning's name.

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/config_node.h"
+#include "levin/core/options/config_node.h"
 #include "levin/core/state.h"
 #include "levin/data/batch.h"
 
@@ -27,10 +27,12 @@ class Loader {
   static const char* registry_name() { return "loader"; }
   virtual ~Loader() = default;
 
-  /// Begins a pass, even in the middle of another; the batches before `first_batch` are skipped without being fetched.
+  /// Begins a pass, even in the middle of a previous pass; the batches before `first_batch` are skipped without being
+  /// fetched.
   virtual void start(int64_t epoch, int64_t first_batch = 0) = 0;
 
-  /// The next batch; false: the pass is over. Throws DataError if a sample fails; start() begins a new pass.
+  /// Fetches the next batch; returns false at the end of the pass. Throws DataError if a sample fails; start() begins a
+  /// new pass.
   virtual bool next(Batch& batch) = 0;
 
   /// Whether the trainer may call next() before it has trained the batch before. It does so where it must know whether
@@ -43,42 +45,42 @@ class Loader {
   /// call of next() continues from. Called before each batch is fetched, so it should be cheap; the tensors in it must
   /// not change afterwards. A loader that has a state has one from the beginning on. Each rank has its own.
   [[nodiscard]] virtual State state() const { return {}; }
-  /// Called before the start() with which a resumed run continues: the batches before `first_batch` are already behind
-  /// the state, and must not be skipped again. Not called if the checkpoint has no state.
+  /// Called before the start() with which a resumed run continues. The state already accounts for the batches before
+  /// `first_batch`: do not skip them again. Not called if the checkpoint has no state.
   virtual void load_state(const State& /*state*/) {}
 
   /// Ends the threads that fetch batches ahead; start() begins a new pass.
   virtual void stop() {}
 
-  /// Batches of a whole pass; nullopt: unknown (streams).
+  /// Returns the number of batches of a pass; nullopt if unknown (streams).
   [[nodiscard]] virtual std::optional<int64_t> num_batches() const = 0;
 
-  /// Samples of a full batch; nullopt: unknown.
+  /// Returns the number of samples of a full batch; nullopt if unknown.
   [[nodiscard]] virtual std::optional<int64_t> batch_size() const { return std::nullopt; }
 
-  /// From the next start() on, batches of this many samples. False: this loader cannot change its batch size.
+  /// Sets the batch size from the next start() on. Returns false if this loader cannot change its batch size.
   virtual bool set_batch_size(int64_t /*samples*/) { return false; }
 
-  /// From the next start() on, the same order in every pass (overfit_batches). Without effect if there is no order.
+  /// From the next start() on, uses the same order in every pass (overfit_batches). Does nothing without an order.
   virtual void use_sequential_order() {}
 
-  /// From the next start() on, only the share of `rank` of `world_size`: every world_size-th sample of the order, so
-  /// that the ranks' batches with the same index form a global batch. `padded`: samples at the front are repeated until
-  /// all ranks have equally many. False: this loader cannot be split.
+  /// From the next start() on, yields only the shard of `rank`: every world_size-th sample of the order, so that the
+  /// ranks' batches with the same index form a global batch. With `padded`, samples at the front are repeated until all
+  /// ranks have the same number. Returns false if this loader cannot be split.
   virtual bool shard(int64_t /*rank*/, int64_t /*world_size*/, bool /*padded*/) { return false; }
 
-  /// From the next start() on, batches in pinned memory, because they will be copied to a device; or again not. Without
-  /// effect on a loader that does not care: its batches are copied to pinned memory when their turn comes.
+  /// From the next start() on, allocates batches in pinned memory because they will be copied to a device, or stops
+  /// doing so. A loader may ignore it: its batches are then copied to pinned memory when they are used.
   virtual void pin_memory(bool /*pins*/) {}
 
-  /// From the next start() on, batches with the ids of their samples (Batch::ids), because they are predicted; or again
-  /// without. Has no effect on a loader that does not know them.
+  /// From the next start() on, gives batches the ids of their samples (Batch::ids) for predictions, or stops doing so.
+  /// A loader that does not know the ids ignores it.
   virtual void identify_samples(bool /*identifies*/) {}
 
-  /// The options it was created with, as in a run file; null: unknown. Ranks compare them.
+  /// Returns the options it was created with, as in a run file; null if unknown. Ranks compare them.
   [[nodiscard]] virtual ConfigNode written_options() const { return {}; }
 
-  /// Threads that fetch batches ahead; 0: next() fetches itself.
+  /// Returns the number of threads that fetch batches ahead; 0 if next() itself fetches.
   [[nodiscard]] virtual int64_t num_workers() const { return 0; }
 };
 
@@ -95,8 +97,7 @@ class Loaders {
   requires std::derived_from<T, Loader> Loaders(std::shared_ptr<T> loader) {  // NOLINT(google-explicit-constructor)
     if (loader != nullptr) loaders_.push_back(std::move(loader));
   }
-  /// A loader by value.
-  /// A loader made in the call: fit(model, DataLoader(data, {.batch_size = 64})).
+  /// A loader created in the call: fit(model, DataLoader(data, {.batch_size = 64})).
   template <class T>
   requires(std::derived_from<T, Loader> && !std::is_const_v<T>)
       Loaders(T&& loader)  // NOLINT(google-explicit-constructor)

@@ -25,7 +25,7 @@ class OperatorObserver {
   OperatorObserver(const OperatorObserver&) = delete;
   OperatorObserver& operator=(const OperatorObserver&) = delete;
 
-  /// Runs in place of the operator, whose arguments are the last on the stack; leaves its results there instead.
+  /// Runs instead of the operator, whose arguments are at the top of the stack; replaces them by its results.
   /// Operators that it calls in turn are not seen.
   virtual void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, OperatorStack& stack) = 0;
 
@@ -33,8 +33,8 @@ class OperatorObserver {
   /// The operator as the next observer, or else the device, runs it. Only within run().
   void run_below(const c10::OperatorHandle& op, c10::DispatchKeySet keys, OperatorStack& stack);
 
-  /// The operator as the device runs it; this observer sees those that it calls in turn, such as the parts of a
-  /// composite one. Only within run().
+  /// Runs the operator as the device does. This observer sees the operators that it calls in turn, such as the parts of
+  /// a composite one. Only within run().
   static void run_inside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, OperatorStack& stack);
 
   /// The keys with which the device is called.

@@ -113,7 +113,7 @@ at::Tensor tensor_or_none(const c10::IValue& value) {
   return value.isTensor() ? value.toTensor() : at::Tensor();
 }
 
-// Autograd must find a weight that is trained: it then keeps its key, past which its operators go on this thread, and
+// Autograd must find a weight that is trained: it then keeps its key, which its operators skip on this thread, and
 // through which they pass in backward.
 at::Tensor plain_weight(const at::Tensor& weight) {
   return weight.requires_grad() ? weight : without_observed_key(weight);

@@ -14,7 +14,7 @@
 
 namespace levin {
 
-/// A product of an observed weight, as a layer asks for it: input * weight^T + bias, whatever the operator; rows of an
+/// A product of an observed weight, as a layer requests it: input * weight^T + bias for any operator; rows of an
 /// embedding; a convolution.
 struct WeightProduct {
   at::Tensor input;                       // (…, in); indices of any shape; (batch, in, size …) or (in, size …)
@@ -31,7 +31,7 @@ class WeightObserver {
  public:
   virtual ~WeightObserver() = default;
 
-  /// Computes the product in place of the operator, under its autograd and autocast: the operator's shape.
+  /// Computes the product instead of the operator, under its autograd and autocast, in the operator's shape.
   virtual at::Tensor product(const WeightProduct& call) = 0;
   /// Which products it is called for; never `other`.
   [[nodiscard]] virtual WeightUse use() const { return WeightUse::linear; }
@@ -39,7 +39,7 @@ class WeightObserver {
   [[nodiscard]] virtual bool is_in_out() const = 0;
   /// Called before any other operator that gets the weight; throws to refuse it.
   virtual void check_other_use(const std::string& /*operator_name*/) const {}
-  /// Whether Module::to(dtype) leaves the weight's type as it is.
+  /// Returns whether Module::to(dtype) leaves the weight's type unchanged.
   [[nodiscard]] virtual bool keeps_dtype() const { return false; }
 };
 
@@ -57,7 +57,7 @@ void end_observation(const at::Tensor& weight);
 /// Another tensor in the same memory with the key, or without; neither has a graph.
 [[nodiscard]] at::Tensor with_observed_key(const at::Tensor& tensor);
 [[nodiscard]] at::Tensor without_observed_key(const at::Tensor& tensor);
-/// `value`, with the key if `weight` has it: for a strategy that gives a parameter another value.
+/// Returns `value`, with the key if `weight` has it: for a strategy that gives a parameter a different value.
 [[nodiscard]] at::Tensor observed_like(const at::Tensor& weight, const at::Tensor& value);
 
 }  // namespace levin

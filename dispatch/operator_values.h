@@ -1,4 +1,5 @@
-// What an operator's schema and its values say, for those that see operators (observers, recorders, tracers). Internal.
+// Properties of an operator's schema and values, for code that sees operators (observers, recorders, tracers).
+// Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>

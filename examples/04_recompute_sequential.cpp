@@ -1,5 +1,5 @@
 // checkpoint_sequential in C++: of a deep Sequential only the inputs of some segments are kept, and the layers within a
-// segment are recomputed in backward. The gradients are the same to the last bit, dropout included.
+// segment are recomputed in backward. The gradients are bitwise identical, dropout included.
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <levin/levin.h>

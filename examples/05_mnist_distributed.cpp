@@ -35,7 +35,7 @@ struct Arguments {
         levin::field("seed", &A::seed, "of the weights, the order of the images and dropout").min(0),
         levin::field("log_interval", &A::log_interval, "batches between two lines about the loss").min(1),
         levin::field("dropout", &A::dropout, "share of channels and units dropped while training").min(0.0).below(1.0),
-        levin::field("devices", &A::devices, "ranks to start on this machine, in place of --rank and --world-size"),
+        levin::field("devices", &A::devices, "ranks to start on this machine, instead of --rank and --world-size"),
         levin::field("accelerator", &A::accelerator, "cpu, gpu or auto"),
         levin::field("data_root", &A::data_root, "folder of MNIST's archives; \"\": Fashion-MNIST as Debian packs it"),
         levin::field("limit_batches", &A::limit_batches, "batches of an epoch and of a test; null: all"));

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <string>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 

@@ -14,8 +14,8 @@ namespace levin {
 
 class DefaultDtypeTurn {
  public:
-  /// `dtype` unset: the default as it is outside of all turns. Blocks while threads with another wish run, or have
-  /// waited longer. Inside another turn of the same thread the type must be that one's; throws Error otherwise.
+  /// `dtype` unset: the default dtype outside of all turns. Blocks while threads that want a different type run, or
+  /// have waited longer. Inside another turn of the same thread the type must be that one's; throws Error otherwise.
   explicit DefaultDtypeTurn(std::optional<at::ScalarType> dtype);
   ~DefaultDtypeTurn();
   DefaultDtypeTurn(const DefaultDtypeTurn&) = delete;

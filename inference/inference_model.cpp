@@ -5,8 +5,8 @@
 
 #include <optional>
 
-#include "levin/core/component.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/registry.h"
 #include "levin/data/batch_rows.h"
 #include "levin/data/batch_text.h"
 #include "levin/inference/default_dtype_turn.h"

@@ -1,7 +1,7 @@
 // A trained model for predictions, for any number of threads at once. load_for_inference makes it from a checkpoint.
 //
 //   const levin::InferenceModel model = levin::load_for_inference("levin_logs/version_0");
-//   at::Tensor classes = model.predict(images);       // what Trainer::predict returns for this batch, to the bit
+//   at::Tensor classes = model.predict(images);       // bitwise identical to Trainer::predict for this batch
 #pragma once
 
 #include <memory>
@@ -32,7 +32,7 @@ class InferenceModel {
   /// 64-true, bf16-true or 16-true predicts, the process's default dtype is its own, and predictions in another
   /// precision wait.
   ///
-  /// Throws Error that names the module and the shapes of the batch with what LibTorch says of them.
+  /// Throws Error with the module, the shapes of the batch and LibTorch's message.
   [[nodiscard]] at::Tensor predict(const Batch& batch) const;
   [[nodiscard]] at::Tensor predict(const at::Tensor& input) const;
 

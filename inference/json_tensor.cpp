@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "levin/checkpoint/strict_json.h"
-#include "levin/core/error.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
 
 namespace levin {
 
@@ -168,12 +168,12 @@ at::Tensor tensor_from_json(const std::string& text, at::ScalarType dtype) {
                                     at::kInt,   at::kShort,  at::kChar, at::kByte,     at::kBool};
   if (std::find(types.begin(), types.end(), dtype) == types.end()) {
     throw Error(std::string("tensor_from_json: ") + c10::toString(dtype) +
-                " is not supported. Read another type, and convert it.");
+                " is not supported. Read a different type, and convert it.");
   }
   Json value;
   try {
     value = detail::parse_strictly<Json>(text);
-  } catch (const CheckpointError& error) {  // the reader is that of checkpoints
+  } catch (const CheckpointError& error) {  // the reader of checkpoints' JSON
     refuse("", std::string(error.what()) + ".");
   }
   return Reader(shape_of(value), dtype).read(value);

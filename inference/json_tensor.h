@@ -11,8 +11,8 @@
 namespace levin {
 
 /// `dtype`: a floating-point or integer type, or at::kBool. Lists of one level have the same length. Nothing in the
-/// text is trusted: throws DataError for text that is no JSON, for lists of unequal lengths, for what is no number, and
-/// for a number that the type cannot hold, with its place ("[1][0]").
+/// text is trusted: throws DataError for text that is not JSON, for lists of unequal lengths, for a value that is not a
+/// number, and for a number that the type cannot hold, with its position ("[1][0]").
 [[nodiscard]] at::Tensor tensor_from_json(const std::string& text, at::ScalarType dtype = at::kFloat);
 
 /// One line; each number with the digits that read back to it. Nan and infinities, for which JSON has no numbers,

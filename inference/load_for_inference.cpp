@@ -1,22 +1,67 @@
 #include "levin/inference/load_for_inference.h"
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
 
 #include "levin/adapters/inner_model.h"
 #include "levin/adapters/lora.h"
 #include "levin/checkpoint/stream_weights.h"
 #include "levin/checkpoint/weights_source.h"
-#include "levin/core/console.h"
-#include "levin/core/known_names.h"
-#include "levin/inference/inference_device.h"
+#include "levin/core/gpu.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/core/tensors.h"
 #include "levin/inference/recipe.h"
 #include "levin/precision/mixed_precision.h"
-#include "levin/strategies/move_module.h"
+#include "levin/strategies/accelerator.h"
+#include "levin/strategies/device_placement.h"
 #include "levin/trainer/random_state.h"
 
 namespace levin {
 
 namespace {
+
+constexpr const char* kOption = "InferenceOptions.device: ";
+
+[[noreturn]] void refuse_unknown(const std::string& device, const std::string& name) {
+  std::vector<std::string> known{"auto", "cpu", "gpu", "cuda"};
+  for (const std::string& present : present_accelerators()) known.push_back(present);
+  throw ConfigError(kOption + ("\"" + cut_text(device) + "\" is not known.") + did_you_mean(name, known) +
+                    " Known: " + join(known) + "; all but auto and cpu with an index too, as cuda:1.");
+}
+
+// A kind of device and which one of it.
+struct NamedDevice {
+  at::DeviceType type = at::kCPU;
+  int64_t index = 0;
+};
+
+NamedDevice read_name(const std::string& device) {
+  const size_t colon = device.find(':');
+  const std::string name = device.substr(0, colon);
+  const auto type = name == "gpu" ? std::optional(at::kCUDA) : accelerator_type(name);
+  if (!type) refuse_unknown(device, name);
+  if (colon == std::string::npos) return {*type, 0};
+  int64_t index = -1;
+  const std::string digits = device.substr(colon + 1);
+  const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  if (code != std::errc() || end != digits.data() + digits.size() || index < 0) {
+    throw ConfigError(kOption + ("\"" + cut_text(device) + "\" has no index after its colon. Write ") + name + ", or " +
+                      name + ":0.");
+  }
+  return {*type, index};
+}
+
+// What is missing, with this option's name in its advice.
+std::string why_not(at::DeviceType type) {
+  std::string problem = why_no_accelerator(type);
+  const std::string other = "accelerator: cpu";
+  if (const size_t place = problem.find(other); place != std::string::npos) {
+    problem.replace(place, other.size(), "device: cpu");
+  }
+  return problem;
+}
 
 // ---- the parts of the model ---------------------------------------------------------------------------------------
 
@@ -48,7 +93,7 @@ std::shared_ptr<LightningModule> make_module(const Recipe& recipe, const detail:
   return module;
 }
 
-// Whether another file's weights are those of the adapted module, too: with its adapters, or merged in Python.
+// Returns whether a file's weights include adapters, or were merged in Python.
 bool has_adapters(const WeightsOptions& weights) {
   const WeightsSource source(weights.path);
   return std::any_of(source.tensors().begin(), source.tensors().end(), [&](const auto& item) {
@@ -65,7 +110,7 @@ void add_saved_adapters(LightningModule& module, const Recipe& recipe, const Inf
                       [&] { apply_saved_lora(module, *recipe.lora, recipe.lora_scalings); });
 }
 
-// A folder of PEFT's, of an adapter that was trained apart.
+// Applies a PEFT folder, an adapter that was trained separately.
 void add_adapter(LightningModule& module, const Recipe& recipe, const InferenceOptions& options) {
   const std::string& folder = options.adapter.empty() ? recipe.adapter : options.adapter;
   if (folder.empty()) return;
@@ -102,13 +147,35 @@ void read_weights(LightningModule& module, const Recipe& recipe, const Inference
   }
 }
 
+// The device that InferenceOptions.device names: auto (a GPU if there is one, else the CPU), cpu, gpu, cuda, or
+// LibTorch's name of a different backend, as TrainerOptions::accelerator takes it; all but auto and cpu with an index
+// or without (0). The device becomes the calling thread's current device. Throws ConfigError that lists the known
+// devices.
+at::Device inference_device(const std::string& device) {
+  if (device == "cpu" || (device == "auto" && !why_no_gpu().empty())) return at::kCPU;
+  const NamedDevice named = device == "auto" ? NamedDevice{at::kCUDA, 0} : read_name(device);
+  if (const std::string problem = why_not(named.type); !problem.empty()) {
+    throw ConfigError(kOption + device + ": " + problem);
+  }
+  const int64_t present = accelerator(named.type).device_count();
+  const std::string name = accelerator_name(named.type);
+  if (named.index >= present) {
+    throw ConfigError(kOption + device + " was asked for; there " + (present == 1 ? "is " : "are ") +
+                      count_of(present, named.type == at::kCUDA ? "GPU" : name + " device") + ", from " + name +
+                      ":0 on.");
+  }
+  const at::Device found(named.type, static_cast<c10::DeviceIndex>(named.index));
+  use_accelerator(found);
+  return found;
+}
+
 }  // namespace
 
 InferenceModel detail::load_model(const std::string& path, const InferenceOptions& unchecked,
                                   const detail::MakeModule& make) {
   add_builtins();
   const InferenceOptions options = checked(unchecked, "InferenceOptions");
-  Recipe recipe = read_recipe(path, find_model(path, options.checkpoint), options.class_path);
+  Recipe recipe = read_recipe(path, options.checkpoint, options.class_path);
   if (!options.class_path.empty()) recipe.model.class_path = options.class_path;
   for (const auto& [name, text] : options.init_args) recipe.model.init_args.set(name, ConfigNode::scalar(text));
   const at::Device device = inference_device(options.device);

@@ -18,8 +18,8 @@
 #include <string>
 
 #include "levin/checkpoint/weights.h"
-#include "levin/core/component.h"
-#include "levin/inference/find_model.h"
+#include "levin/core/options/registry.h"
+#include "levin/core/options/which_checkpoint.h"
 #include "levin/inference/inference_model.h"
 #include "levin/precision/precision.h"
 
@@ -39,7 +39,7 @@ struct InferenceOptions {
   static auto fields() {
     using O = InferenceOptions;
     return levin::fields(
-        field("precision", &O::precision, "number format; empty: that of the run"),
+        field("precision", &O::precision, "number format; empty: the run's"),
         field("device", &O::device,
               "auto (a GPU where there is one), cpu, or a kind as the Trainer's accelerator: gpu, cuda:1, xpu")
             .not_empty(),
@@ -47,7 +47,8 @@ struct InferenceOptions {
         field("class_path", &O::class_path, "the model's registered class; \"\": the one that the checkpoint names"),
         field("init_args", &O::init_args, "options of the model that differ here, such as the path of a file"),
         field("weights", &O::weights, "weights to load instead of the checkpoint's: path, map, strict"),
-        field("adapter", &O::adapter, "a folder of PEFT's or of LoRA's save_to, to apply to the model; \"\": none"),
+        field("adapter", &O::adapter,
+              "a PEFT folder, or a folder that LoRA's save_to wrote, to apply to the model; \"\": none"),
         field("merge_lora", &O::merge_lora,
               "add adapters to the weights: faster, and equal to the run's outputs up to rounding"));
   }
@@ -63,8 +64,8 @@ using MakeModule =
 }  // namespace detail
 
 /// `path`: a checkpoint, one file or a folder of shards (its values name the class, the options and the precision;
-/// where they do not, the config.yaml in the run's folder does), a run's folder, a folder of Hugging Face's, or an
-/// adapter's folder of PEFT's that names its base model as a folder. Makes the module from the registered class, calls
+/// where they do not, the config.yaml in the run's folder does), a run's folder, a Hugging Face folder, or a PEFT
+/// folder that names its base model as a folder. Makes the module from the registered class, calls
 /// its configure_model and on_load_checkpoint, and reads the weights alone: the process holds them once, and a few
 /// tensors more while they are read. A checkpoint of a run that averages weights has the average; one of a run with the
 /// callback LoRA has its adapters. The process's random numbers are as before.
@@ -76,7 +77,7 @@ using MakeModule =
 [[nodiscard]] InferenceModel load_for_inference(const std::string& path, const InferenceOptions& options = {});
 
 /// The same for a class that need not be registered: `Module` has `using Options = …` and a constructor that takes it,
-/// or a default constructor. Options are read from what the checkpoint says of them, or from its hyper-parameters
+/// or a default constructor. Options are read from the checkpoint's model options, or from its hyper-parameters
 /// (save_hyperparameters).
 template <std::derived_from<LightningModule> Module>
 [[nodiscard]] InferenceModel load_for_inference(const std::string& path, const InferenceOptions& options = {}) {

@@ -1,16 +1,200 @@
 #include "levin/inference/recipe.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+#include <vector>
 
+#include "levin/adapters/lora_options.h"
 #include "levin/checkpoint/any_checkpoint.h"
+#include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/run_parts.h"
-#include "levin/core/count_of.h"
-#include "levin/inference/run_config_file.h"
+#include "levin/checkpoint/sharded_checkpoint.h"
+#include "levin/checkpoint/sharded_record.h"
+#include "levin/checkpoint/strict_json.h"
+#include "levin/core/files/files.h"
+#include "levin/core/files/json_depth.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/registry.h"
+#include "levin/core/process/console.h"
 #include "levin/models/huggingface/pretrained_config.h"
+#include "levin/yaml/yaml_file.h"
 
 namespace levin {
 
 namespace {
+
+struct FoundModel {
+  std::string path = "";
+  bool is_huggingface = false;  // a folder with config.json; else a checkpoint, of either kind
+  std::string adapter = "";     // the path, if that is a PEFT folder; `path` is then its base model
+};
+
+// The config.yaml of a run's folder, for properties of a model that its checkpoint lacks.
+class RunConfigFile {
+ public:
+  /// Looks in the folder `given`, if it is a folder, then next to the checkpoint, and if the checkpoint is in a folder
+  /// called checkpoints, above that. Throws ConfigError with each mistake of the file that is found first and its line.
+  RunConfigFile(const std::string& given, const std::string& checkpoint);
+
+  /// For messages: "no config.yaml has a model (looked for A, B)", or "A has no model".
+  [[nodiscard]] std::string why_nothing(const std::string& what) const;
+
+  /// The file, or where it would be.
+  [[nodiscard]] const std::string& where_to_write() const { return path_.empty() ? looked_for_.back() : path_; }
+
+  /// Return the file's value, or nothing. Throw ConfigError with file and position for a value of the wrong kind.
+  [[nodiscard]] std::optional<ClassSpec> model() const;
+  [[nodiscard]] std::optional<ClassSpec> precision() const;
+  /// Returns the options of the first callback LoRA.
+  [[nodiscard]] std::optional<LoRAOptions> lora() const;
+
+ private:
+  [[nodiscard]] const ConfigNode* of_trainer(const char* key) const;
+  std::vector<std::string> looked_for_ = {};
+  std::string path_ = "";
+  ConfigNode tree_ = ConfigNode::map();
+};
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* kHuggingFaceConfig = "config.json";
+constexpr const char* kAdapterConfig = "adapter_config.json";
+constexpr uint64_t kMaxRecordBytes = 64 << 20;
+
+bool is_there(const fs::path& path) {
+  std::error_code code;
+  return fs::exists(path, code);
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code code;
+  return fs::is_directory(path, code);
+}
+
+std::string text_of(const Json& node, const char* key) {
+  const auto found = node.is_object() ? node.find(key) : node.end();
+  return found != node.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+// run.json, or null: what cannot be read counts as absent, because the checkpoints are there all the same.
+Json read_record(const fs::path& folder) {
+  try {
+    return parse_json(read_file((folder / "run.json").string(), kMaxRecordBytes));
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+Json part_of(const Json& record, const char* key) {
+  return record.is_object() && record.contains(key) ? record[key] : Json();
+}
+
+// The checkpoints directly in a folder, sorted. A link that leads nowhere is none.
+std::vector<fs::path> checkpoints_in(const fs::path& folder) {
+  std::set<fs::path> found;
+  std::error_code code;
+  for (fs::directory_iterator entry(folder, code); !code && entry != fs::directory_iterator(); entry.increment(code)) {
+    if (entry->path().extension() == ".ckpt" && is_there(entry->path())) found.insert(entry->path());
+  }
+  return {found.begin(), found.end()};
+}
+
+// The steps it was trained for, and whether it is last.ckpt: of the checkpoints of one step that was written last.
+using Age = std::pair<int64_t, bool>;
+
+std::string newest_of(const std::vector<fs::path>& checkpoints) {
+  std::string newest;
+  Age age{-1, false};
+  for (const fs::path& path : checkpoints) {
+    try {
+      State values;
+      values.values = load_checkpoint_values(path.string());
+      const Age its{values.get<int64_t>("global_step"), path.filename().string().starts_with("last")};
+      if (its > age) {
+        age = its;
+        newest = path.string();
+      }
+    } catch (const CheckpointError& error) {
+      Console::instance().warn("load_for_inference: " + std::string(error.what()) + " It is left alone.");
+    }
+  }
+  return newest;
+}
+
+std::string best_of(const fs::path& folder, const Json& record) {
+  const std::string name = text_of(part_of(record, "monitor"), "best_path");
+  if (name.empty()) return "";
+  const fs::path path = folder / name;  // an absolute name stays unchanged
+  if (is_there(path)) return path.string();
+  throw CheckpointError("load_for_inference: " + folder.string() + ": according to run.json, " + name +
+                        " is its best checkpoint, and it does not exist. Give the path of another, or checkpoint: last "
+                        "for the newest.");
+}
+
+// A run's checkpoints are in the folder "checkpoints", and wherever the record says.
+std::vector<fs::path> all_checkpoints(const fs::path& folder, const Json& record) {
+  std::set<fs::path> folders{folder, folder / "checkpoints"};
+  const Json listed = part_of(record, "checkpoints");
+  if (listed.is_array()) {
+    for (const Json& one : listed) folders.insert((folder / text_of(one, "path")).parent_path());
+  }
+  std::vector<fs::path> all;
+  for (const fs::path& each : folders) {
+    for (const fs::path& path : checkpoints_in(each)) all.push_back(path);
+  }
+  return all;
+}
+
+// Returns the model that an adapter's folder names: a folder here, or a model in the Hugging Face hub.
+FoundModel base_of(const std::string& adapter) {
+  const std::string file = (fs::path(adapter) / kAdapterConfig).string();
+  const Json config =
+      detail::naming_file(file, [&] { return detail::parse_strictly<Json>(read_file(file, kMaxRecordBytes)); });
+  const std::string base = text_of(config, "base_model_name_or_path");
+  if (!base.empty() && is_there(fs::path(base) / kHuggingFaceConfig)) return {base, true, adapter};
+  throw CheckpointError("load_for_inference: " + adapter + " is an adapter, and " +
+                        (base.empty()
+                             ? "its adapter_config.json does not name its base model"
+                             : "its base model \"" + cut_text(base) + "\" is not a folder with a config.json here") +
+                        ". Give the path of the base model, and this folder as adapter in InferenceOptions.");
+}
+
+// A save of several ranks that has no record.
+bool holds_shards(const fs::path& folder) {
+  std::error_code code;
+  for (fs::directory_iterator entry(folder, code); !code && entry != fs::directory_iterator(); entry.increment(code)) {
+    if (is_shard_name(entry->path().filename().string())) return true;
+  }
+  return false;
+}
+
+std::vector<std::string> places(const std::string& given, const std::string& checkpoint) {
+  std::vector<fs::path> folders;
+  std::error_code code;
+  if (given != checkpoint && fs::is_directory(given, code)) folders.emplace_back(given);
+  const fs::path beside = fs::absolute(fs::path(checkpoint), code).lexically_normal().parent_path();
+  folders.push_back(fs::path(checkpoint).has_parent_path() ? fs::path(checkpoint).parent_path() : fs::path("."));
+  if (beside.filename() == "checkpoints") folders.push_back(folders.back() / "..");
+  std::vector<std::string> files;
+  for (const fs::path& folder : folders) {
+    std::string file = (folder / "config.yaml").lexically_normal().string();
+    if (std::find(files.begin(), files.end(), file) == files.end()) files.push_back(std::move(file));
+  }
+  return files;
+}
+
+// A class by name, or with options.
+ClassSpec read_class(const ConfigNode& node, const std::string& path) {
+  ClassSpec spec;
+  Problems problems;
+  (void)ValueType<ClassSpec>::read(node, spec, path, problems);
+  problems.throw_if_any();
+  return spec;
+}
 
 constexpr std::string_view kModel = "model.";
 
@@ -86,14 +270,13 @@ class CheckpointRecipe {
     } else if (const auto options = config().lora()) {
       recipe_.lora_scalings = run_scaling(*options);
     } else {
-      throw CheckpointError("load_for_inference: " + path_ + ": it holds LoRA's adapters of " +
-                            count_of(static_cast<int64_t>(recipe_.lora->layers.size()), "layer") + " (" +
-                            recipe_.lora->layers.front() +
-                            ", …), and does not say how they are scaled, because it holds weights alone; and " +
-                            config().why_nothing("callback LoRA") +
-                            ". Give a checkpoint of the whole run, or name the callback with its r and lora_alpha "
-                            "under trainer.callbacks in " +
-                            config().where_to_write() + ".");
+      throw CheckpointError(
+          "load_for_inference: " + path_ + ": it holds LoRA's adapters of " +
+          count_of(static_cast<int64_t>(recipe_.lora->layers.size()), "layer") + " (" + recipe_.lora->layers.front() +
+          ", …) without their scaling, because it holds weights alone; and " + config().why_nothing("callback LoRA") +
+          ". Give a checkpoint of the whole run, or name the callback with its r and lora_alpha "
+          "under trainer.callbacks in " +
+          config().where_to_write() + ".");
     }
   }
 
@@ -124,11 +307,82 @@ Recipe read_huggingface_recipe(const std::string& folder) {
   return recipe;
 }
 
+FoundModel find_model(const std::string& path, WhichCheckpoint which) {
+  if (!is_there(path)) {
+    throw CheckpointError("load_for_inference: no such file or folder: " + path +
+                          ". Give a checkpoint, a run's folder, or a Hugging Face folder.");
+  }
+  if (!is_folder(path)) return {path};
+  if (is_sharded_checkpoint(path)) return {path};
+  if (holds_shards(path)) (void)sharded_record(path);  // throws
+  const Json record = read_record(path);
+  std::string found = which == WhichCheckpoint::best ? best_of(path, record) : "";
+  if (found.empty()) found = newest_of(all_checkpoints(path, record));
+  if (!found.empty()) return {found};
+  if (is_there(fs::path(path) / kHuggingFaceConfig)) return {path, true};
+  if (is_there(fs::path(path) / kAdapterConfig)) return base_of(path);
+  throw CheckpointError("load_for_inference: " + path +
+                        " holds no checkpoint that can be read (*.ckpt, also in its folder checkpoints), and no "
+                        "config.json of a Hugging Face model.");
+}
+
+RunConfigFile::RunConfigFile(const std::string& given, const std::string& checkpoint)
+    : looked_for_(places(given, checkpoint)) {
+  std::error_code code;
+  const auto found = std::find_if(looked_for_.begin(), looked_for_.end(),
+                                  [&](const std::string& file) { return fs::is_regular_file(file, code); });
+  if (found == looked_for_.end()) return;
+  path_ = *found;
+  Problems problems;
+  tree_ = read_yaml_file(path_, problems);
+  problems.throw_if_any();
+}
+
+std::string RunConfigFile::why_nothing(const std::string& what) const {
+  if (!path_.empty()) return path_ + " has no " + what;
+  return "no config.yaml has a " + what + " (looked for " + join(looked_for_) + ")";
+}
+
+const ConfigNode* RunConfigFile::of_trainer(const char* key) const {
+  const ConfigNode* trainer = tree_.find("trainer");
+  const ConfigNode* value = trainer == nullptr ? nullptr : trainer->find(key);
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+std::optional<ClassSpec> RunConfigFile::model() const {
+  const ConfigNode* node = tree_.find("model");
+  if (node == nullptr || node->is_null()) return std::nullopt;
+  return read_class(*node, "model");
+}
+
+std::optional<ClassSpec> RunConfigFile::precision() const {
+  const ConfigNode* node = of_trainer("precision");
+  if (node == nullptr) return std::nullopt;
+  return read_class(*node, "trainer.precision");
+}
+
+std::optional<LoRAOptions> RunConfigFile::lora() const {
+  const ConfigNode* node = of_trainer("callbacks");
+  if (node == nullptr) return std::nullopt;
+  const std::vector<ConfigNode> callbacks = node->is_list() ? node->items : std::vector<ConfigNode>{*node};
+  for (const ConfigNode& one : callbacks) {
+    const ClassSpec spec = read_class(one, "trainer.callbacks");
+    if (spec.short_name() != "LoRA") continue;
+    LoRAOptions options;
+    Problems problems;
+    (void)read_options(spec.init_args, options, "trainer.callbacks: LoRA.init_args", problems);
+    problems.throw_if_any();
+    return options;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
-Recipe read_recipe(const std::string& given, const FoundModel& found, const std::string& class_path) {
+Recipe read_recipe(const std::string& path, WhichCheckpoint which, const std::string& class_path) {
+  const FoundModel found = find_model(path, which);
   Recipe recipe = found.is_huggingface ? read_huggingface_recipe(found.path)
-                                       : CheckpointRecipe(given, found.path, class_path).read();
+                                       : CheckpointRecipe(path, found.path, class_path).read();
   recipe.adapter = found.adapter;
   return recipe;
 }

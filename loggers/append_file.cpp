@@ -4,22 +4,56 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/error.h"
-#include "levin/core/file_descriptor.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
 
 namespace levin {
 
 namespace {
 
-constexpr size_t kMostDelayed = 1 << 20;
-constexpr size_t kMostWaiting = 64 << 20;
+constexpr int64_t kMaxLeftOut = 4095;
+
+std::string capitalized(std::string word) {
+  if (!word.empty() && word[0] >= 'a' && word[0] <= 'z') word[0] = static_cast<char>(word[0] - 'a' + 'A');
+  return word;
+}
+
+constexpr size_t kMaxDelayed = 1 << 20;
+constexpr size_t kMaxWaiting = 64 << 20;
 
 }  // namespace
+
+void DiskPatience::failed(const std::string& cause) {
+  if (!std::exchange(failing_, true)) {
+    Console::instance().error(logger_ + ": " + cause + " " + capitalized(unit_) +
+                              "s are kept in memory until they can be written; training continues.");
+  }
+  cause_ = cause;
+  leave_out_ = std::min(2 * leave_out_ + 1, kMaxLeftOut);
+  left_out_ = 0;
+}
+
+void DiskPatience::wrote(const std::string& path, int64_t count) {
+  left_out_ = leave_out_ = 0;
+  if (!std::exchange(failing_, false)) return;
+  const int64_t lost = std::exchange(lost_, 0);
+  Console::instance().print(
+      logger_ + ": " + path + " can be written again. It has the " + count_of(count, unit_) + " that waited" +
+      (lost > 0 ? "; " + count_of(lost, unit_ + " before them is", unit_ + "s before them are") + " lost." : "."));
+}
+
+void DiskPatience::give_up() {
+  left_out_ = leave_out_ = 0;
+  const int64_t lost = std::exchange(lost_, 0);
+  if (!std::exchange(failing_, false) || lost == 0) return;
+  Console::instance().error(logger_ + ": " + count_of(lost, lost_name_.first + " is", lost_name_.second + " are") +
+                            " lost: " + cause_);
+}
 
 void AppendFile::set_path(std::string path, std::string opening) {
   path_ = std::move(path);
@@ -40,14 +74,14 @@ uint64_t AppendFile::size() const {
 void AppendFile::add(std::string_view record) {
   waiting_ += record;
   lengths_.push_back(static_cast<uint32_t>(record.size()));
-  if (patience_.failing() && waiting_.size() > kMostWaiting) drop_excess();
+  if (patience_.failing() && waiting_.size() > kMaxWaiting) drop_excess();
 }
 
 // A quarter at once: each call moves the rest.
 void AppendFile::drop_excess() {
   size_t count = 0;
   size_t bytes = 0;
-  while (waiting_.size() - bytes > kMostWaiting / 4 * 3) bytes += lengths_[count++];
+  while (waiting_.size() - bytes > kMaxWaiting / 4 * 3) bytes += lengths_[count++];
   forget_first(count, bytes);
   patience_.add_lost(static_cast<int64_t>(count));
 }
@@ -65,7 +99,7 @@ void AppendFile::drop_waiting() {
 void AppendFile::write_if_due() {
   using Seconds = std::chrono::duration<double>;
   const bool due = !written_ || Seconds(std::chrono::steady_clock::now() - *written_).count() >= flush_secs_;
-  if (due || waiting_.size() >= kMostDelayed) write();
+  if (due || waiting_.size() >= kMaxDelayed) write();
 }
 
 void AppendFile::write() {

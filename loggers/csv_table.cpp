@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <unordered_map>
 
-#include "levin/core/config_node.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/config_node.h"
 
 namespace levin {
 

@@ -1,14 +1,47 @@
 #include "levin/loggers/event_records.h"
 
+#include <array>
+#include <cstring>
 #include <span>
 
-#include "levin/core/config_node.h"
-#include "levin/loggers/crc32c.h"
-#include "levin/loggers/png_image.h"
+#include "levin/core/options/config_node.h"
+#include "levin/core/options/value.h"
+#include "levin/loggers/image.h"
+
+#ifdef __x86_64__
+#include <nmmintrin.h>
+#endif
 
 namespace levin {
 
 namespace {
+
+constexpr std::array<uint32_t, 256> crc_table() {
+  constexpr uint32_t polynomial = 0x82f63b78;  // reversed
+  std::array<uint32_t, 256> table{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t value = byte;
+    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) != 0 ? polynomial : 0);
+    table[byte] = value;
+  }
+  return table;
+}
+
+#ifdef __x86_64__
+__attribute__((target("sse4.2"))) uint32_t crc32c_by_instruction(std::string_view bytes) {
+  uint64_t crc = 0xffffffff;
+  const char* at = bytes.data();
+  size_t left = bytes.size();
+  for (; left >= 8; left -= 8, at += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, at, 8);
+    crc = _mm_crc32_u64(crc, word);
+  }
+  auto rest = static_cast<uint32_t>(crc);
+  for (; left > 0; --left, ++at) rest = _mm_crc32_u8(rest, static_cast<uint8_t>(*at));
+  return ~rest;
+}
+#endif
 
 // Numbers of the fields, as TensorBoard's event.proto, summary.proto and tensor.proto have them.
 namespace event_field {
@@ -53,7 +86,7 @@ WireMessage tagged(const std::string& tag) {
   return value;
 }
 
-// `data_class`: of a value that plugins read as it is; 0: unset.
+// `data_class`: for values that plugins read without conversion; 0: unset.
 WireMessage metadata_for(const std::string& plugin, const WireMessage& content, uint64_t data_class) {
   WireMessage plugin_data;
   plugin_data.text(1, plugin).bytes(2, content.encoded());
@@ -86,7 +119,73 @@ void append_bytes(std::string& text, const void* from, size_t count) {
   text.append(static_cast<const char*>(from), count);
 }
 
+// Numbers of the fields, as the plugin's api.proto and plugin_data.proto, and struct.proto have them.
+enum PluginField : uint32_t { kExperiment = 2, kSessionStartInfo = 3, kSessionEndInfo = 4 };
+enum ExperimentField : uint32_t { kTimeCreated = 3, kHparamInfos = 4, kMetricInfos = 5 };
+enum HparamInfoField : uint32_t { kHparamName = 1, kHparamType = 4 };
+enum HparamType : uint64_t { kString = 1, kBool = 2, kFloat64 = 3 };
+enum SessionStartField : uint32_t { kHparams = 1, kStartTime = 5 };
+enum SessionEndField : uint32_t { kStatus = 1, kEndTime = 2 };
+enum SessionStatus : uint64_t { kSuccess = 1, kFailure = 2 };
+enum ValueField : uint32_t { kNumberValue = 2, kStringValue = 3, kBoolValue = 4 };
+
+std::string hparams_plugin_record(const std::string& name, uint32_t field, const WireMessage& content,
+                                  const LogPoint& at) {
+  WireMessage data;
+  data.message(field, content);
+  return plugin_record("_hparams_/" + name, "hparams", data, at);
+}
+
+HparamValue value_of(const ConfigNode& node) {
+  bool truth = false;
+  double number = 0;
+  if (node.is_null()) return "null";
+  if (node.is_scalar() && !node.quoted) {
+    if (detail::parse_bool(node, truth)) return truth;
+    if (detail::parse_double(node, number)) return number;
+  }
+  if (node.is_scalar()) return node.text;
+  if (node.is_map()) return "{}";
+  std::string text = "[";
+  for (size_t k = 0; k < node.items.size(); ++k) {
+    std::string item = node.items[k].is_scalar() ? node.items[k].text : to_yaml(node.items[k]);
+    while (!item.empty() && item.back() == '\n') item.pop_back();
+    text += (k > 0 ? ", " : "") + item;
+  }
+  return text + "]";
+}
+
+void collect_hparams(const ConfigNode& node, const std::string& name, HparamList& list) {
+  if (!node.is_map() || node.entries.empty()) return list.emplace_back(name, value_of(node)), void();
+  for (const auto& entry : node.entries)
+    collect_hparams(entry.value, name.empty() ? entry.key : name + "/" + entry.key, list);
+}
+
 }  // namespace
+
+namespace detail {
+
+uint32_t crc32c_by_table(std::string_view bytes) {
+  static constexpr std::array<uint32_t, 256> table = crc_table();
+  uint32_t crc = 0xffffffff;
+  for (const char c : bytes) crc = (crc >> 8) ^ table[(crc ^ static_cast<uint8_t>(c)) & 0xff];
+  return ~crc;
+}
+
+}  // namespace detail
+
+uint32_t crc32c(std::string_view bytes) {
+#ifdef __x86_64__
+  static const bool has_instruction = __builtin_cpu_supports("sse4.2") != 0;
+  if (has_instruction) return crc32c_by_instruction(bytes);
+#endif
+  return detail::crc32c_by_table(bytes);
+}
+
+uint32_t masked_crc32c(std::string_view bytes) {
+  const uint32_t crc = crc32c(bytes);
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8U;
+}
 
 std::string framed_event(const WireMessage& event) {
   const std::string& bytes = event.encoded();
@@ -185,6 +284,49 @@ std::string markdown_table(const LogTable& table) {
     for (const auto& cell : row) text += " " + cell_text(cell) + " |";
   }
   return text + "\n";
+}
+
+HparamList flat_hparams(const ConfigNode& hparams) {
+  HparamList list;
+  if (hparams.is_map() && !hparams.entries.empty()) collect_hparams(hparams, "", list);
+  return list;
+}
+
+std::string session_start_info_record(const HparamList& hparams, const LogPoint& at) {
+  WireMessage info;
+  for (const auto& [name, held] : hparams) {
+    WireMessage value;
+    if (const auto* truth = std::get_if<bool>(&held)) value.number(kBoolValue, *truth ? 1 : 0);
+    if (const auto* number = std::get_if<double>(&held)) value.real(kNumberValue, *number);
+    if (const auto* text = std::get_if<std::string>(&held)) value.text(kStringValue, *text);
+    WireMessage entry;
+    info.message(kHparams, entry.text(1, name).message(2, value));
+  }
+  return hparams_plugin_record("session_start_info", kSessionStartInfo, info.real(kStartTime, at.time), at);
+}
+
+std::string experiment_record(const HparamList& hparams, const std::vector<std::string>& metric_tags,
+                              const LogPoint& at) {
+  WireMessage experiment;
+  experiment.real(kTimeCreated, at.time);
+  for (const auto& [name, held] : hparams) {
+    const uint64_t type = std::holds_alternative<bool>(held) ? kBool : held.index() == 1 ? kFloat64 : kString;
+    WireMessage info;
+    experiment.message(kHparamInfos, info.text(kHparamName, name).number(kHparamType, type));
+  }
+  for (const std::string& tag : metric_tags) {
+    WireMessage name;
+    name.text(2, tag);
+    WireMessage info;
+    experiment.message(kMetricInfos, info.message(1, name));
+  }
+  return hparams_plugin_record("experiment", kExperiment, experiment, at);
+}
+
+std::string session_end_info_record(bool success, const LogPoint& at) {
+  WireMessage info;
+  info.number(kStatus, success ? kSuccess : kFailure).real(kEndTime, at.time);
+  return hparams_plugin_record("session_end_info", kSessionEndInfo, info, at);
 }
 
 }  // namespace levin

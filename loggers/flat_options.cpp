@@ -1,6 +1,6 @@
 #include "levin/loggers/flat_options.h"
 
-#include "levin/core/value.h"
+#include "levin/core/options/value.h"
 
 namespace levin {
 

@@ -1,5 +1,5 @@
-// Calls a function on a thread of its own some time after it was asked to: for loggers whose values must reach the disk
-// although nothing more is logged.
+// Calls a function on its own thread after a delay: for loggers whose values must reach the disk even if nothing more
+// is logged.
 #pragma once
 
 #include <chrono>
@@ -9,10 +9,11 @@
 #include <optional>
 #include <thread>
 
-#include "levin/core/duration.h"
+#include "levin/core/options/units.h"
 
 namespace levin {
 
+/// Thread-safe.
 class FlushTimer {
  public:
   /// `body` must not throw. It may call arm().
@@ -21,9 +22,9 @@ class FlushTimer {
   FlushTimer(const FlushTimer&) = delete;
   FlushTimer& operator=(const FlushTimer&) = delete;
 
-  /// Calls the body after this time, unless it is to be called earlier anyway.
+  /// Calls the body after this time, unless an earlier call is due.
   void arm(Seconds delay);
-  /// Waits for a call under way; there is none afterwards, until arm().
+  /// Waits for a call in progress; no further call follows until arm().
   void stop();
 
  private:

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 

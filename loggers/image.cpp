@@ -1,17 +1,19 @@
 #include "levin/loggers/image.h"
 
+#include <png.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
 
-#include "levin/core/error.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
 
 namespace levin {
 
 namespace {
 
-constexpr int64_t kMostColumns = 8;
+constexpr int64_t kMaxColumns = 8;
 constexpr int64_t kGap = 2;
 
 uint8_t sample_of(uint8_t value) {
@@ -22,7 +24,7 @@ uint8_t sample_of(float value) {
   return static_cast<uint8_t>(std::lround(std::clamp(value >= 0 ? value : 0.0F, 0.0F, 1.0F) * 255.0F));
 }
 
-// One picture (C, H, W) at a place of the whole.
+// Copies one image (C, H, W) into the grid.
 template <class T>
 void place(const T* from, int64_t height, int64_t width, int64_t top, int64_t left, LogImage& whole) {
   const int64_t channels = whole.channels;
@@ -39,7 +41,7 @@ LogImage grid_of(const at::Tensor& batch) {
   const int64_t count = batch.size(0);
   const int64_t height = batch.size(2);
   const int64_t width = batch.size(3);
-  const int64_t columns = std::min(count, kMostColumns);
+  const int64_t columns = std::min(count, kMaxColumns);
   const int64_t rows = (count + columns - 1) / columns;
   LogImage whole{.height = rows * (height + kGap) - kGap, .width = columns * (width + kGap) - kGap};
   whole.channels = batch.size(1);
@@ -49,6 +51,28 @@ LogImage grid_of(const at::Tensor& batch) {
     place(from, height, width, k / columns * (height + kGap), k % columns * (width + kGap), whole);
   }
   return whole;
+}
+
+std::string extent(const LogImage& image) {
+  return "(" + std::to_string(image.height) + ", " + std::to_string(image.width) + ", " +
+         std::to_string(image.channels) + ")";
+}
+
+void check_image(const LogImage& image) {
+  constexpr int64_t most = 1 << 20;
+  if (image.channels != 1 && image.channels != 3 && image.channels != 4) {
+    throw Error("png_of: an image has 1 channel (grey), 3 (red, green, blue) or 4 (with alpha), got " +
+                std::to_string(image.channels) + ".");
+  }
+  if (image.height < 1 || image.width < 1 || image.height > most || image.width > most) {
+    throw Error("png_of: height and width of an image must be 1 to " + std::to_string(most) + ", got " + extent(image) +
+                ".");
+  }
+  if (image.samples.size() != static_cast<uint64_t>(image.height * image.width * image.channels)) {
+    throw Error("png_of: an image of " + extent(image) + " has " +
+                std::to_string(image.height * image.width * image.channels) + " samples, got " +
+                std::to_string(image.samples.size()) + ".");
+  }
 }
 
 }  // namespace
@@ -72,6 +96,23 @@ LogImage image_of(const at::Tensor& tensor) {
   const at::Tensor values = tensor.detach().to(at::kCPU, bytes ? at::kByte : at::kFloat).contiguous();
   const at::Tensor batch = values.reshape({dims == 4 ? tensor.size(0) : 1, channels, tensor.size(-2), tensor.size(-1)});
   return bytes ? grid_of<uint8_t>(batch) : grid_of<float>(batch);
+}
+
+std::string png_of(const LogImage& image) {
+  check_image(image);
+  png_image header = {};
+  header.version = PNG_IMAGE_VERSION;
+  header.width = static_cast<png_uint_32>(image.width);
+  header.height = static_cast<png_uint_32>(image.height);
+  header.format = image.channels == 1 ? PNG_FORMAT_GRAY : image.channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_RGBA;
+  header.flags = PNG_IMAGE_FLAG_FAST;
+  std::string bytes(PNG_IMAGE_PNG_SIZE_MAX(header), '\0');
+  png_alloc_size_t size = bytes.size();
+  if (png_image_write_to_memory(&header, bytes.data(), &size, 0, image.samples.data(), 0, nullptr) == 0) {
+    throw Error("png_of: libpng: " + std::string(header.message) + ".");
+  }
+  bytes.resize(size);
+  return bytes;
 }
 
 }  // namespace levin

@@ -5,11 +5,10 @@
 #include <typeinfo>
 #include <utility>
 
-#include "levin/core/component.h"
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/wall_clock.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/registry.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/this_process.h"
 
 namespace levin {
 
@@ -22,7 +21,7 @@ size_t bytes_of(const MetricList& row) {
   return row.size() * (sizeof(MetricList::value_type) + 16);  // many names are longer than a string holds in itself
 }
 
-// Errors of the call say which logger failed; an exception of a class of its own is passed on as it is.
+// Adds the name of the failed logger to errors of the call; exceptions of other classes are passed on unchanged.
 template <class Call>
 void naming(const Logger& logger, Call call) {
   try {
@@ -72,13 +71,13 @@ void LogStream::log(LogKind kind, int64_t step, size_t bytes, Handing hand) {
   push(std::move(event), true);
 }
 
-void LogStream::log_system(MetricList figures, int64_t step) {
-  Event event{{step, seconds_since_1970()}, bytes_of(figures)};
-  event.hand = [figures = std::move(figures)](Logger& logger, const LogPoint& at) {
+void LogStream::log_system(MetricList measurements, int64_t step) {
+  Event event{{step, seconds_since_1970()}, bytes_of(measurements)};
+  event.hand = [measurements = std::move(measurements)](Logger& logger, const LogPoint& at) {
     if (logger.takes(LogKind::system)) {
-      logger.log_system(figures, at);
+      logger.log_system(measurements, at);
     } else if (logger.takes(LogKind::scalars)) {
-      logger.log_metrics(figures, at);
+      logger.log_metrics(measurements, at);
     }
   };
   push(std::move(event), true);
@@ -105,7 +104,7 @@ void LogStream::push(Event event, bool droppable) {
       if (dropped_++ > 0) return;
       lock.unlock();
       Console::instance().warn(
-          "the loggers have fallen so far behind that the queue is full: values are dropped until they catch up. A "
+          "the queue of the loggers is full: values are dropped until the loggers catch up. A "
           "disk or a file system may not answer; training continues.");
       return;
     }

@@ -1,10 +1,10 @@
-// What a run logs, on its way to the loggers: a bounded queue, and the thread that hands everything on in order.
+// Between a run and its loggers: a bounded queue, and the thread that passes everything on in order.
 //
 // Note [What logging costs a step]
-// The training thread moves a row into the queue under an uncontended lock and goes on; it wakes nobody. The thread
-// looks every 50 ms, or when the queue has become long. Formatting, compression, files and databases are its business.
-// If loggers fall behind for so long that the queue is full (a disk that does not answer), further values are dropped,
-// counted and reported: training is never delayed. Loggers that talk to servers have queues of their own.
+// The training thread moves a row into the queue under an uncontended lock and wakes no thread. The stream's thread
+// looks every 50 ms, or when the queue has become long; it does the formatting, compression, files and databases. If a
+// disk does not answer until the queue is full, further values are dropped, counted and reported: training is never
+// delayed. Loggers that talk to servers have queues of their own.
 #pragma once
 
 #include <condition_variable>
@@ -35,23 +35,23 @@ class LogStream {
   LogStream(const LogStream&) = delete;
   LogStream& operator=(const LogStream&) = delete;
 
-  /// One row of scalars, now.
+  /// Logs one row of scalars with the current time.
   void log_metrics(MetricRow row, int64_t step);
-  /// A value of another kind, for every logger that takes it. `bytes`: what it holds until then.
+  /// Logs a value of a different kind with every logger that takes it. `bytes`: the memory it holds in the queue.
   void log(LogKind kind, int64_t step, size_t bytes, Handing hand);
-  /// Figures of the machine: to log_system of loggers that take them, to log_metrics of the others.
-  void log_system(MetricList figures, int64_t step);
+  /// Logs measurements of the machine: by log_system of loggers that take them, by log_metrics of the others.
+  void log_system(MetricList measurements, int64_t step);
   /// Does something with every logger after what was logged before, e.g. save(). Never dropped.
   void each(std::function<void(Logger&)> call);
   /// Runs `task` on the stream's thread after what was logged before. Never dropped.
   void then(std::function<void()> task);
 
-  /// Waits until all of it is done; from then until the next call the training thread may use the loggers itself.
+  /// Waits until the queue is empty; until the next call the training thread may use the loggers itself.
   void drain();
 
-  /// Whether some logger takes this kind.
+  /// Returns true if some logger takes this kind.
   [[nodiscard]] bool takes(LogKind kind) const;
-  /// Values that were dropped because the queue was full.
+  /// Returns the number of values dropped because the queue was full.
   [[nodiscard]] int64_t dropped() const;
 
  private:

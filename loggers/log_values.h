@@ -14,7 +14,7 @@ namespace levin {
 /// Numbers by name, in the order they were logged.
 using MetricList = std::vector<std::pair<std::string, double>>;
 
-/// The same, for rows whose names repeat from step to step: they are shared, and `epoch` is a further value.
+/// Numbers of rows whose names repeat from step to step: rows share the names, and `epoch` is a further value.
 struct MetricRow {
   std::shared_ptr<const std::vector<std::string>> names = nullptr;
   std::vector<double> values = {};  // as many as names
@@ -31,8 +31,8 @@ struct LogPoint {
   double time = 0;
 };
 
-/// How the values of a tensor are distributed. counts[k] are those in [edges[k], edges[k + 1]); the last bin includes
-/// its upper edge. nan and infinities are in none of the bins and the sums, but in `nonfinite`.
+/// The distribution of the values of a tensor. counts[k] is the number of values in [edges[k], edges[k + 1]); the last
+/// bin includes its upper edge. nan and infinities are counted in `nonfinite` only.
 struct Histogram {
   double min = 0;
   double max = 0;
@@ -44,14 +44,14 @@ struct Histogram {
   std::vector<double> counts = {};
 };
 
-/// Rows of numbers and texts.
+/// Rows of numbers and strings.
 struct LogTable {
   using Cell = std::variant<double, std::string>;
   std::vector<std::string> columns = {};
   std::vector<std::vector<Cell>> rows = {};  // each as long as columns
 };
 
-/// A picture of 8-bit samples, row by row from the top: (height, width, channels).
+/// An image of 8-bit samples, row by row from the top: (height, width, channels).
 struct LogImage {
   int64_t height = 0;
   int64_t width = 0;

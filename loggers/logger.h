@@ -3,15 +3,16 @@
 // Note [Threads of a logger]
 // The thread of a LogStream calls log_… and save, in the order in which values were logged, so they may take their
 // time. The training thread calls the rest, and save before a checkpoint, but never while that thread is inside the
-// logger: a logger needs no lock. One that talks to a server does not wait for it in log_…: the other loggers wait
-// behind it.
+// logger: a logger needs no lock. A logger that talks to a server must not wait for it in log_…, because the other
+// loggers would wait too.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "levin/core/config_node.h"
+#include "levin/core/options/config_node.h"
 #include "levin/core/state.h"
 #include "levin/loggers/log_values.h"
 
@@ -37,14 +38,15 @@ enum class LogKind : uint32_t {
   return a | static_cast<uint32_t>(b);
 }
 
+/// Receives what a run logs. Override log_metrics, and the log_… functions of further kinds that takes() lists.
 class Logger {
  public:
   virtual ~Logger() = default;
 
   static const char* registry_name() { return "logger"; }
 
-  /// What this logger takes; the rest is not given to it, and the user is warned about what no logger takes. System
-  /// figures go to log_metrics of a logger that takes scalars unless it takes LogKind::system.
+  /// Returns the kinds that this logger takes; others are not given to it, and a warning names kinds that no logger
+  /// takes. System measurements go to log_metrics of a logger that takes scalars unless it takes LogKind::system.
   [[nodiscard]] virtual uint32_t takes() const { return LogKind::scalars | LogKind::hyperparameters; }
   [[nodiscard]] bool takes(LogKind kind) const { return (takes() & static_cast<uint32_t>(kind)) != 0; }
 
@@ -53,8 +55,8 @@ class Logger {
   /// `resume`: continue in the folder of the newest run, if there is one. That run may still be active: nothing is
   /// written into an existing folder before own_folder() is called.
   virtual void start(const std::string& default_root_dir, bool resume) = 0;
-  /// The same for a job that its cluster has started again: continues in the folder that the job had begun, if there is
-  /// one.
+  /// Called instead of start for a job that its cluster has restarted: continues in the folder that the job had
+  /// started, if there is one.
   virtual void start_again(const std::string& default_root_dir, bool resume) { start(default_root_dir, resume); }
 
   /// Called once before each entry point, when no other run is active in log_dir() and none can begin there: from here
@@ -74,24 +76,24 @@ class Logger {
   /// A file of the run, e.g. a checkpoint or the configuration. It may be gone when a server is slow: what sends it
   /// later keeps its own copy, or reports it.
   virtual void log_artifact(const std::string& /*name*/, const std::string& /*path*/, const LogPoint& /*at*/) {}
-  /// Figures of the machine: memory, load, temperature.
-  virtual void log_system(const MetricList& /*figures*/, const LogPoint& /*at*/) {}
+  /// Measurements of the machine: memory, load, temperature.
+  virtual void log_system(const MetricList& /*measurements*/, const LogPoint& /*at*/) {}
   /// About once a second: how far the run is. "epoch", "global_step", "skipped_steps", "batches_per_second",
-  /// "samples_per_second", "progress" (0 to 1), and "checkpoint_time" (seconds since 1970), those that are known.
-  virtual void log_status(const MetricList& /*figures*/, const LogPoint& /*at*/) {}
+  /// "samples_per_second", "progress" (0 to 1), and "checkpoint_time" (seconds since 1970), as far as known.
+  virtual void log_status(const MetricList& /*measurements*/, const LogPoint& /*at*/) {}
   /// The run's options; `hparams` is a map. Called once per entry point, before the first row.
   virtual void log_hyperparams(const ConfigNode& /*hparams*/) {}
   /// The last value of every metric, before finalize of a fit: what a table of runs compares.
   virtual void log_final_metrics(const MetricList& /*metrics*/, const LogPoint& /*at*/) {}
 
-  /// The folders of earlier runs beside this one's, newest first.
+  /// Returns the folders of earlier runs of the same experiment, newest first.
   [[nodiscard]] virtual std::vector<std::string> earlier_log_dirs() const { return {}; }
 
-  /// The position of the log, for a checkpoint; save() was called before.
+  /// Returns the position of the log, for a checkpoint; save() was called before.
   [[nodiscard]] virtual State state() const { return {}; }
   /// Removes what was logged after the checkpoint with `saved`; an empty state: everything.
   virtual void load_state(const State& /*saved*/) {}
-  /// The files that state() refers to.
+  /// Returns the files that state() refers to.
   [[nodiscard]] virtual std::vector<std::string> files() const { return {}; }
 
   /// Writes rows that are still in memory.
@@ -100,5 +102,25 @@ class Logger {
   /// The run is over: "success", "failed" or "interrupted".
   virtual void finalize(const std::string& /*status*/) { save(); }
 };
+
+// Replaces rank 0's loggers on the other ranks: discards everything, for callbacks that write to a logger.
+
+class QuietLogger final : public Logger {
+ public:
+  void start(const std::string& /*default_root_dir*/, bool /*resume*/) override {}
+  [[nodiscard]] std::string log_dir() const override { return log_dir_; }
+  void set_log_dir(const std::string& rank_zeros) { log_dir_ = rank_zeros; }
+  void log_metrics(const MetricList& /*metrics*/, const LogPoint& /*at*/) override {}
+
+ private:
+  std::string log_dir_;
+};
+
+// The names of the counters that stand next to the metrics in every logger's rows.
+
+/// Whether no metric may have the name: loggers, file names of checkpoints and monitors would show the counter instead.
+[[nodiscard]] inline bool is_counter_name(std::string_view name) {
+  return name == "epoch" || name == "step";
+}
 
 }  // namespace levin

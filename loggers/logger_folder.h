@@ -1,13 +1,33 @@
-// The folder that a logger of files writes into: <save_dir>/<name>/<version>, as Lightning's loggers have it.
+// The folder that a logger of files writes to: <save_dir>/<name>/<version>, as in Lightning. Below the folder of an
+// experiment, runs have version_0, version_1, ….
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace levin {
 
-/// The loggers of one run: those that start on this thread while one of these lives, with the same save_dir and name
-/// and without a version, share one version_N. Without it each has its own.
+/// Returns N of the folders version_N, ascending.
+[[nodiscard]] std::vector<int64_t> run_versions(const std::string& experiment);
+
+[[nodiscard]] std::string version_folder(const std::string& experiment, int64_t version);
+
+/// Creates a folder exclusively, even if many jobs start at once. Throws Error naming path and cause.
+[[nodiscard]] std::string claim_run_folder(const std::string& experiment);
+
+/// Returns the newest folder, in which a resumed run continues; creates version_0 if there is none. Many jobs that
+/// resume at once get the same folder. Throws Error naming path and cause.
+[[nodiscard]] std::string folder_to_resume(const std::string& experiment);
+
+/// In a Slurm job, writes the job and its command to a file in the folder.
+void mark_job(const std::string& folder);
+
+/// Returns the newest folder that this command of the job started before Slurm requeued it; "" if there is none.
+[[nodiscard]] std::string folder_of_job(const std::string& experiment);
+
+/// During its lifetime, loggers that start on this thread with the same save_dir and name and without a version share
+/// one version_N. Without it, each gets its own.
 class LoggersOfOneRun {
  public:
   LoggersOfOneRun();
@@ -16,6 +36,7 @@ class LoggersOfOneRun {
   LoggersOfOneRun& operator=(const LoggersOfOneRun&) = delete;
 };
 
+/// The folder of one logger, chosen by start().
 class LoggerFolder {
  public:
   /// An empty `save_dir`: the trainer's default_root_dir; an empty `version`: the first free version_N. Throws
@@ -30,7 +51,7 @@ class LoggerFolder {
 
   /// "" before start.
   [[nodiscard]] const std::string& path() const { return path_; }
-  /// Of a file in it.
+  /// Returns the path of a file in the folder.
   [[nodiscard]] std::string path_of(const std::string& file) const;
   /// As Logger::earlier_log_dirs.
   [[nodiscard]] std::vector<std::string> earlier() const;
@@ -45,8 +66,8 @@ class LoggerFolder {
   std::string path_ = "";
 };
 
-/// Of a logger that writes a single file: `path`, or `name` in `default_root_dir` where it is empty. Its folder is
-/// created. Throws Error naming `who`, path and cause.
+/// Returns the path for a logger that writes a single file: `path`, or `name` in `default_root_dir` if it is empty.
+/// Creates its folder. Throws Error naming `who`, path and cause.
 [[nodiscard]] std::string path_of_only_file(const std::string& who, const std::string& path,
                                             const std::string& default_root_dir, const std::string& name);
 

@@ -5,11 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/error.h"
-#include "levin/core/files.h"
-#include "levin/core/json_depth.h"
-#include "levin/core/paths.h"
+#include "levin/core/files/files.h"
+#include "levin/core/files/json_depth.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
 
 namespace levin {
 
@@ -22,9 +21,9 @@ using Json = nlohmann::json;
 constexpr const char* kRunTag = "levin.run";
 constexpr const char* kProxy = "mlflow-artifacts:";
 // Of one log-batch request, and of all kinds together 1000.
-constexpr size_t kMostMetrics = 1000;
-constexpr size_t kMostParams = 100;
-constexpr size_t kMostTags = 100;
+constexpr size_t kMaxMetrics = 1000;
+constexpr size_t kMaxParams = 100;
+constexpr size_t kMaxTags = 100;
 
 std::string run_file(const std::string& folder) {
   return (fs::path(folder) / "mlflow.json").string();
@@ -63,7 +62,7 @@ bool is_pair(const Json& item) {
   return item.is_array() && item.size() == 2 && item[0].is_string() && (item[1].is_string() || item[1].is_number());
 }
 
-// The members that events of a kind have: texts, whole numbers, or lists of pairs.
+// Checks that an event has the members of its kind: strings, whole numbers, or lists of pairs.
 bool is_whole_event(const Json& event) {
   const auto is_text = [&](const char* key) { return event.contains(key) && event[key].is_string(); };
   const auto is_number = [&](const char* key) { return event.contains(key) && event[key].is_number_integer(); };
@@ -286,10 +285,10 @@ struct MlflowClient::Batch {
     if (kind != "metrics" && kind != "params" && kind != "tags") return false;
     const Json& items = event.at("i");
     Json& list = kind == "metrics" ? metrics : kind == "params" ? params : tags;
-    const size_t most = kind == "metrics" ? kMostMetrics : kind == "params" ? kMostParams : kMostTags;
+    const size_t most = kind == "metrics" ? kMaxMetrics : kind == "params" ? kMaxParams : kMaxTags;
     const bool is_empty = metrics.empty() && params.empty() && tags.empty();
     if (!is_empty && (list.size() + items.size() > most ||
-                      metrics.size() + params.size() + tags.size() + items.size() > kMostMetrics))
+                      metrics.size() + params.size() + tags.size() + items.size() > kMaxMetrics))
       return false;
     if (kind != "metrics") {
       for (const Json& item : items) list.push_back({{"key", item.at(0)}, {"value", item.at(1)}});
@@ -315,7 +314,7 @@ Delivery MlflowClient::send_batch(std::span<const SpilledEvent> events) {
                                   {"params", std::move(batch.params)},
                                   {"tags", std::move(batch.tags)}});
   if (answer.is_success()) {
-    if (most_events_ != SIZE_MAX) most_events_ = std::min(kMostMetrics, 2 * most_events_);
+    if (most_events_ != SIZE_MAX) most_events_ = std::min(kMaxMetrics, 2 * most_events_);
     return {Delivery::Kind::delivered, count};
   }
   if (answer.status == 404) return failed(answer, Delivery::Kind::halted);  // the run was deleted there
@@ -336,7 +335,7 @@ Delivery MlflowClient::send_status(const Json& event) {
 Delivery MlflowClient::send_artifact(const Json& event) {
   const std::string to = event.at("to");
   if (!is_path_below(to))  // a server resolves "..", and would store the file elsewhere
-    return {Delivery::Kind::damaged, 1, cut_text(to, 200) + " is not a place among the run's files."};
+    return {Delivery::Kind::damaged, 1, cut_text(to, 200) + " is not a path below the run's files."};
   if (!run_.artifact_uri.starts_with(kProxy))
     return {Delivery::Kind::refused, 1,
             "the run's files are at " + split_credentials(run_.artifact_uri).url + ", where " + to +
@@ -345,8 +344,9 @@ Delivery MlflowClient::send_artifact(const Json& event) {
   if (path.starts_with("//")) path = path.find('/', 2) == std::string::npos ? "" : path.substr(path.find('/', 2));
   while (path.starts_with('/')) path.erase(0, 1);
   if (!path.empty() && !is_path_below(path))
-    return {Delivery::Kind::halted, 0,
-            "the server says that the run's files are at " + cut_text(run_.artifact_uri, 200) + ", which is no place."};
+    return {
+        Delivery::Kind::halted, 0,
+        "the server reports the run's files at " + cut_text(run_.artifact_uri, 200) + ", which is not a valid path."};
   HttpRequest request;
   request.method = "PUT";
   request.url = run_.tracking_uri + "/api/2.0/mlflow-artifacts/artifacts/" + url_encoded(path + "/" + to, "/");

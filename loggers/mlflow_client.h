@@ -1,7 +1,8 @@
-// A run on an MLflow tracking server, through its REST API 2.0: made or found, and given the events of an outbox.
+// Finds or creates a run on an MLflow tracking server, through its REST API 2.0, and sends the events of an outbox to
+// it.
 //
 // An event's members, after "n" and "v":
-//   "k":"metrics","step":49,"t":1700000000123,"i":[["train_loss",0.5],…]    values that are not finite are texts
+//   "k":"metrics","step":49,"t":1700000000123,"i":[["train_loss",0.5],…]    values that are not finite are strings
 //   "k":"params","i":[["lr","0.1"],…]       "k":"tags","i":[…]
 //   "k":"status","status":"FINISHED","t":…
 //   "k":"text","to":"texts/sample/49.md","text":"…"
@@ -17,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/http.h"
-#include "levin/core/variables.h"
+#include "levin/core/files/http.h"
+#include "levin/core/process/this_process.h"
 #include "levin/loggers/outbox.h"
 
 namespace levin {
@@ -36,7 +37,7 @@ struct MlflowRun {
   std::string artifact_uri = "";  // where the server wants files
 };
 
-/// mlflow.json of a folder; unset if there is none or it cannot be understood.
+/// Reads mlflow.json of a folder; returns nothing if it is missing or invalid.
 [[nodiscard]] std::optional<MlflowRun> read_mlflow_run(const std::string& folder);
 void write_mlflow_run(const std::string& folder, const MlflowRun& run);
 
@@ -50,8 +51,9 @@ struct MlflowCredentials {
 /// Who named a server: the user, by an option of the run, or a file that may be a stranger's.
 enum class NamedBy { user, folder };
 
-/// The credentials of the environment (MLFLOW_TRACKING_URI may hold some too) for the server at `tracking_uri`. None,
-/// with a warning from `who`, if MLFLOW_TRACKING_URI names another server, or none and only a folder names this one.
+/// Returns the credentials of the environment (MLFLOW_TRACKING_URI may hold some too) for the server at `tracking_uri`.
+/// None, with a warning from `who`, if MLFLOW_TRACKING_URI names another server, or none and only a folder names this
+/// one.
 [[nodiscard]] MlflowCredentials mlflow_credentials(const Variables& variables, const std::string& tracking_uri,
                                                    NamedBy named_by, const std::string& who);
 
@@ -60,6 +62,7 @@ struct MlflowTimeouts {
   Seconds request = Seconds(30);
 };
 
+/// One run on a server. Used by one thread at a time.
 class MlflowClient {
  public:
   MlflowClient(std::string folder, MlflowRun run, MlflowCredentials credentials, MlflowTimeouts timeouts);
@@ -67,7 +70,7 @@ class MlflowClient {
   MlflowClient(const MlflowClient&) = delete;
   MlflowClient& operator=(const MlflowClient&) = delete;
 
-  /// Delivers the first event, or the first ones in one request. For one thread at a time.
+  /// Delivers the first event, or the first events in one request.
   Delivery deliver(std::span<const SpilledEvent> events, const std::function<bool()>& cancelled);
 
  private:

@@ -9,14 +9,12 @@
 #include <random>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/files.h"
-#include "levin/core/this_process.h"
-#include "levin/core/wall_clock.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/this_process.h"
 #include "levin/loggers/flat_options.h"
-#include "levin/loggers/run_folder.h"
+#include "levin/loggers/logger_folder.h"
 
 namespace levin {
 
@@ -26,11 +24,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMostMetricsOfEvent = 500;
-constexpr size_t kMostPairsOfEvent = 50;
+constexpr size_t kMaxMetricsOfEvent = 500;
+constexpr size_t kMaxPairsOfEvent = 50;
 constexpr Seconds kPatienceInterrupted = Seconds(10);
-constexpr size_t kMostNameBytes = 250;    // MLflow's limits
-constexpr size_t kMostValueBytes = 6000;  //
+constexpr size_t kMaxNameBytes = 250;    // MLflow's limits
+constexpr size_t kMaxValueBytes = 6000;  //
 
 std::string random_id() {
   std::random_device random;
@@ -50,7 +48,7 @@ std::string dumped(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// JSON has no nan and no infinity; MLflow reads them as texts.
+// JSON lacks nan and infinity; MLflow reads them as strings.
 Json json_number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
@@ -188,7 +186,7 @@ void MLFlowLogger::make_outbox() {
 std::string MLFlowLogger::allowed_name(const std::string& name) {
   if (const auto known = sent_as_.find(name); known != sent_as_.end()) return known->second;
   std::string allowed;
-  for (const char c : whole_characters(name, kMostNameBytes)) {
+  for (const char c : whole_characters(name, kMaxNameBytes)) {
     const auto byte = static_cast<unsigned char>(c);
     const bool good =
         byte >= 0x80 || std::isalnum(byte) != 0 || std::string_view("_-. :/").find(c) != std::string_view::npos;
@@ -202,14 +200,14 @@ std::string MLFlowLogger::allowed_name(const std::string& name) {
   const std::string wished = allowed;
   for (int64_t number = 2; taken_.contains(allowed); ++number) {  // a different name became the same
     const std::string suffix = "_" + std::to_string(number);
-    const std::string tried = whole_characters(allowed, kMostNameBytes - suffix.size()) + suffix;
+    const std::string tried = whole_characters(allowed, kMaxNameBytes - suffix.size()) + suffix;
     if (!taken_.contains(tried)) allowed = tried;
   }
   sent_as_[name] = allowed;
   taken_.insert(allowed);
   if (wished == name && allowed != name)
-    Console::instance().warn("MLFlowLogger: another name is sent as \"" + cut_text(wished) + "\"; \"" + cut_text(name) +
-                             "\" is sent as \"" + cut_text(allowed) + "\".");
+    Console::instance().warn("MLFlowLogger: a different name is sent as \"" + cut_text(wished) + "\"; \"" +
+                             cut_text(name) + "\" is sent as \"" + cut_text(allowed) + "\".");
   if (wished != name)
     Console::instance().warn("MLFlowLogger: MLflow does not take the name \"" + cut_text(name) +
                              "\"; it is sent as \"" + cut_text(allowed) + "\".");
@@ -217,9 +215,9 @@ std::string MLFlowLogger::allowed_name(const std::string& name) {
 }
 
 void MLFlowLogger::push_metrics(const MetricList& metrics, const LogPoint& at, const std::string& prefix) {
-  for (size_t begin = 0; begin < metrics.size(); begin += kMostMetricsOfEvent) {
+  for (size_t begin = 0; begin < metrics.size(); begin += kMaxMetricsOfEvent) {
     Json items = Json::array();
-    for (size_t k = begin; k < std::min(metrics.size(), begin + kMostMetricsOfEvent); ++k)
+    for (size_t k = begin; k < std::min(metrics.size(), begin + kMaxMetricsOfEvent); ++k)
       items.push_back({allowed_name(prefix + metrics[k].first), json_number(metrics[k].second)});
     push("\"k\":\"metrics\",\"step\":" + std::to_string(at.step) +
              ",\"t\":" + std::to_string(milliseconds_of(at.time)) + ",\"i\":" + dumped(items),
@@ -231,18 +229,18 @@ void MLFlowLogger::log_metrics(const MetricList& metrics, const LogPoint& at) {
   push_metrics(metrics, at, options_.prefix.empty() ? "" : options_.prefix + "-");
 }
 
-void MLFlowLogger::log_system(const MetricList& figures, const LogPoint& at) {
-  push_metrics(figures, at, "system/");
+void MLFlowLogger::log_system(const MetricList& measurements, const LogPoint& at) {
+  push_metrics(measurements, at, "system/");
 }
 
 void MLFlowLogger::push_pairs(const char* kind, const std::vector<std::pair<std::string, std::string>>& pairs) {
-  for (size_t begin = 0; begin < pairs.size(); begin += kMostPairsOfEvent) {
+  for (size_t begin = 0; begin < pairs.size(); begin += kMaxPairsOfEvent) {
     Json items = Json::array();
-    for (size_t k = begin; k < std::min(pairs.size(), begin + kMostPairsOfEvent); ++k) {
-      if (pairs[k].second.size() > kMostValueBytes)
+    for (size_t k = begin; k < std::min(pairs.size(), begin + kMaxPairsOfEvent); ++k) {
+      if (pairs[k].second.size() > kMaxValueBytes)
         Console::instance().warn("MLFlowLogger: the value of \"" + cut_text(pairs[k].first) +
-                                 "\" is cut to MLflow's limit of " + std::to_string(kMostValueBytes) + " bytes.");
-      items.push_back({allowed_name(pairs[k].first), whole_characters(pairs[k].second, kMostValueBytes)});
+                                 "\" is cut to MLflow's limit of " + std::to_string(kMaxValueBytes) + " bytes.");
+      items.push_back({allowed_name(pairs[k].first), whole_characters(pairs[k].second, kMaxValueBytes)});
     }
     push(std::string("\"k\":\"") + kind + "\",\"i\":" + dumped(items), static_cast<int64_t>(items.size()));
   }

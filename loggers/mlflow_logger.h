@@ -11,16 +11,15 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/byte_size.h"
-#include "levin/core/duration.h"
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
+#include "levin/core/options/units.h"
 #include "levin/loggers/logger.h"
 #include "levin/loggers/mlflow_client.h"
 #include "levin/loggers/outbox.h"
 
 namespace levin {
 
-/// Which checkpoints go to the server: none, those that are left at the end, or each when it is saved.
+/// Which checkpoints are sent: none, the ones that are left at the end, or each when it is saved.
 enum class LogModel { none, last, all };
 
 template <>
@@ -96,7 +95,7 @@ class MLFlowLogger final : public Logger {
   void own_folder() override;
   [[nodiscard]] std::string log_dir() const override { return log_dir_; }
   void log_metrics(const MetricList& metrics, const LogPoint& at) override;
-  void log_system(const MetricList& figures, const LogPoint& at) override;
+  void log_system(const MetricList& measurements, const LogPoint& at) override;
   void log_text(const std::string& name, const std::string& text, const LogPoint& at) override;
   void log_table(const std::string& name, const LogTable& table, const LogPoint& at) override;
   void log_artifact(const std::string& name, const std::string& path, const LogPoint& at) override;

@@ -6,16 +6,15 @@
 #include <random>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
 
 namespace levin {
 
 namespace {
 
-constexpr size_t kMostEvents = 1000;      // offered to one delivery
-constexpr size_t kMostBytes = 512 << 10;  //
+constexpr size_t kMaxEvents = 1000;      // offered to one delivery
+constexpr size_t kMaxBytes = 512 << 10;  //
 
 }  // namespace
 
@@ -46,7 +45,7 @@ void Outbox::push(const std::string& members, int64_t values) {
   bool is_full = false;
   {
     const std::lock_guard lock(mutex_);
-    is_full = !spill_.push(members, values) && !std::exchange(told_of_drops_, true);
+    is_full = !spill_.push(members, values) && !std::exchange(warned_of_drops_, true);
   }
   changed_.notify_all();
   report_disk();
@@ -81,7 +80,7 @@ void Outbox::run() {
       changed_.wait(lock, [this] { return stopping_ || (!halted_ && spill_.waiting_events() > 0); });
       continue;
     }
-    const std::vector<SpilledEvent> events = spill_.next(kMostEvents, kMostBytes);
+    const std::vector<SpilledEvent> events = spill_.next(kMaxEvents, kMaxBytes);
     lock.unlock();
     Delivery delivery;
     try {
@@ -119,8 +118,8 @@ void Outbox::handle(const std::vector<SpilledEvent>& events, const Delivery& del
     pause_ = Seconds(0);
     failures_ = 0;
     was_failing = std::exchange(failing_, false);
-    is_first_refusal = refused && !std::exchange(told_of_refusal_, true);
-    is_first_damage = damaged && !std::exchange(told_of_damage_, true);
+    is_first_refusal = refused && !std::exchange(warned_of_refusal_, true);
+    is_first_damage = damaged && !std::exchange(warned_of_damage_, true);
   }
   if (is_first_damage) {
     Console::instance().error(options_.who + ": " + count_of(values, "value") + " in " + spill_.path() +

@@ -1,5 +1,5 @@
-// Delivers events to a server that may be slow, dead or gone: a queue on the disk (loggers/spill_file.h) and a thread
-// of its own that empties it, with retries. Whoever pushes never waits for the server.
+// Delivers events to a server that may be slow or unreachable: a queue on the disk (loggers/spill_file.h), and a thread
+// that empties it, with retries. Callers of push() never wait for the server.
 #pragma once
 
 #include <condition_variable>
@@ -10,19 +10,19 @@
 #include <string>
 #include <thread>
 
-#include "levin/core/duration.h"
+#include "levin/core/options/units.h"
 #include "levin/loggers/spill_file.h"
 
 namespace levin {
 
-/// What became of the first events of those that were to be delivered.
+/// The result of an attempt to deliver the first events of a list.
 struct Delivery {
   enum class Kind {
     delivered,  // the first `count` events
-    again,      // none; the same later: no answer, a server that is overloaded
-    refused,    // the first `count` events, for good: the receiver does not want them
-    damaged,    // the first `count` events cannot be sent: they are no events, or their files are gone
-    halted,     // none, and nothing else will be in this session: wrong credentials, no such experiment
+    again,      // none; later attempts may succeed: no answer, or an overloaded server
+    refused,    // the server refused the first `count` events for good
+    damaged,    // the first `count` events cannot be sent: they are invalid, or their files are gone
+    halted,     // none, and none will be in this session: wrong credentials, no such experiment
   };
   Kind kind = Kind::delivered;
   size_t count = 0;
@@ -48,9 +48,10 @@ struct OutboxReport {
   std::string problem = "";
 };
 
+/// Thread-safe.
 class Outbox {
  public:
-  /// Delivers some of the first events; called by the outbox's thread. `cancelled` says that it should end soon.
+  /// Delivers some of the first events. Called by the outbox's thread; should end soon if `cancelled` returns true.
   using Deliver = std::function<Delivery(std::span<const SpilledEvent>, const std::function<bool()>& cancelled)>;
 
   /// Continues the queue in `folder`, which exists. Throws Error if a file there cannot be read.
@@ -67,7 +68,7 @@ class Outbox {
   /// Waits up to `timeout` until all is delivered, then ends the thread. Returns what was not.
   OutboxReport finish(Seconds timeout);
 
-  /// Drops undelivered events after this number that `is_cut` names.
+  /// Drops undelivered events after this number for which `is_cut` returns true.
   int64_t cut(int64_t number, const std::function<bool(const SpilledEvent&)>& is_cut);
   [[nodiscard]] int64_t last_number() const;
   [[nodiscard]] OutboxReport report() const;
@@ -92,9 +93,9 @@ class Outbox {
   bool halted_ = false;
   bool failing_ = false;
   bool disk_failing_ = false;
-  bool told_of_drops_ = false;
-  bool told_of_refusal_ = false;
-  bool told_of_damage_ = false;
+  bool warned_of_drops_ = false;
+  bool warned_of_refusal_ = false;
+  bool warned_of_damage_ = false;
   int64_t failures_ = 0;  // since the last success
   int64_t delivered_ = 0;
   int64_t damaged_ = 0;

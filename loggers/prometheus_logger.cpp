@@ -1,18 +1,72 @@
 #include "levin/loggers/prometheus_logger.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <string_view>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/error.h"
-#include "levin/core/files.h"
-#include "levin/core/paths.h"
-#include "levin/core/wall_clock.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/config_node.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/utf8.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/this_process.h"
 #include "levin/loggers/logger_folder.h"
 
 namespace levin {
+
+namespace {
+
+// Backslash, quote and line end are escaped; what is not UTF-8 would make the whole file invalid.
+std::string escaped_label(const std::string& text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = utf8_length(text, at);
+    const char c = text[at];
+    if (length == 0) {
+      out += '?';
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\\' || c == '"') {
+      out += '\\';
+      out += c;
+    } else {
+      out.append(text, at, length);
+    }
+    at += length == 0 ? 1 : length;
+  }
+  return out;
+}
+
+std::string escaped_help(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '\\' ? std::string("\\\\") : c == '\n' ? std::string("\\n") : std::string(1, c);
+  return out;
+}
+
+std::string sample_value(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
+  return number_text(value);
+}
+
+}  // namespace
+
+std::string prometheus_text(const std::vector<PrometheusGauge>& gauges) {
+  std::string text;
+  for (const PrometheusGauge& gauge : gauges) {
+    if (gauge.samples.empty()) continue;
+    text += "# HELP " + gauge.name + " " + escaped_help(gauge.help) + "\n# TYPE " + gauge.name + " gauge\n";
+    for (const auto& [labels, value] : gauge.samples) {
+      std::string inside;
+      for (const auto& [name, label] : labels)
+        inside += (inside.empty() ? "" : ",") + name + "=\"" + escaped_label(label) + "\"";
+      text += gauge.name + (inside.empty() ? "" : "{" + inside + "}") + " " + sample_value(value) + "\n";
+    }
+  }
+  return text;
+}
 
 namespace fs = std::filesystem;
 
@@ -27,7 +81,7 @@ struct ProgressGauge {
 constexpr ProgressGauge kProgress[] = {
     {"epoch", "epoch", "Completed epochs."},
     {"global_step", "global_step", "Optimizer steps taken."},
-    {"progress", "progress_ratio", "The share of the run that is done, 0 to 1."},
+    {"progress", "progress_ratio", "The completed fraction of the run, 0 to 1."},
     {"skipped_steps", "skipped_steps", "Optimizer steps that were skipped, as their gradients were not finite."},
     {"batches_per_second", "batches_per_second", "Batches of training a second."},
     {"samples_per_second", "samples_per_second", "Samples of training a second, of all ranks."},
@@ -73,15 +127,15 @@ void PrometheusLogger::log_metrics(const MetricList& metrics, const LogPoint& at
   if (is_first) write_file();
 }
 
-void PrometheusLogger::log_system(const MetricList& figures, const LogPoint&) {
+void PrometheusLogger::log_system(const MetricList& measurements, const LogPoint&) {
   const std::lock_guard lock(mutex_);
-  for (const auto& [name, value] : figures) figures_[name] = value;
+  for (const auto& [name, value] : measurements) figures_[name] = value;
   changed();
 }
 
-void PrometheusLogger::log_status(const MetricList& figures, const LogPoint& at) {
+void PrometheusLogger::log_status(const MetricList& measurements, const LogPoint& at) {
   const std::lock_guard lock(mutex_);
-  for (const auto& [name, value] : figures) progress_[name] = value;
+  for (const auto& [name, value] : measurements) progress_[name] = value;
   step_ = std::max(step_, static_cast<double>(at.step));
   changed();
 }
@@ -110,9 +164,9 @@ std::vector<PrometheusGauge> PrometheusLogger::gauges() const {
     const bool is_rate = std::string_view(key).ends_with("_per_second");
     if (found != progress_.end() && (is_active || !is_rate)) add(name, help, found->second);
   }
-  PrometheusGauge figures{"levin_system", "The newest figure of the machine: memory, load, temperature.", {}};
-  for (const auto& [name, value] : figures_) figures.samples.push_back({{{"run", run_}, {"name", name}}, value});
-  all.push_back(std::move(figures));
+  PrometheusGauge measurements{"levin_system", "The newest figure of the machine: memory, load, temperature.", {}};
+  for (const auto& [name, value] : figures_) measurements.samples.push_back({{{"run", run_}, {"name", name}}, value});
+  all.push_back(std::move(measurements));
   return all;
 }
 

@@ -5,14 +5,25 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
-#include "levin/core/duration.h"
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
+#include "levin/core/options/units.h"
 #include "levin/loggers/flush_timer.h"
 #include "levin/loggers/logger.h"
-#include "levin/loggers/prometheus_text.h"
 
 namespace levin {
+
+/// The samples of one gauge.
+struct PrometheusGauge {
+  using Labels = std::vector<std::pair<std::string, std::string>>;
+  std::string name = "";
+  std::string help = "";
+  std::vector<std::pair<Labels, double>> samples = {};
+};
+
+/// Returns the gauges in Prometheus' text format, with HELP and TYPE lines; gauges without samples are left out.
+[[nodiscard]] std::string prometheus_text(const std::vector<PrometheusGauge>& gauges);
 
 struct PrometheusLoggerOptions {
   std::string path = "";
@@ -52,8 +63,8 @@ class PrometheusLogger final : public Logger {
   void start(const std::string& default_root_dir, bool resume) override;
   void own_folder() override;
   void log_metrics(const MetricList& metrics, const LogPoint& at) override;
-  void log_system(const MetricList& figures, const LogPoint& at) override;
-  void log_status(const MetricList& figures, const LogPoint& at) override;
+  void log_system(const MetricList& measurements, const LogPoint& at) override;
+  void log_status(const MetricList& measurements, const LogPoint& at) override;
   void finalize(const std::string& status) override;
 
   [[nodiscard]] const std::string& path() const { return path_; }

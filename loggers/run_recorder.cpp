@@ -8,12 +8,11 @@
 #include <fstream>
 #include <limits>
 
-#include "levin/core/console.h"
-#include "levin/core/error.h"
-#include "levin/core/files.h"
-#include "levin/core/json_depth.h"
-#include "levin/core/temporary_file.h"
-#include "levin/core/this_process.h"
+#include "levin/core/files/files.h"
+#include "levin/core/files/json_depth.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/this_process.h"
 #include "levin/core/version.h"
 
 namespace levin {
@@ -22,9 +21,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr size_t kMostClockPoints = 512;
+constexpr size_t kMaxClockPoints = 512;
 constexpr double kRateWindow = 10;  // seconds over which rates are averaged
-constexpr uint64_t kMostBytes = 16 << 20;
+constexpr uint64_t kMaxBytes = 16 << 20;
 
 using OrderedJson = nlohmann::ordered_json;
 
@@ -37,7 +36,7 @@ OrderedJson or_null(const std::optional<double>& value) {
   return value ? number_or_null(*value) : OrderedJson();
 }
 
-// What is absent or of another form is the fallback: one value must not cost the rest of a record.
+// Returns the fallback for a missing or invalid value, which must not cost the rest of the record.
 template <class T>
 T read_or(const OrderedJson& object, const char* key, T fallback) {
   try {
@@ -56,14 +55,15 @@ std::string record_path(const std::string& folder) {
   return (fs::path(folder) / "run.json").string();
 }
 
-// A session that says it is running was killed: another one has the folder now. It ended when it last wrote.
+// An earlier session with the status "running" was killed, as a new session has the folder now. It ended when it last
+// wrote.
 void close_killed(OrderedJson& sessions, const OrderedJson& updated) {
   if (sessions.empty() || read_or<std::string>(sessions.back(), "status", "") != "running") return;
   sessions.back()["status"] = "killed";
   sessions.back()["ended"] = updated;
 }
 
-// The objects of a list which have a text of that name; what is of another form counts as absent.
+// Returns the objects of a list that have a string member `text`; other items count as absent.
 OrderedJson objects_in(const OrderedJson& record, const char* key, const char* text) {
   const OrderedJson list = read_or(record, key, OrderedJson::array());
   OrderedJson objects = OrderedJson::array();
@@ -140,10 +140,10 @@ void RunRecorder::begin(const RunProgress& status, bool continues) {
   started_ = status.started;
 }
 
-// What cannot be read, or is of another form, counts as absent.
+// Unreadable or invalid parts count as absent.
 void RunRecorder::read_earlier(const RunProgress& status) {
   try {
-    const Json earlier = parse_json<Json>(read_file(record_path(folder_), kMostBytes));
+    const Json earlier = parse_json<Json>(read_file(record_path(folder_), kMaxBytes));
     writes_ = status.command == "fit" || read_or<std::string>(earlier, "command", "") != "fit";
     started_ = read_or(earlier, "started", started_);
     sessions_ = objects_in(earlier, "sessions", "status");
@@ -189,10 +189,10 @@ void RunRecorder::note_clock(const RunProgress& status) {
   while (!clock_.empty() && clock_.back().first >= status.windows) clock_.pop_back();  // resumed before them
   if (!clock_.empty() && seconds - clock_.back().second < clock_spacing_ && status.status == "running") return;
   clock_.emplace_back(status.windows, seconds);
-  if (clock_.size() <= kMostClockPoints) return;
+  if (clock_.size() <= kMaxClockPoints) return;
   for (size_t k = 1; 2 * k < clock_.size(); ++k) clock_[k] = clock_[2 * k];
   clock_.resize((clock_.size() + 1) / 2);
-  clock_spacing_ = 2 * (clock_.back().second - clock_.front().second) / static_cast<double>(kMostClockPoints);
+  clock_spacing_ = 2 * (clock_.back().second - clock_.front().second) / static_cast<double>(kMaxClockPoints);
 }
 
 void RunRecorder::note_rate(const RunProgress& status) {
@@ -228,7 +228,7 @@ RunRecorder::Json RunRecorder::ranks_node(const RunProgress& status) const {
     std::error_code code;
     if (!fs::exists(usage_path(folder_, rank), code)) continue;
     try {
-      Json usage = parse_json<Json>(read_file(usage_path(folder_, rank), kMostBytes));
+      Json usage = parse_json<Json>(read_file(usage_path(folder_, rank), kMaxBytes));
       if (usage.is_object()) all.push_back(std::move(usage));
     } catch (const std::exception&) {
       continue;
@@ -308,7 +308,7 @@ void RunRecorder::write(const RunProgress& status) {
 void RunRecorder::add_evaluation(const RunProgress& status) {
   if (!fits_here_ || status.status == "running") return;
   try {
-    Json record = parse_json<Json>(read_file(record_path(folder_), kMostBytes));
+    Json record = parse_json<Json>(read_file(record_path(folder_), kMaxBytes));
     Json& known = record["metrics"];
     const Json measured = metrics_node();  // items() refers to it
     for (const auto& [name, seen] : measured.items()) {
@@ -324,7 +324,7 @@ void RunRecorder::add_evaluation(const RunProgress& status) {
 
 void RunRecorder::replace(const Json& content) {
   try {
-    // Names and texts may hold bytes that are not UTF-8.
+    // Names and messages may contain bytes that are not UTF-8.
     replace_file(record_path(folder_), content.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
     failing_ = false;
   } catch (const Error& error) {

@@ -25,7 +25,7 @@ struct RankUsage {
   int64_t peak_memory_bytes = 0;  // since it started
 };
 
-/// How far a run is. Times are in seconds; those of the calendar since 1970.
+/// The progress of a run. Times are in seconds; points in time count from 1970.
 struct RunProgress {
   std::string command = "fit";
   std::string status = "running";  // then "success", "failed" or "interrupted"
@@ -66,8 +66,8 @@ struct SavedCheckpoint {
   std::optional<double> score = std::nullopt;
 };
 
-/// A logger that the user does not see: it follows the metrics, and writes the file when it is given a status. A file
-/// of an earlier session of the run is continued. Failed writes are reported once and do not end a run.
+/// A logger of every run that follows the metrics and writes the file when it is given a status. The file of an earlier
+/// session is continued. Failed writes are reported once and do not end a run.
 class RunRecorder final : public Logger {
  public:
   explicit RunRecorder(std::string folder) : folder_(std::move(folder)) {}
@@ -76,8 +76,8 @@ class RunRecorder final : public Logger {
   [[nodiscard]] uint32_t takes() const override { return static_cast<uint32_t>(LogKind::scalars); }
   void log_metrics(const MetricList& metrics, const LogPoint& at) override;
 
-  /// A session begins: reads what earlier ones have written. `continues`: the run goes on; false: it starts anew in
-  /// this folder.
+  /// Starts a session: reads what earlier sessions have written. `continues`: the run is resumed; false: it starts anew
+  /// in this folder.
   void begin(const RunProgress& status, bool continues);
   void add_checkpoint(const SavedCheckpoint& checkpoint);
   /// Replaces the file. An evaluation in the folder of a fit leaves the fit's record alone; one after that fit in the

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "levin/core/error.h"
-#include "levin/core/folder_lock.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/folder_lock.h"
 #include "levin/loggers/mlflow_client.h"
 
 namespace levin {
@@ -30,9 +30,8 @@ std::vector<std::string> outbox_folders(const std::string& folder) {
 OutboxReport send_outbox(const std::string& folder, Seconds timeout) {
   const auto run = read_mlflow_run(folder);
   if (!run)
-    throw Error(
-        folder +
-        " has no mlflow.json that says where to send the values of its run. Name the folder of a run of MLFlowLogger.");
+    throw Error(folder +
+                " has no mlflow.json, which names the server of the run. Name the folder of a run of MLFlowLogger.");
   const FolderLock lock(folder, std::chrono::milliseconds(0));
   MlflowClient client(folder, *run, mlflow_credentials(process_variables(), run->tracking_uri, NamedBy::folder, folder),
                       {});

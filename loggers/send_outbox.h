@@ -4,16 +4,16 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/duration.h"
+#include "levin/core/options/units.h"
 #include "levin/loggers/outbox.h"
 
 namespace levin {
 
-/// The folders at or below `folder` that hold an outbox: mlflow.json beside outbox.jsonl.
+/// Returns the folders at or below `folder` that have an outbox: mlflow.json and outbox.jsonl.
 [[nodiscard]] std::vector<std::string> outbox_folders(const std::string& folder);
 
-/// Sends what waits in one of them. Returns when all is sent, when the server refuses the run, or after `timeout`;
-/// what is left stays there. Throws Error if the run is still active, or if the folder has no outbox.
+/// Sends the waiting events of a folder. Returns when all are sent, when the server refuses the run, or after
+/// `timeout`; the remaining events stay. Throws Error if the run is still active, or if the folder has no outbox.
 OutboxReport send_outbox(const std::string& folder, Seconds timeout);
 
 }  // namespace levin

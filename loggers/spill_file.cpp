@@ -14,12 +14,10 @@
 #include <string_view>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/file_descriptor.h"
-#include "levin/core/files.h"
-#include "levin/core/json_depth.h"
+#include "levin/core/files/files.h"
+#include "levin/core/files/json_depth.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
 
 namespace levin {
 
@@ -28,12 +26,12 @@ namespace {
 constexpr int64_t kWorthCompacting = 4 << 20;  // bytes of delivered lines before the file gives them back
 constexpr size_t kPositionSize = 128;          // the position is replaced in place, by one write of this size
 
-constexpr uint64_t kMostCounted = uint64_t{1} << 48;  // of events or values; beyond it the file is damaged
+constexpr uint64_t kMaxCounted = uint64_t{1} << 48;  // events or values; larger numbers are damaged
 
 // A member that counts something; nullopt: there is none.
 std::optional<int64_t> count_in(const nlohmann::json& json, const char* key) {
   const auto found = json.is_object() ? json.find(key) : json.end();
-  if (found == json.end() || !found->is_number_unsigned() || found->get<uint64_t>() > kMostCounted) return std::nullopt;
+  if (found == json.end() || !found->is_number_unsigned() || found->get<uint64_t>() > kMaxCounted) return std::nullopt;
   return found->get<int64_t>();
 }
 
@@ -56,7 +54,7 @@ bool read_event(const std::string& line, SpilledEvent& event) {
 // number that is damaged hides no other event. Returns how many are left out.
 template <class Places>
 int64_t keep_growing(Places& places) {
-  std::vector<size_t> ends;  // ends[k]: that of k + 1 growing numbers which ends lowest
+  std::vector<size_t> ends;  // ends[k]: where k + 1 growing numbers with the lowest end do end
   std::vector<size_t> before(places.size());
   for (size_t i = 0; i < places.size(); ++i) {
     const auto place = std::lower_bound(ends.begin(), ends.end(), places[i].number,
@@ -202,11 +200,11 @@ std::string SpillFile::line_of(size_t index, size_t& in_memory) const {
   return line;
 }
 
-std::vector<SpilledEvent> SpillFile::next(size_t most_events, size_t most_bytes) const {
+std::vector<SpilledEvent> SpillFile::next(size_t max_events, size_t most_bytes) const {
   std::vector<SpilledEvent> events;
   size_t bytes = 0;
   size_t in_memory = 0;
-  for (size_t k = 0; k < index_.size() && events.size() < most_events; ++k) {
+  for (size_t k = 0; k < index_.size() && events.size() < max_events; ++k) {
     if (!events.empty() && bytes + index_[k].size > most_bytes) break;
     bytes += index_[k].size;
     events.push_back({index_[k].number, index_[k].values, line_of(k, in_memory)});
@@ -227,7 +225,7 @@ void SpillFile::acknowledge(int64_t number, int64_t refused) {
   forget_delivered();
 }
 
-// A failure is no reason to stop: events are then delivered once more after a restart.
+// After a failure, events are delivered once more at the next start.
 void SpillFile::write_position() {
   std::string text =
       nlohmann::json{{"acknowledged", acknowledged_}, {"dropped", counts_.dropped}, {"refused", counts_.refused}}
@@ -247,7 +245,7 @@ void SpillFile::forget_delivered() {
   try {
     replace_tail([](const SpilledEvent&) { return false; });
   } catch (const Error&) {
-    // no room for the shorter file beside the long one; tried again with the next answer
+    // no room for both files; tried again with the next answer
   }
 }
 

@@ -1,5 +1,5 @@
 // A queue of events in a file, which survives the process: lines of JSON in outbox.jsonl, and how far they have been
-// delivered in outbox.position beside it.
+// delivered, in outbox.position.
 //
 // Note [What a kill leaves]
 // A line is written by one system call, so a killed process has lost no event whose push() has returned; an incomplete
@@ -41,17 +41,18 @@ class SpillFile {
   [[nodiscard]] const std::string& path() const { return path_; }
 
   /// Appends an event. `members`: the inside of its JSON object after "n" and "v", e.g. `"k":"tags","i":[]`. False if
-  /// there is no room: its values are counted as dropped. Never throws: what the disk does not take waits in memory.
+  /// the queue is full: its values are counted as dropped. Never throws: events that the disk does not take wait in
+  /// memory.
   bool push(const std::string& members, int64_t values);
-  /// Why the disk takes nothing at the moment; "" if it does.
+  /// Returns why the last write failed; "" if it succeeded.
   [[nodiscard]] const std::string& problem() const { return problem_; }
 
-  /// The next events to deliver, at most so many and so many bytes, but at least one if there is any.
-  [[nodiscard]] std::vector<SpilledEvent> next(size_t most_events, size_t most_bytes) const;
+  /// Returns the next events to deliver, limited by number and bytes, but at least one if any is waiting.
+  [[nodiscard]] std::vector<SpilledEvent> next(size_t max_events, size_t most_bytes) const;
   /// Events up to this number need not be delivered again. `refused`: values among them that were refused.
   void acknowledge(int64_t number, int64_t refused);
 
-  /// Drops undelivered events after this number whose line `is_cut` names; returns how many.
+  /// Drops undelivered events after this number for which `is_cut` returns true; returns their number.
   template <class Predicate>
   int64_t cut(int64_t number, Predicate is_cut) {
     return replace_tail([&](const SpilledEvent& event) { return event.number > number && is_cut(event); });

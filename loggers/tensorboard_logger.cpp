@@ -12,12 +12,10 @@
 #include <fstream>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/error.h"
-#include "levin/core/files.h"
-#include "levin/core/joined_name.h"
-#include "levin/core/this_process.h"
-#include "levin/core/wall_clock.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/this_process.h"
 #include "levin/loggers/event_records.h"
 
 namespace levin {
@@ -131,9 +129,9 @@ void TensorBoardLogger::log_metrics(const MetricList& metrics, const LogPoint& a
   put(scalars_record(metrics, prefix_, timed(at)), at);
 }
 
-void TensorBoardLogger::log_system(const MetricList& figures, const LogPoint& at) {
-  if (figures.empty()) return;
-  MetricList named = figures;
+void TensorBoardLogger::log_system(const MetricList& measurements, const LogPoint& at) {
+  if (measurements.empty()) return;
+  MetricList named = measurements;
   for (auto& [name, value] : named) {
     if (!name.starts_with("system/")) name = "system/" + name;
   }

@@ -12,9 +12,9 @@
 #include <unordered_set>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/loggers/append_file.h"
-#include "levin/loggers/hparams_records.h"
+#include "levin/loggers/event_records.h"
 #include "levin/loggers/logger.h"
 #include "levin/loggers/logger_folder.h"
 
@@ -71,7 +71,7 @@ class TensorBoardLogger final : public Logger {
   void log_text(const std::string& name, const std::string& text, const LogPoint& at) override;
   /// As text: a table of Markdown.
   void log_table(const std::string& name, const LogTable& table, const LogPoint& at) override;
-  void log_system(const MetricList& figures, const LogPoint& at) override;
+  void log_system(const MetricList& measurements, const LogPoint& at) override;
   void log_hyperparams(const ConfigNode& hparams) override;
   void log_final_metrics(const MetricList& metrics, const LogPoint& at) override;
   void save() override { file_.write(); }

@@ -15,8 +15,8 @@
 #include <cmath>
 #include <limits>
 
-#include "levin/core/console.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
 #include "levin/metrics/pair_batch.h"
 #include "levin/metrics/pair_loops.h"
 
@@ -27,7 +27,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// float and contiguous as it is, all else as double.
+// Contiguous: float unchanged, every other type as double.
 at::Tensor readable(const at::Tensor& values) {
   return (values.scalar_type() == at::kFloat ? values : values.to(at::kDouble)).contiguous();
 }
@@ -38,9 +38,12 @@ double& number(at::Tensor& state) {
 
 }  // namespace
 
-AggregationMetric::AggregationMetric(AggregationOptions options) : options_(checked(options, "AggregationOptions")) {}
-
-void AggregationMetric::add_nan_state() {
+AggregationMetric::AggregationMetric(std::string name, const std::string& state_name, StateReduce reduce,
+                                     AggregationOptions options, bool divides)
+    : options_(checked(options, "AggregationOptions")), name_(std::move(name)), reduce_(reduce), divides_(divides) {
+  const double start = reduce == StateReduce::min ? kInfinity : reduce == StateReduce::max ? -kInfinity : 0.0;
+  add_state(state_name, reduce, at::full({}, start, at::kDouble));
+  if (divides) add_state("weight", StateReduce::sum, at::zeros({}, at::kDouble));
   nans_ = add_state("nans", StateReduce::sum, at::zeros({}, at::kLong));
 }
 
@@ -49,7 +52,7 @@ bool AggregationMetric::is(NanStrategy strategy) const {
   return chosen != nullptr && *chosen == strategy;
 }
 
-// `numbers` are without nan; what becomes of them.
+// Applies the strategy to `numbers`, in which `nans` values were left out.
 void AggregationMetric::handle_nans(Numbers& numbers, int64_t nans) const {
   if (const auto* in_place = std::get_if<double>(&options_.nan_strategy)) {
     numbers.weighted += *in_place * static_cast<double>(nans);
@@ -61,9 +64,10 @@ void AggregationMetric::handle_nans(Numbers& numbers, int64_t nans) const {
   switch (std::get<NanStrategy>(options_.nan_strategy)) {
     case NanStrategy::error:
       throw Error(name() + ": a value or its weight is nan. Find out why, or set .nan_strategy to ignore, or to a " +
-                  "number that takes its place.");
+                  "number that replaces it.");
     case NanStrategy::warn:
-      Console::instance().warn(name() + ": values that are nan are left out. Set .nan_strategy to say what to do.");
+      Console::instance().warn(name() +
+                               ": values that are nan are left out. Set .nan_strategy to choose what happens to them.");
       return;
     case NanStrategy::ignore: return;
     case NanStrategy::disable: numbers = {kNan, kNan, kNan, kNan};
@@ -111,113 +115,56 @@ void AggregationMetric::add_on_cpu(const at::Tensor& value, const at::Tensor* we
 }
 
 void AggregationMetric::add_on_device(const at::Tensor& value, const at::Tensor* weight) {
-  at::Tensor values = value.to(at::kDouble);
-  at::Tensor weights = weight == nullptr ? at::ones_like(values)
-                                         : at::broadcast_to(*weight, values.sizes()).to(values.device(), at::kDouble);
+  const at::Tensor values = value.to(at::kDouble);
+  const at::Tensor weights = weight == nullptr
+                                 ? at::ones_like(values)
+                                 : at::broadcast_to(*weight, values.sizes()).to(values.device(), at::kDouble);
   begin_update(value.device());
-  if (is(NanStrategy::disable)) {
-    add_sums({(values * weights).sum(), weights.sum(), values.min(), values.max()});
-    return;
+  const auto* replacement = std::get_if<double>(&options_.nan_strategy);
+  at::Tensor is_nan;  // undefined: nan is treated as any other value
+  if (!is(NanStrategy::disable)) is_nan = at::isnan(values).logical_or(at::isnan(weights));
+  const auto without_nan = [&](const at::Tensor& numbers, double left_out) {
+    return is_nan.defined() ? at::where(is_nan, left_out, numbers) : numbers;
+  };
+  const auto usable = [&](double left_out) { return without_nan(values, replacement ? *replacement : left_out); };
+  switch (reduce_) {
+    case StateReduce::min: state(0) = at::minimum(state(0), usable(kInfinity).min()); break;
+    case StateReduce::max: state(0) = at::maximum(state(0), usable(-kInfinity).max()); break;
+    default: {
+      const at::Tensor used = without_nan(weights, replacement ? 1.0 : 0.0);
+      state(0).add_((usable(0) * used).sum());
+      if (divides_) state(1).add_(used.sum());
+    }
   }
-  const at::Tensor is_nan = at::isnan(values).logical_or(at::isnan(weights));
-  const auto* in_place = std::get_if<double>(&options_.nan_strategy);
-  values = at::where(is_nan, in_place != nullptr ? *in_place : 0.0, values);
-  weights = at::where(is_nan, in_place != nullptr ? 1.0 : 0.0, weights);
-  const bool leaves_out = in_place == nullptr;
-  const at::Tensor low = leaves_out ? at::where(is_nan, kInfinity, values) : values;
-  const at::Tensor high = leaves_out ? at::where(is_nan, -kInfinity, values) : values;
-  add_sums({(values * weights).sum(), weights.sum(), low.min(), high.max()});
-  if (leaves_out) state(nans_).add_(is_nan.sum());
+  if (is_nan.defined() && replacement == nullptr) state(nans_).add_(is_nan.sum());
 }
 
-void AggregationMetric::report_nans() const {
-  if (!is(NanStrategy::error) && !is(NanStrategy::warn)) return;
-  Numbers nothing;
-  if (state(nans_).item<int64_t>() > 0) handle_nans(nothing, 0);
+// nan, which the strategy disable lets in, stays in a minimum and a maximum.
+void AggregationMetric::add_numbers(const Numbers& numbers) {
+  double& value = number(state(0));
+  switch (reduce_) {
+    case StateReduce::min:
+      if (!std::isnan(value) && !(numbers.lowest >= value)) value = numbers.lowest;
+      break;
+    case StateReduce::max:
+      if (!std::isnan(value) && !(numbers.highest <= value)) value = numbers.highest;
+      break;
+    default: value += numbers.weighted;
+  }
+  if (divides_) number(state(1)) += numbers.weight;
 }
 
-MeanMetric::MeanMetric(AggregationOptions options) : AggregationMetric(options) {
-  add_state("mean_value", StateReduce::sum, at::zeros({}, at::kDouble));
-  add_state("weight", StateReduce::sum, at::zeros({}, at::kDouble));
-  add_nan_state();
+at::Tensor AggregationMetric::compute() const {
+  if (is(NanStrategy::error) || is(NanStrategy::warn)) {
+    Numbers nothing;
+    if (state(nans_).item<int64_t>() > 0) handle_nans(nothing, 0);
+  }
+  return divides_ ? at::div(state(0), state(1)) : state(0).clone();
 }
 
 void MeanMetric::update(const at::Tensor& value, double weight) {
   const at::Tensor one = at::full({}, weight, value.options().dtype(at::kDouble).requires_grad(false));
   add(value, &one);
-}
-
-void MeanMetric::add_sums(const Sums& sums) {
-  state(0).add_(sums.weighted);
-  state(1).add_(sums.weight);
-}
-
-void MeanMetric::add_numbers(const Numbers& numbers) {
-  number(state(0)) += numbers.weighted;
-  number(state(1)) += numbers.weight;
-}
-
-at::Tensor MeanMetric::compute() const {
-  report_nans();
-  return at::div(state(0), state(1));
-}
-
-SumMetric::SumMetric(AggregationOptions options) : AggregationMetric(options) {
-  add_state("sum_value", StateReduce::sum, at::zeros({}, at::kDouble));
-  add_nan_state();
-}
-
-void SumMetric::add_sums(const Sums& sums) {
-  state(0).add_(sums.weighted);
-}
-
-void SumMetric::add_numbers(const Numbers& numbers) {
-  number(state(0)) += numbers.weighted;
-}
-
-at::Tensor SumMetric::compute() const {
-  report_nans();
-  return state(0).clone();
-}
-
-MinMetric::MinMetric(AggregationOptions options) : AggregationMetric(options) {
-  add_state("min_value", StateReduce::min, at::full({}, kInfinity, at::kDouble));
-  add_nan_state();
-}
-
-void MinMetric::add_sums(const Sums& sums) {
-  state(0) = at::minimum(state(0), sums.lowest);
-}
-
-void MinMetric::add_numbers(const Numbers& numbers) {
-  double& lowest = number(state(0));
-  if (std::isnan(lowest)) return;  // nan, which "disable" lets in, stays
-  if (!(numbers.lowest >= lowest)) lowest = numbers.lowest;
-}
-
-at::Tensor MinMetric::compute() const {
-  report_nans();
-  return state(0).clone();
-}
-
-MaxMetric::MaxMetric(AggregationOptions options) : AggregationMetric(options) {
-  add_state("max_value", StateReduce::max, at::full({}, -kInfinity, at::kDouble));
-  add_nan_state();
-}
-
-void MaxMetric::add_sums(const Sums& sums) {
-  state(0) = at::maximum(state(0), sums.highest);
-}
-
-void MaxMetric::add_numbers(const Numbers& numbers) {
-  double& highest = number(state(0));
-  if (std::isnan(highest)) return;
-  if (!(numbers.highest <= highest)) highest = numbers.highest;
-}
-
-at::Tensor MaxMetric::compute() const {
-  report_nans();
-  return state(0).clone();
 }
 
 }  // namespace levin::metrics

@@ -2,20 +2,13 @@
 
 #include <ATen/ops/full.h>
 
-#include <sstream>
-
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
+#include "levin/metrics/pair_batch.h"
 #include "levin/metrics/score_loops.h"
 
 namespace levin::metrics {
 
 namespace {
-
-std::string sizes_text(const at::Tensor& tensor) {
-  std::ostringstream text;
-  text << tensor.sizes();
-  return text.str();
-}
 
 std::string what_fits(const LabelSpec& spec) {
   if (spec.task == Task::binary) return "For the task binary both have the same shape, (N, ...).";
@@ -28,7 +21,7 @@ std::string what_fits(const LabelSpec& spec) {
 }
 
 [[noreturn]] void refuse_shapes(const LabelSpec& spec, const at::Tensor& preds, const at::Tensor& target) {
-  throw Error(spec.metric + ": preds has the shape " + sizes_text(preds) + " and target " + sizes_text(target) + ". " +
+  throw Error(spec.metric + ": preds has the shape " + shape_of(preds) + " and target " + shape_of(target) + ". " +
               what_fits(spec));
 }
 
@@ -41,10 +34,7 @@ bool holds_labels(const at::Tensor& tensor) {
 }
 
 void check_types(const LabelSpec& spec, const at::Tensor& preds, const at::Tensor& target) {
-  if (preds.device() != target.device()) {
-    throw Error(spec.metric + ": preds is on " + preds.device().str() + " and target on " + target.device().str() +
-                ". Move both to one device.");
-  }
+  check_same_device(spec.metric, preds, target);
   if (!holds_labels(target)) {
     throw Error(spec.metric + ": target has the type " + type_text(target) +
                 ". Labels are integers: pass target.to(at::kLong).");
@@ -105,6 +95,22 @@ void check_labels(const LabelSpec& spec, const LabelBatch& batch) {
   }
 }
 
+// In the CPU's memory: stops near the first one.
+bool finds_logits(const LabelSpec& spec, const LabelBatch& batch) {
+  const float* scores = batch.preds.const_data_ptr<float>();
+  const int64_t count = batch.preds.numel();
+  if (!any_outside_unit(scores, count)) return false;  // which NaN is, too
+  const bool is_multiclass = spec.task == Task::multiclass;
+  const int64_t positions = batch.preds.size(2), classes = batch.preds.size(1);
+  const int64_t* target = spec.ignore_index ? batch.target.const_data_ptr<int64_t>() : nullptr;
+  for (int64_t i = 0; i < count; ++i) {
+    if (!(scores[i] < kLowestProbability || scores[i] > kHighestProbability)) continue;
+    const int64_t label = is_multiclass ? i / (classes * positions) * positions + i % positions : i;
+    if (target == nullptr || target[label] != *spec.ignore_index) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 LabelSpec label_spec(const std::string& metric, Task task, int64_t num_classes, int64_t num_labels,
@@ -150,26 +156,6 @@ LabelBatch label_batch(const LabelSpec& spec, const at::Tensor& preds, const at:
   if (batch.on_cpu()) check_labels(spec, batch);
   return batch;
 }
-
-namespace {
-
-// In the CPU's memory: stops near the first one.
-bool finds_logits(const LabelSpec& spec, const LabelBatch& batch) {
-  const float* scores = batch.preds.const_data_ptr<float>();
-  const int64_t count = batch.preds.numel();
-  if (!any_outside_unit(scores, count)) return false;  // which NaN is, too
-  const bool is_multiclass = spec.task == Task::multiclass;
-  const int64_t positions = batch.preds.size(2), classes = batch.preds.size(1);
-  const int64_t* target = spec.ignore_index ? batch.target.const_data_ptr<int64_t>() : nullptr;
-  for (int64_t i = 0; i < count; ++i) {
-    if (!(scores[i] < kLowestProbability || scores[i] > kHighestProbability)) continue;
-    const int64_t label = is_multiclass ? i / (classes * positions) * positions + i % positions : i;
-    if (target == nullptr || target[label] != *spec.ignore_index) return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 at::Tensor ignored_scores(const LabelSpec& spec, const LabelBatch& batch) {
   const at::Tensor ignored = batch.target.eq(*spec.ignore_index);

@@ -1,5 +1,5 @@
-// Counts labels of a batch in the CPU's memory by one loop: the highest score is found and counted in one pass.
-// label_ops.h does the same with LibTorch's operators, for other devices and types.
+// Counts the labels of a batch: by one loop over the CPU's memory, in which the highest score is found and counted in
+// one pass, or by LibTorch's operators on any device, without reading a number from it. Internal.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,7 @@ namespace levin::metrics {
 
 /// The index of the highest of `count` scores; the first of several. NaN is higher than all numbers, as in at::argmax.
 [[nodiscard]] int64_t highest(const float* scores, int64_t count);
-
-/// The highest value of the softmax of `count` logits, which is at `highest`.
+/// The softmax of a row at its highest logit, whose index is `highest`.
 [[nodiscard]] float highest_probability(const float* logits, int64_t count, int64_t highest);
 
 /// For each of `columns` adjacent columns of a matrix with `stride` columns: the row of its highest score.
@@ -124,5 +123,37 @@ void for_each_label(const LabelSpec& spec, const LabelBatch& batch, Scores readi
     detail::count_columns(spec, batch, count);
   }
 }
+
+// ---- by operators ---------------------------------------------------------------------------------------------------
+
+/// Which labels in `target` count: a mask of its shape; and how many labels are out of range, a scalar.
+struct Counted {
+  at::Tensor mask;
+  at::Tensor out_of_range;
+};
+[[nodiscard]] Counted counted_labels(const LabelSpec& spec, const at::Tensor& target);
+
+/// One int64 element for each label of a batch. Labels that do not count (ignored, or out of range on a device) have
+/// weight 0, and the value 0 if they are out of range.
+struct FlatLabels {
+  at::Tensor label;  // multilabel: the index of the label; undefined otherwise
+  at::Tensor truth;
+  at::Tensor predicted;
+  at::Tensor weight;
+  at::Tensor out_of_range;  // the number of labels out of range, a scalar
+};
+
+/// `reading`: how scores are compared with the threshold, for binary and multilabel.
+[[nodiscard]] FlatLabels flat_labels(const LabelSpec& spec, const LabelBatch& batch, Scores reading);
+
+/// The sigmoid of logits, or for multiclass their softmax over dimension 1.
+[[nodiscard]] at::Tensor normalized(const LabelSpec& spec, const at::Tensor& logits);
+
+/// log(p / (1 - p)) of the probabilities p of logits (M, C), in their type (float for half precision). They have the
+/// order of p, and still differ where p rounds to 1 or 0.
+[[nodiscard]] at::Tensor log_odds(const LabelSpec& spec, const at::Tensor& logits);
+
+/// zeros(size) with `weight` added at `index`.
+[[nodiscard]] at::Tensor added_at(const at::Tensor& index, const at::Tensor& weight, int64_t size);
 
 }  // namespace levin::metrics

@@ -10,11 +10,10 @@
 
 #include <map>
 #include <mutex>
-#include <sstream>
 #include <utility>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
+#include "levin/metrics/pair_batch.h"
 #include "levin/metrics/update_count.h"
 #include "levin/metrics/update_undo.h"
 
@@ -39,12 +38,6 @@ at::Tensor reduced(StateReduce reduce, const at::Tensor& a, const at::Tensor& b)
     case StateReduce::max: return at::maximum(a, here);
     default: return at::add(a, here);
   }
-}
-
-std::string shape_text(const at::Tensor& tensor) {
-  std::ostringstream text;
-  text << tensor.sizes();
-  return text.str();
 }
 
 }  // namespace
@@ -72,7 +65,7 @@ void UpdateRecord::put_back(Metric& metric, const Content& content) {
   if (metric.updates_ == 0) tell_records([&](UpdateRecord& record) { record.emptied(metric); });
 }
 
-// What metrics had accumulated before they changed for the first time since the record was made.
+// Records what metrics had accumulated before they changed for the first time since the record was made.
 struct UndoRecord final : UpdateRecord {
   struct Before {
     std::weak_ptr<Metric> metric;
@@ -142,7 +135,7 @@ size_t Metric::add_decision(const std::string& name) {
   return decisions_.back();
 }
 
-// Also where an evaluation resets it: training could not change tensors of inference mode.
+// Leaves inference mode, in which an evaluation may run: training could not change tensors created there.
 void Metric::reset() {
   const c10::InferenceMode plain(false);
   before_change();
@@ -197,11 +190,10 @@ void Metric::move_to(at::Device device) {
 
 at::Tensor Metric::batch_value() const {
   if (!has_batch_) {
-    throw Error(name() +
-                ": there is no value of a single batch, because update() was called. Call the metric itself, " +
+    throw Error(name() + ": the batch has no value of its own, because update() was called. Call the metric itself, " +
                 "metric(preds, target), or log it with on_step = false.");
   }
-  auto& self = *self_;  // compute() reads the states, which are put back before anybody sees them
+  auto& self = *self_;  // compute() reads the states, which are restored before anything else reads them
   const Kept all = self.set_aside();
   self.set_states(batch_, 1);
   for (const size_t k : decisions_) self.values_[k] = reduced(StateReduce::max, self.values_[k], all.values[k]);
@@ -275,8 +267,8 @@ void Metric::load_state(const State& saved) {
   for (size_t k = 0; k < names_.size(); ++k) {
     const at::Tensor& value = saved.tensor(names_[k]);
     if (reductions_[k] != StateReduce::cat && value.sizes() != initial_[k].sizes()) {
-      throw CheckpointError(name() + ": the saved state \"" + names_[k] + "\" has the shape " + shape_text(value) +
-                            ", this metric's is " + shape_text(initial_[k]) + ". Its options have changed.");
+      throw CheckpointError(name() + ": the saved state \"" + names_[k] + "\" has the shape " + shape_of(value) +
+                            ", this metric's is " + shape_of(initial_[k]) + ". Its options have changed.");
     }
     if (reductions_[k] != StateReduce::cat && value.scalar_type() != initial_[k].scalar_type()) {
       throw CheckpointError(name() + ": the saved state \"" + names_[k] + "\" has the type " +
@@ -312,7 +304,7 @@ void Metric::keep_batch(const Kept& before) {
   if (updates_ == 0) {
     set_states(batch_, updates);
   } else {
-    // What was loaded from a checkpoint follows the batch, instead of every batch being copied to the CPU.
+    // States from a checkpoint move to the device of the batch, instead of every batch being copied to the CPU.
     for (const at::Tensor& value : batch_) {
       if (value.numel() > 0) move_to(value.device());
     }

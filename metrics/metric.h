@@ -5,7 +5,9 @@
 //   log("val_f1", f1_);
 //
 // The trainer computes it at the end of the epoch over all ranks' samples, resets it before the next epoch, and saves
-// it in checkpoints written inside an epoch. Called on every rank, from the training thread.
+// it in checkpoints written inside an epoch. update() and operator() are called by every rank that has a batch, from
+// the thread that runs the step; they do not communicate, so ranks may have different numbers of batches. No member is
+// thread-safe: replicas of a module each have their own metric, which take() joins.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,36 +17,48 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/core/state.h"
 
 namespace levin::metrics {
 
-/// A metric was computed that needs more samples than it was given, e.g. R2Score of one.
+/// Thrown by a metric that was computed with fewer samples than it needs, e.g. R2Score with one.
 class TooFewSamplesError : public Error {
  public:
   using Error::Error;
 };
 
-/// How the states of two batches, or of two ranks, become one. cat: the rows of one after those of the other.
+/// How the states of two batches, or of two ranks, are combined. cat: the rows of one follow the rows of the other.
 enum class StateReduce { sum, min, max, cat };
 
-/// Tensors that hold what was accumulated, in the order of add_state. A cat state is one tensor; without rows its shape
-/// is (0).
+/// The tensors that hold what was accumulated, in the order of add_state. A cat state is one tensor; without rows its
+/// shape is (0).
 using MetricStates = std::vector<at::Tensor>;
 
 /// The base of all metrics. A subclass declares its states in the constructor with add_state, changes them in its
 /// update(), and returns the value from compute(). States live on the device of the latest batch, and update() reads no
 /// number from a device.
+///
+///   class Hits : public levin::metrics::TensorMetric {
+///    public:
+///     Hits() { add_state("hits", levin::metrics::StateReduce::sum, torch::zeros({}, torch::kLong)); }
+///     void update(const at::Tensor& preds, const at::Tensor& target) override {
+///       begin_update(preds.device());
+///       state(0).add_(preds.eq(target).sum());
+///     }
+///     at::Tensor compute() const override { return state(0).clone(); }
+///     std::string name() const override { return "Hits"; }
+///   };
 class Metric {
  public:
   virtual ~Metric();
   Metric(const Metric&) = delete;
   Metric& operator=(const Metric&) = delete;
 
-  /// The value of everything accumulated by this rank since the last reset(): a scalar, or one value per class. Throws
-  /// TooFewSamplesError if it needs more samples (a logged metric is NaN then), and Error if it cannot be computed for
-  /// another reason, which ends the run. Most metrics give nan or 0 before the first update, as torchmetrics does.
+  /// Returns the value of everything accumulated by this rank since the last reset(): a scalar, or one value per class.
+  /// Throws TooFewSamplesError if it needs more samples (a logged metric is NaN then), and Error if it cannot be
+  /// computed for another reason, which ends the run. Most metrics are nan or 0 before the first update, as in
+  /// torchmetrics.
   [[nodiscard]] virtual at::Tensor compute() const = 0;
 
   /// Forgets what was accumulated.
@@ -53,30 +67,30 @@ class Metric {
   /// Calls of update() since the last reset().
   [[nodiscard]] int64_t update_count() const { return updates_; }
 
-  /// The value of the latest batch alone, when it was given by operator(): what `log` writes for a step. Throws Error
-  /// if only update() was called.
+  /// Returns the value of the latest batch alone, which `log` writes for a step. Throws Error if the batch was given to
+  /// update() instead of operator().
   [[nodiscard]] at::Tensor batch_value() const;
   [[nodiscard]] bool has_batch_value() const { return has_batch_; }
 
-  /// Copies of the states, and the same set again: for reduction over ranks and for checkpoints.
+  /// Return and set copies of the states: for reduction over ranks and for checkpoints.
   [[nodiscard]] virtual MetricStates states() const;
   virtual void set_states(const MetricStates& states, int64_t updates);
   [[nodiscard]] virtual const std::vector<StateReduce>& reductions() const { return reductions_; }
 
   /// Adds what another rank, or another batch, has accumulated. The default follows the states' StateReduce; a metric
-  /// whose states combine in another way (a variance) overrides it.
+  /// whose states are combined by a different formula (a variance) overrides it.
   virtual void merge(const MetricStates& other, int64_t updates);
 
-  /// Moves what `other`, a metric with the same options, has accumulated here, its latest batch too: the replicas of a
-  /// module each have their own.
+  /// Moves what `other`, a metric with the same options, has accumulated into this metric, including its latest batch,
+  /// and resets `other`: the replicas of a module each have their own metric.
   void take(Metric& other);
 
-  /// For checkpoints: the states with their names.
+  /// The states by name, for checkpoints.
   [[nodiscard]] State state() const;
-  /// Throws CheckpointError naming a state that is missing or has another shape.
+  /// Throws CheckpointError naming a state that is missing or has a different shape or type.
   void load_state(const State& saved);
 
-  /// Empty once the metric is destroyed: `log` keeps this, not the metric.
+  /// A reference that is empty once the metric is destroyed: `log` keeps it instead of the metric.
   [[nodiscard]] std::weak_ptr<Metric> self() const { return self_; }
 
   /// The class's name for messages: "F1Score".
@@ -85,26 +99,25 @@ class Metric {
  protected:
   Metric();
 
-  /// Declares a state; returns its index for state(). `initial` is what reset() returns to; undefined for cat.
+  /// Declares a state and returns its index for state(). reset() restores `initial`, which is undefined for cat.
   size_t add_state(const std::string& name, StateReduce reduce, const at::Tensor& initial = {});
-  /// Declares a max state of an int64 that starts at 0. The value of a single batch sees it as all batches have left
-  /// it.
+  /// Declares a max state of an int64 that starts at 0. The value of a single batch uses the maximum over all batches.
   size_t add_decision(const std::string& name);
   /// A sum, min or max state, to be changed in place or assigned.
   [[nodiscard]] at::Tensor& state(size_t index) { return values_[index]; }
   [[nodiscard]] const at::Tensor& state(size_t index) const { return values_[index]; }
-  /// Appends a copy of these rows, without their graph, to a cat state.
+  /// Appends a detached copy of these rows to a cat state.
   void append(size_t index, const at::Tensor& value);
-  /// The same without a copy, for rows without a graph that nothing else changes.
+  /// Appends rows without copying: for detached rows that nothing else changes.
   void append_own(size_t index, const at::Tensor& value);
   /// All rows of a cat state; shape (0) if there are none.
   [[nodiscard]] at::Tensor rows(size_t index) const;
 
-  /// Every update() begins with it: counts the call and moves the states to `device`.
+  /// Counts the call and moves the states to `device`. Every update() calls it first.
   void begin_update(at::Device device);
 
-  /// operator() of a subclass: runs `update` on empty states, keeps them for batch_value(), and merges them into the
-  /// accumulated ones.
+  /// Implements operator() of a subclass: runs `update` on empty states, keeps them for batch_value(), and merges them
+  /// into the accumulated states.
   template <class Update>
   void update_and_keep(Update update) {
     const Kept before = set_aside();
@@ -144,23 +157,23 @@ class Metric {
   std::shared_ptr<Metric> self_;
 };
 
-/// Metrics of predictions and targets, tensors on one device. operator() is update() that also keeps the batch's own
-/// value for `log` with on_step.
+/// The base of metrics of predictions and targets, tensors on one device. operator() is update() that also keeps the
+/// value of the batch alone, for `log` with on_step.
 class TensorMetric : public Metric {
  public:
-  /// Shapes are those of the metric's documentation; throws Error naming the metric and both shapes otherwise.
+  /// Throws Error naming the metric and both shapes unless they are the shapes in the metric's documentation.
   virtual void update(const at::Tensor& preds, const at::Tensor& target) = 0;
   void operator()(const at::Tensor& preds, const at::Tensor& target) {
     update_and_keep([&] { update(preds, target); });
   }
 };
 
-/// Metrics of texts. Each prediction has one or more references.
+/// The base of metrics of strings. Each prediction has one or more references.
 class TextMetric : public Metric {
  public:
   using Texts = std::vector<std::string>;
   virtual void update(const Texts& preds, const std::vector<Texts>& references) = 0;
-  /// One reference each. Throws Error if the counts differ.
+  /// Takes one reference for each prediction. Throws Error if the numbers differ.
   void update(const Texts& preds, const Texts& references);
   void operator()(const Texts& preds, const std::vector<Texts>& references) {
     update_and_keep([&] { update(preds, references); });

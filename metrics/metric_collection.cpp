@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin::metrics {
 
@@ -38,7 +38,7 @@ MetricCollection& MetricCollection::add(const std::string& name, Metric& metric)
   return insert({name, {}, std::shared_ptr<Metric>(&metric, [](Metric*) {})});
 }
 
-// All are looked at before one is changed.
+// Checks all metrics before it changes one.
 template <class Kind, class Action>
 void MetricCollection::for_each(const char* given, Action action) {
   std::vector<Kind*> metrics;
@@ -62,19 +62,19 @@ void MetricCollection::operator()(const at::Tensor& preds, const at::Tensor& tar
 }
 
 void MetricCollection::update(const TextMetric::Texts& preds, const std::vector<TextMetric::Texts>& references) {
-  for_each<TextMetric>("texts", [&](TextMetric& metric) { metric.update(preds, references); });
+  for_each<TextMetric>("text", [&](TextMetric& metric) { metric.update(preds, references); });
 }
 
 void MetricCollection::operator()(const TextMetric::Texts& preds, const std::vector<TextMetric::Texts>& references) {
-  for_each<TextMetric>("texts", [&](TextMetric& metric) { metric(preds, references); });
+  for_each<TextMetric>("text", [&](TextMetric& metric) { metric(preds, references); });
 }
 
 void MetricCollection::update(const TextMetric::Texts& preds, const TextMetric::Texts& references) {
-  for_each<TextMetric>("texts", [&](TextMetric& metric) { metric.update(preds, references); });
+  for_each<TextMetric>("text", [&](TextMetric& metric) { metric.update(preds, references); });
 }
 
 void MetricCollection::operator()(const TextMetric::Texts& preds, const TextMetric::Texts& references) {
-  for_each<TextMetric>("texts", [&](TextMetric& metric) { metric(preds, references); });
+  for_each<TextMetric>("text", [&](TextMetric& metric) { metric(preds, references); });
 }
 
 std::map<std::string, at::Tensor> MetricCollection::compute() const {
@@ -106,7 +106,7 @@ Metric& MetricCollection::operator[](const std::string& name) const {
     if (entries_[k].name == name || items_[k].name == name) return items_[k].metric;
     known.push_back(items_[k].name);
   }
-  throw Error("MetricCollection: there is no metric called \"" + name + "\"." + did_you_mean(name, known) +
+  throw Error("MetricCollection: no metric is called \"" + name + "\"." + did_you_mean(name, known) +
               " There are: " + join(known) + ".");
 }
 

@@ -16,13 +16,14 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/metrics/metric.h"
 
 namespace levin::metrics {
 
+/// Options of MetricCollection.
 struct MetricCollectionOptions {
-  std::string prefix = "";  // of all names
+  std::string prefix = "";  // before all names
   std::string postfix = "";
 
   template <class = void>
@@ -33,11 +34,12 @@ struct MetricCollectionOptions {
   }
 };
 
-/// Metrics keep the order in which they were added. torchmetrics: metrics with equal states share them (compute
-/// groups); here: each has its own, as an update is cheap.
+/// A list of named metrics in the order in which they were added; like metrics, updated by every rank with its own
+/// batches. torchmetrics shares the states of metrics that have the same ones (compute groups); here each metric has
+/// its own, because an update is cheap.
 class MetricCollection {
  public:
-  /// What iteration gives. `name` has the prefix and the postfix.
+  /// An element of the collection. `name` includes the prefix and the postfix.
   struct Item {
     std::string name;
     Metric& metric;
@@ -57,7 +59,7 @@ class MetricCollection {
   /// Refers to a metric that outlives the collection.
   MetricCollection& add(const std::string& name, Metric& metric);
 
-  /// Feeds all. Throws Error naming a metric that takes something else.
+  /// Updates all metrics. Throws Error naming a metric that takes something else.
   void update(const at::Tensor& preds, const at::Tensor& target);
   void operator()(const at::Tensor& preds, const at::Tensor& target);
   void update(const TextMetric::Texts& preds, const std::vector<TextMetric::Texts>& references);
@@ -65,15 +67,16 @@ class MetricCollection {
   void update(const TextMetric::Texts& preds, const TextMetric::Texts& references);
   void operator()(const TextMetric::Texts& preds, const TextMetric::Texts& references);
 
-  /// The value of each by its name.
+  /// Returns the value of each metric by its name.
   [[nodiscard]] std::map<std::string, at::Tensor> compute() const;
   void reset();
 
-  /// A collection of new metrics with the same options and names, and another prefix and postfix. Throws Error naming
-  /// a metric that it only refers to: how to create another one is not known.
+  /// Returns a collection of new metrics with the same options and names, and its own prefix and postfix. Throws Error
+  /// naming a metric that the collection only refers to, because it cannot create another one.
   [[nodiscard]] MetricCollection clone(MetricCollectionOptions options) const;
 
-  /// By the name with which it was added, or by the full name. Throws Error naming those that there are.
+  /// Returns a metric by the name with which it was added, or by its full name. Throws Error listing the names if there
+  /// is none.
   [[nodiscard]] Metric& operator[](const std::string& name) const;
 
   [[nodiscard]] size_t size() const { return items_.size(); }

@@ -1,8 +1,8 @@
 #include "levin/metrics/pair_batch.h"
 
-#include <sstream>
+#include <c10/util/StringUtil.h>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin::metrics {
 
@@ -23,9 +23,13 @@ at::Tensor plain(const at::Tensor& tensor, at::ScalarType type) {
 }  // namespace
 
 std::string shape_of(const at::Tensor& tensor) {
-  std::ostringstream text;
-  text << tensor.sizes();
-  return text.str();
+  return c10::str(tensor.sizes());
+}
+
+void check_same_device(const std::string& metric, const at::Tensor& preds, const at::Tensor& target) {
+  if (preds.device() == target.device()) return;
+  throw Error(metric + ": preds is on " + preds.device().str() + " and target on " + target.device().str() +
+              ". Move both to one device.");
 }
 
 PairBatch pair_batch(const std::string& metric, const at::Tensor& preds, const at::Tensor& target) {
@@ -33,10 +37,7 @@ PairBatch pair_batch(const std::string& metric, const at::Tensor& preds, const a
     throw Error(metric + ": preds has the shape " + shape_of(preds) + " and target " + shape_of(target) +
                 ". Give both the same shape.");
   }
-  if (preds.device() != target.device()) {
-    throw Error(metric + ": preds is on " + preds.device().str() + " and target on " + target.device().str() +
-                ". Move both to one device.");
-  }
+  check_same_device(metric, preds, target);
   const at::ScalarType type = type_that_holds(preds.scalar_type(), target.scalar_type());
   return {plain(preds, type), plain(target, type)};
 }

@@ -1,4 +1,4 @@
-// Predictions and targets of equal shape, as metrics of numbers and images read them.
+// Predictions and targets of equal shape, as metrics of numbers and images read them. Internal.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -10,14 +10,14 @@
 
 namespace levin::metrics {
 
-/// While it lives, operators record no graph and are not cast to lower precision.
+/// A scope in which operators record no graph and are not cast to lower precision.
 class PlainOps {
  private:
   at::AutoDispatchBelowADInplaceOrView no_graph_;
   c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::autocast_dispatch_keyset};
 };
 
-/// Both float or double, whichever holds the values: integers and mixed types become double, half becomes float. On
+/// A batch whose tensors are both float or both double: integers and mixed types become double, half becomes float. On
 /// the CPU they are contiguous.
 struct PairBatch {
   at::Tensor preds;
@@ -26,10 +26,13 @@ struct PairBatch {
   [[nodiscard]] bool is_float() const { return preds.scalar_type() == at::kFloat; }
 };
 
+/// Throws Error naming `metric` and both devices if they differ.
+void check_same_device(const std::string& metric, const at::Tensor& preds, const at::Tensor& target);
+
 /// Throws Error naming `metric`, both shapes or devices if they differ.
 [[nodiscard]] PairBatch pair_batch(const std::string& metric, const at::Tensor& preds, const at::Tensor& target);
 
-/// "[4, 3]"
+/// The shape in a message: "[4, 3]".
 [[nodiscard]] std::string shape_of(const at::Tensor& tensor);
 
 /// Rows and columns of a batch for a metric of `num_outputs`: with one, all elements are rows of one column. Throws

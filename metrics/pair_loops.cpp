@@ -14,8 +14,8 @@ namespace levin::metrics {
 
 namespace {
 
-// Of long arrays, parts of this many elements are summed by the threads that there are and added in their order: the
-// sum does not depend on the number of threads.
+// Long arrays are summed in parts of this many elements, by all threads, and the parts are added in order: the sum does
+// not depend on the number of threads.
 constexpr int64_t kPart = 32768;
 
 template <class SumOfPart>
@@ -32,24 +32,15 @@ double sum_of_parts(int64_t count, SumOfPart sum_of_part) {
   return sum;
 }
 
-struct AbsoluteErrors {
-  template <class T>
-  [[gnu::always_inline]] static inline double run(const T* x, const T* y, int64_t count) {
-    double sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < count; ++i) sum += std::abs(static_cast<double>(x[i]) - static_cast<double>(y[i]));
-    return sum;
-  }
-};
-
-struct SquaredErrors {
+template <bool squared>
+struct Errors {
   template <class T>
   [[gnu::always_inline]] static inline double run(const T* x, const T* y, int64_t count) {
     double sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < count; ++i) {
       const double error = static_cast<double>(x[i]) - static_cast<double>(y[i]);
-      sum += error * error;
+      sum += squared ? error * error : std::abs(error);
     }
     return sum;
   }
@@ -160,7 +151,7 @@ using FourSums [[gnu::vector_size(16)]] = float;
 }
 
 struct RowCosines {
-  static constexpr int64_t kAtOnce = 256;  // summed as float over so many values, then in double
+  static constexpr int64_t kAtOnce = 256;  // summed as float over this many values, then in double
 
   template <class A, class T>
   [[gnu::always_inline]] static inline Products products(const T* x, const T* y, int64_t columns, int64_t at_once) {
@@ -274,19 +265,11 @@ struct ValueSumsOf {
 
 }  // namespace
 
-template <class T>
-void add_absolute_errors(const T* x, const T* y, int64_t rows, int64_t columns, double* into) {
-  if (columns != 1) return with_widest_vectors<ErrorsOfColumns<false>>(x, y, rows, columns, into);
+template <bool squared, class T>
+void add_errors(const T* x, const T* y, int64_t rows, int64_t columns, double* into) {
+  if (columns != 1) return with_widest_vectors<ErrorsOfColumns<squared>>(x, y, rows, columns, into);
   *into += sum_of_parts(rows, [=](int64_t begin, int64_t count) {
-    return with_widest_vectors<AbsoluteErrors>(x + begin, y + begin, count);
-  });
-}
-
-template <class T>
-void add_squared_errors(const T* x, const T* y, int64_t rows, int64_t columns, double* into) {
-  if (columns != 1) return with_widest_vectors<ErrorsOfColumns<true>>(x, y, rows, columns, into);
-  *into += sum_of_parts(rows, [=](int64_t begin, int64_t count) {
-    return with_widest_vectors<SquaredErrors>(x + begin, y + begin, count);
+    return with_widest_vectors<Errors<squared>>(x + begin, y + begin, count);
   });
 }
 
@@ -329,8 +312,8 @@ ValueSums value_sums(const T* value, const T* weight, int64_t count) {
 }
 
 #define LEVIN_PAIR_LOOPS(T)                                                            \
-  template void add_absolute_errors(const T*, const T*, int64_t, int64_t, double*);    \
-  template void add_squared_errors(const T*, const T*, int64_t, int64_t, double*);     \
+  template void add_errors<false>(const T*, const T*, int64_t, int64_t, double*);      \
+  template void add_errors<true>(const T*, const T*, int64_t, int64_t, double*);       \
   template double clamped_squared_errors(const T*, const T*, int64_t, double, double); \
   template std::vector<TargetSums> target_sums(const T*, const T*, int64_t, int64_t);  \
   template std::vector<Moments> moments(const T*, const T*, int64_t, int64_t);         \

@@ -1,15 +1,22 @@
-// How the values of samples become one.
+// How several values become one number, in torchmetrics' words.
 #pragma once
 
 #include <array>
 #include <utility>
 
-#include "levin/core/value.h"
+#include "levin/core/options/value.h"
 
 namespace levin::metrics {
 
-/// none: a value for each sample.
+/// How the values of samples are reduced. none: returns a value for each sample.
 enum class Reduction { mean, sum, none };
+
+/// The same for images, under the names that torchmetrics uses there.
+enum class ImageReduction { elementwise_mean, sum, none };
+
+/// How the values of classes, or labels, are averaged. micro: computed from the counts of all classes together; macro:
+/// their mean; weighted: their mean by number of samples; none: returns a value for each.
+enum class Average { micro, macro, weighted, none };
 
 }  // namespace levin::metrics
 
@@ -20,6 +27,20 @@ struct EnumNames<metrics::Reduction> {
   static constexpr std::array names{std::pair{"mean", metrics::Reduction::mean},
                                     std::pair{"sum", metrics::Reduction::sum},
                                     std::pair{"none", metrics::Reduction::none}};
+};
+
+template <>
+struct EnumNames<metrics::ImageReduction> {
+  static constexpr std::array names{std::pair{"elementwise_mean", metrics::ImageReduction::elementwise_mean},
+                                    std::pair{"sum", metrics::ImageReduction::sum},
+                                    std::pair{"none", metrics::ImageReduction::none}};
+};
+
+template <>
+struct EnumNames<metrics::Average> {
+  static constexpr std::array names{
+      std::pair{"micro", metrics::Average::micro}, std::pair{"macro", metrics::Average::macro},
+      std::pair{"weighted", metrics::Average::weighted}, std::pair{"none", metrics::Average::none}};
 };
 
 }  // namespace levin

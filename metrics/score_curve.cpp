@@ -1,9 +1,9 @@
-#include "levin/metrics/score_curve.h"
-
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bucketize.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/diff.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linspace.h>
@@ -12,35 +12,100 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/trapezoid.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <utility>
 
-#include "levin/core/error.h"
-#include "levin/metrics/curve_counts.h"
+#include "levin/core/options/error.h"
+#include "levin/metrics/classification.h"
 #include "levin/metrics/label_loops.h"
-#include "levin/metrics/label_ops.h"
 #include "levin/metrics/score_loops.h"
 
 namespace levin::metrics {
 
 namespace {
 
-LabelSpec curve_spec(const std::string& name, const CurveOptions& given) {
-  const auto options = checked(given, name);
-  LabelSpec spec = label_spec(name, options.task, options.num_classes, options.num_labels, options.ignore_index);
+LabelSpec curve_spec(const std::string& name, const CurveOptions& options) {
+  LabelSpec spec = label_spec(name, options);
   spec.needs_scores = true;
-  spec.scores = options.scores;
   if (options.task == Task::multiclass && options.average == Average::micro) {
     throw ConfigError(name + ".average: must be macro, weighted or none for the task multiclass, got micro.");
   }
   return spec;
 }
 
-// Of labels in the rows of a state: 1 byte where that is enough.
+// True and false positives at falling thresholds. Between two neighbours at most one of them changes, or both change at
+// one score: what lies between them is a straight line.
+struct CurveCounts {
+  std::vector<double> tp = {}, fp = {};
+  bool has_nan = false;            // then the other members mean nothing
+  bool no_label_but_zero = false;  // among the labels that count
+};
+
+// How many of the falling `levels` are above `score`. Without a branch on the data, which could not be predicted.
+size_t levels_above(const std::vector<float>& levels, float score) {
+  if (levels.empty()) return 0;
+  const float* base = levels.data();
+  for (size_t left = levels.size(); left > 1;) {
+    const size_t half = left / 2;
+    base += base[half - 1] > score ? half : 0;
+    left -= half;
+  }
+  return static_cast<size_t>(base - levels.data()) + (*base > score ? 1 : 0);
+}
+
+// Counts `count` scores with their labels; a label below 0 does not count, `positive` marks a positive. The positive
+// scores are sorted, and each other score is looked up among them: fast if a class is one of many.
+CurveCounts count_curve(const float* scores, const int32_t* labels, int64_t count, int32_t positive) {
+  CurveCounts counts;
+  std::vector<float> levels;
+  bool only_zeros = true;
+  for (int64_t i = 0; i < count; ++i) {
+    counts.has_nan = counts.has_nan || scores[i] != scores[i];
+    only_zeros = only_zeros && labels[i] <= 0;
+    if (labels[i] == positive) levels.push_back(scores[i]);
+  }
+  if (counts.has_nan) return counts;
+  counts.no_label_but_zero = only_zeros;
+  std::sort(levels.begin(), levels.end(), std::greater<>());
+  std::vector<int64_t> positives;  // at each level
+  size_t different = 0;
+  for (size_t i = 0; i < levels.size(); ++i) {
+    if (i == 0 || levels[i] != levels[different - 1]) {
+      levels[different++] = levels[i];
+      positives.push_back(0);
+    }
+    ++positives.back();
+  }
+  levels.resize(different);
+  std::vector<int64_t> above(different + 1, 0), level(different + 1, 0);  // negatives between two levels, and at one
+  for (int64_t i = 0; i < count; ++i) {
+    if (labels[i] < 0 || labels[i] == positive) continue;
+    const size_t k = levels_above(levels, scores[i]);
+    ++(k < different && levels[k] == scores[i] ? level : above)[k];
+  }
+  int64_t tp = 0, fp = 0;
+  const auto corner = [&] {
+    counts.tp.push_back(static_cast<double>(tp));
+    counts.fp.push_back(static_cast<double>(fp));
+  };
+  for (size_t k = 0; k <= different; ++k) {
+    fp += above[k];
+    if (above[k] > 0) corner();
+    if (k == different) break;
+    tp += positives[k];
+    fp += level[k];
+    corner();
+  }
+  return counts;
+}
+
+// The type of labels in the rows of a state: 1 byte if that is enough.
 at::ScalarType row_type(const LabelSpec& spec) {
   return spec.values() <= 127 ? at::kChar : at::kInt;
 }
@@ -66,6 +131,11 @@ at::Tensor odds_of_rows(const LabelSpec& spec, const at::Tensor& logits) {
   return at::cat(parts);
 }
 
+// The dimension of thresholds is the last; the recall is 0 before the first.
+at::Tensor sum_of_steps(const at::Tensor& precision, const at::Tensor& recall) {
+  return precision.mul(at::diff(at::constant_pad_nd(recall, {1, 0}))).sum(-1);
+}
+
 }  // namespace
 
 ScoreCurve::ScoreCurve(const std::string& name, const CurveOptions& options)
@@ -83,13 +153,10 @@ ScoreCurve::ScoreCurve(const std::string& name, const CurveOptions& options)
 }
 
 void ScoreCurve::update(const at::Tensor& preds, const at::Tensor& target) {
+  if (thresholds_.defined()) return ClassificationMetric::update(preds, target);
   const LabelBatch batch = label_batch(spec(), preds, target);
   begin_update(target.device());
-  if (!thresholds_.defined()) return keep_scores(batch);
-  for (const Scores reading : readings(batch)) {
-    batch.direct ? count_directly(batch, reading) : count_by_operators(batch, reading);
-  }
-  if (!batch.on_cpu()) add_out_of_range(counted_labels(spec(), batch.target).out_of_range);
+  keep_scores(batch);
 }
 
 // A sigmoid does not change the order of scores. A softmax may, between samples; it waits for compute(), when it is
@@ -143,7 +210,7 @@ void ScoreCurve::count_directly(const LabelBatch& batch, Scores reading) {
   }
 }
 
-void ScoreCurve::count_by_operators(const LabelBatch& batch, Scores reading) {
+at::Tensor ScoreCurve::count_by_operators(const LabelBatch& batch, Scores reading) {
   const Rows rows(spec(), batch);
   const bool by_odds = reading == Scores::logits;
   const auto device = batch.target.device();
@@ -161,6 +228,7 @@ void ScoreCurve::count_by_operators(const LabelBatch& batch, Scores reading) {
   if (is_multiclass) weight = weight.unsqueeze(1).expand(index.sizes());
   at::Tensor& histogram = state(histogram_.at(reading));
   histogram = histogram.add(added_at(index.reshape(-1), weight.reshape(-1), histogram.numel()));
+  return rows.counted.out_of_range;
 }
 
 at::Tensor ScoreCurve::compute() const {
@@ -227,17 +295,16 @@ at::Tensor ScoreCurve::areas_of(const at::Tensor& scores, const at::Tensor& labe
   std::vector<at::Tensor> areas;
   for (int64_t c = 0; c < classes; ++c) {
     const CurveCounts& own = counts[static_cast<size_t>(c)];
-    areas.push_back(own.has_nan ? area_of(scores[c], is_multiclass ? labels : labels[c], is_multiclass ? c : 1)
-                                : area_through(own));
+    if (own.has_nan) {
+      areas.push_back(area_of(scores[c], is_multiclass ? labels : labels[c], is_multiclass ? c : 1));
+    } else if (own.tp.empty()) {
+      areas.push_back(at::full({}, std::numeric_limits<double>::quiet_NaN(), at::kDouble));
+    } else {
+      const at::Tensor tp = at::tensor(own.tp, at::kDouble), fp = at::tensor(own.fp, at::kDouble);
+      areas.push_back(exact_area({tp, fp, tp.select(0, -1), fp.select(0, -1), own.no_label_but_zero}));
+    }
   }
   return at::stack(areas);
-}
-
-at::Tensor ScoreCurve::area_through(const CurveCounts& counts) const {
-  if (counts.tp.empty()) return at::full({}, std::numeric_limits<double>::quiet_NaN(), at::kDouble);
-  const at::Tensor tp = at::tensor(counts.tp, at::kDouble);
-  const at::Tensor fp = at::tensor(counts.fp, at::kDouble);
-  return exact_area({tp, fp, tp.select(0, -1), fp.select(0, -1), counts.no_label_but_zero});
 }
 
 at::Tensor ScoreCurve::area_of(const at::Tensor& scores, const at::Tensor& labels, int64_t positive) const {
@@ -262,6 +329,27 @@ at::Tensor ScoreCurve::averaged(const at::Tensor& areas, const at::Tensor& posit
   const at::Tensor weights = positives.to(at::kDouble).mul(valid);
   const at::Tensor mean = at::nan_to_num(areas, 0.0).mul(weights).sum().div(weights.sum().clamp_min(1));
   return mean.masked_fill(valid.any().bitwise_not(), std::numeric_limits<double>::quiet_NaN());
+}
+
+// Through all points, of one class, the curve begins in (0, 0). torchmetrics: at fixed thresholds, of all classes, it
+// begins at the highest one.
+at::Tensor AUROC::exact_area(const Points& points) const {
+  const int64_t added = points.tp.dim() == 1 ? 1 : 0;
+  const at::Tensor tp = at::constant_pad_nd(points.tp, {added, 0});
+  const at::Tensor fp = at::constant_pad_nd(points.fp, {added, 0});
+  return at::trapezoid(tp.div(points.positives.clamp_min(1)), fp.div(points.negatives.clamp_min(1)));
+}
+
+at::Tensor AveragePrecision::exact_area(const Points& points) const {
+  at::Tensor recall = points.tp.div(points.positives);
+  // torchmetrics: if no label but 0 was seen, the recall is 1 for every class.
+  if (points.no_label_but_zero) recall = at::ones_like(recall);
+  return sum_of_steps(points.tp.div(points.tp.add(points.fp)), recall);
+}
+
+at::Tensor AveragePrecision::binned_area(const Points& points) const {
+  return sum_of_steps(at::nan_to_num(points.tp.div(points.tp.add(points.fp)), 0.0),
+                      at::nan_to_num(points.tp.div(points.positives), 0.0));
 }
 
 }  // namespace levin::metrics

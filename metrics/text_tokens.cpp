@@ -1,26 +1,33 @@
 #include "levin/metrics/text_tokens.h"
 
-#include "levin/core/utf8.h"
+#include <utf8proc.h>
+
+#include <algorithm>
 
 namespace levin::metrics {
 
 namespace {
 
-char32_t code_point_at(std::string_view text, size_t at, size_t length) {
-  const auto byte = [&](size_t k) { return static_cast<char32_t>(static_cast<unsigned char>(text[at + k])); };
-  switch (length) {
-    case 1: return byte(0);
-    case 2: return ((byte(0) & 0x1FU) << 6U) | (byte(1) & 0x3FU);
-    case 3: return ((byte(0) & 0x0FU) << 12U) | ((byte(1) & 0x3FU) << 6U) | (byte(2) & 0x3FU);
-    default:
-      return ((byte(0) & 0x07U) << 18U) | ((byte(1) & 0x3FU) << 12U) | ((byte(2) & 0x3FU) << 6U) | (byte(3) & 0x3FU);
-  }
+// The code point at `at`, and its length in bytes; a length of 0 if the bytes are not UTF-8.
+struct CodePoint {
+  utf8proc_int32_t value = -1;
+  size_t length = 0;
+};
+
+CodePoint code_point_at(std::string_view text, size_t at) {
+  CodePoint point;
+  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at);
+  const auto length = utf8proc_iterate(bytes, static_cast<utf8proc_ssize_t>(text.size() - at), &point.value);
+  if (length > 0) point.length = static_cast<size_t>(length);
+  return point;
 }
 
-bool is_space(char32_t c) {
+// White space as in Python's str.isspace().
+bool is_space(utf8proc_int32_t c) {
   if (c < 0x80) return c == ' ' || (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x1F);
-  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
-         c == 0x202F || c == 0x205F || c == 0x3000;
+  const auto category = utf8proc_category(c);
+  return c == 0x85 || category == UTF8PROC_CATEGORY_ZS || category == UTF8PROC_CATEGORY_ZL ||
+         category == UTF8PROC_CATEGORY_ZP;
 }
 
 }  // namespace
@@ -33,13 +40,12 @@ std::vector<std::string_view> split_at_spaces(std::string_view text) {
     if (at > start) words.push_back(text.substr(start, at - start));
   };
   while (at < text.size()) {
-    const bool is_ascii = static_cast<unsigned char>(text[at]) < 0x80;
-    const size_t length = is_ascii ? 1 : utf8_length(text, at);
-    if (length > 0 && is_space(code_point_at(text, at, length))) {
+    const CodePoint point = code_point_at(text, at);
+    if (point.length > 0 && is_space(point.value)) {
       end_word();
-      start = at + length;
+      start = at + point.length;
     }
-    at += length > 0 ? length : 1;
+    at += std::max<size_t>(1, point.length);
   }
   end_word();
   return words;
@@ -75,14 +81,9 @@ std::u32string code_points(std::string_view text) {
   std::u32string points;
   points.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
-    const size_t length = utf8_length(text, at);
-    if (length > 0) {
-      points += code_point_at(text, at, length);
-      at += length;
-    } else {
-      points += 0xDC00U + static_cast<unsigned char>(text[at]);
-      ++at;
-    }
+    const CodePoint point = code_point_at(text, at);
+    points += point.length > 0 ? static_cast<char32_t>(point.value) : 0xDC00U + static_cast<unsigned char>(text[at]);
+    at += std::max<size_t>(1, point.length);
   }
   return points;
 }

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/metrics/metric.h"
 #include "levin/metrics/update_undo.h"
 
@@ -18,7 +18,7 @@ constexpr const char* kRemedy = "Make one metric object for training and one for
 }  // namespace
 
 struct SourceRecord final : UpdateRecord {
-  // Of what a metric has accumulated since it was empty.
+  // The samples that a metric has accumulated since it was empty.
   struct Samples {
     std::weak_ptr<Metric> metric = {};
     UpdateSource first = {};  // the first update in training or validation
@@ -82,7 +82,7 @@ struct SourceRecord final : UpdateRecord {
       if (loader == samples.claimed_loader) continue;
       throw Error(samples.claimed_by + ": this " + metric.name() + " also has samples of dataloader " +
                   std::to_string(loader) + ", and its value for dataloader " + std::to_string(samples.claimed_loader) +
-                  " would contain those of both. Make a metric object for each loader, and choose it by "
+                  " would contain samples of both. Make a metric object for each loader, and choose it by "
                   "dataloader_idx().");
     }
   }
@@ -101,7 +101,7 @@ UpdateSources::~UpdateSources() = default;
 
 namespace {
 
-// Those that the calling thread knows.
+// Calls `action` for each record that the calling thread knows.
 template <class Action>
 void for_each_source_record(Action action) {
   for (const auto& one : update_records()) {

@@ -12,7 +12,7 @@ namespace levin::metrics {
 
 class Metric;
 
-/// What is running while a metric is updated.
+/// The stage, hook and loader that run while a metric is updated.
 struct UpdateSource {
   std::string_view stage = "";  // "training" or "validation", whose samples are kept apart; "": another
   std::string_view hook = "";   // for messages; outlives the run
@@ -21,7 +21,7 @@ struct UpdateSource {
 
 struct SourceRecord;
 
-/// During its lifetime, an update throws Error if it adds samples of one stage to a metric that holds samples of the
+/// A scope in which an update throws Error if it adds samples of one stage to a metric that holds samples of the
 /// other stage. The error names the metric and both hooks.
 class UpdateSources {
  public:
@@ -34,12 +34,12 @@ class UpdateSources {
   std::shared_ptr<SourceRecord> record_;
 };
 
-/// Before the metric is reset because the running stage logs it, by `who`: throws Error if it holds samples of the
-/// other stage, which would be lost.
+/// Called before the metric is reset because the running stage logs it, by `who`: throws Error if it holds samples of
+/// the other stage, which would be lost.
 void check_reset(const Metric& metric, const std::string& who);
 
-/// The metric is logged as the value of one loader, by `who`. Throws Error if it holds samples of another loader; so
-/// does an update that adds some before the metric is reset.
+/// Claims the metric, logged by `who`, for the value of one loader. Throws Error if it holds samples of another loader,
+/// or if an update adds some before the metric is reset.
 void claim_for_loader(Metric& metric, const std::string& who, int64_t loader);
 
 }  // namespace levin::metrics

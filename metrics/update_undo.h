@@ -24,7 +24,7 @@ struct UpdateRecord {
   static void put_back(Metric& metric, const Content& content);
 };
 
-/// During its lifetime, notes what each metric that changes in this thread had accumulated before. Such scopes may be
+/// A scope that records, for each metric that changes in this thread, what it had accumulated before. Scopes may be
 /// nested. A metric that is destroyed is forgotten.
 class UpdateUndo {
  public:
@@ -40,13 +40,13 @@ class UpdateUndo {
   std::shared_ptr<UndoRecord> record_;
 };
 
-/// The records that a thread knows, until they are destroyed. A thread that computes a part of a batch takes over those
-/// of the thread that cut it.
+/// The records that a thread knows, until they are destroyed. A thread that computes a part of a batch takes over the
+/// records of the thread that divided the batch.
 using UpdateRecords = std::vector<std::weak_ptr<UpdateRecord>>;
 [[nodiscard]] UpdateRecords update_records();
 /// Registers a record in the calling thread, and removes records that were destroyed.
 void add_update_record(const std::shared_ptr<UpdateRecord>& record);
-/// Makes them the calling thread's; returns those that it had.
+/// Sets the calling thread's records; returns its previous ones.
 UpdateRecords exchange_update_records(UpdateRecords records);
 
 }  // namespace levin::metrics

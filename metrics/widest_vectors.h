@@ -13,6 +13,7 @@ namespace levin::metrics {
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
+/// The vector instructions that a processor has.
 enum class VectorWidth { base, avx2, avx512 };
 
 inline VectorWidth widest_vectors() {

@@ -10,12 +10,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
 #include "levin/models/compiled/step_file.h"
-#include "levin/models/compiled/step_gradients.h"
-#include "levin/optim/adamw.h"
+#include "levin/optim/adam.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
@@ -56,8 +55,8 @@ StepResults results_of(const CompiledGraph& graph, const std::vector<at::Tensor>
   return results;
 }
 
-// A recorded step sees operators, and would replay everything around the compiled code, but not it: reading a number
-// on the host is what no recording may contain, so the step runs as it is.
+// A recorded step sees operators, and would replay everything around the compiled code, but not the code itself.
+// Reading a number on the host makes recording impossible, so that the step runs eagerly.
 void keep_off_recordings(const at::Tensor& loss) {
   (void)loss.item();
 }
@@ -68,10 +67,10 @@ CompiledModule::CompiledModule(CompiledModuleOptions options)
     : options_(checked(std::move(options), "CompiledModuleOptions")), file_(std::make_unique<StepFile>(options_.path)) {
   check_compiled_for(file_->manifest(), file_->path(), read_file("/proc/cpuinfo"));
   if (!options_.trust) {
-    throw Error(
-        kWho + file_->path() +
-        " holds native code, which can do on this machine whatever you can. If you compiled it yourself, or trust "
-        "who did, set trust: true.");
+    throw Error(kWho + file_->path() +
+                " holds native code, which can do anything that you can do on this machine. If you compiled it "
+                "yourself, or trust "
+                "who did, set trust: true.");
   }
   save_hyperparameters(options_);
   register_tensors();
@@ -233,14 +232,6 @@ void CompiledModule::evaluate(const Batch& batch, const std::string& stage) {
     log(stage + "_acc", (results.prediction.argmax(1) == target).to(at::kFloat).mean(),
         {.prog_bar = true, .sync_dist = true});
   }
-}
-
-void CompiledModule::validation_step(const Batch& batch, int64_t) {
-  evaluate(batch, "val");
-}
-
-void CompiledModule::test_step(const Batch& batch, int64_t) {
-  evaluate(batch, "test");
 }
 
 at::Tensor CompiledModule::prediction_for(Batch inputs, const char* step) {

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/trainer/lightning_module.h"
 
 namespace levin {
@@ -34,7 +34,8 @@ struct CompiledModuleOptions {
     using O = CompiledModuleOptions;
     return levin::fields(
         field("path", &O::path, "the file that tools/compile_step.py wrote").not_empty().ranks_may_differ(),
-        field("trust", &O::trust, "true: the file's native code may run in this process; it can do whatever you can"),
+        field("trust", &O::trust,
+              "true: the file's native code may run in this process; it can do anything that you can"),
         field("lr", &O::lr, "AdamW's step size").above(0.0),
         field("weight_decay", &O::weight_decay, "AdamW's weight decay").min(0.0));
   }
@@ -52,9 +53,9 @@ class CompiledModule final : public LightningModule {
   /// `batch`: the module's inputs, then the target if the loss has one. Logs train_loss.
   at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;
   /// Logs val_loss, and val_acc for a cross entropy over classes.
-  void validation_step(const Batch& batch, int64_t batch_idx) override;
+  void validation_step(const Batch& batch, int64_t) override { evaluate(batch, "val"); }
   /// The same as test_loss and test_acc.
-  void test_step(const Batch& batch, int64_t batch_idx) override;
+  void test_step(const Batch& batch, int64_t) override { evaluate(batch, "test"); }
   at::Tensor predict_step(const Batch& batch, int64_t batch_idx) override;
   OptimizerConfig configure_optimizers() override;
   /// Steps throw ConfigError for a module with other parameters than the file's: LoRA's adapters have no effect on code

@@ -9,13 +9,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/log.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/log.h"
+#include "levin/core/tensors.h"
 #include "levin/models/exported/exported_program.h"
 #include "levin/models/loss_type.h"
-#include "levin/optim/adamw.h"
+#include "levin/optim/adam.h"
 
 namespace levin {
 
@@ -111,7 +110,7 @@ at::Tensor ExportedModule::loss_of(const at::Tensor& output, const Batch& batch)
     const at::Tensor wanted = target.is_floating_point() ? target.to(type) : target;
     return at::cross_entropy_loss(with_classes_second(predicted, wanted), wanted);
   }
-  check_same_shape(output, target, enum_word(options_.loss));
+  check_same_shape(output, target, enum_name(options_.loss));
   const at::Tensor wanted = target.to(type);
   if (options_.loss == ExportedLoss::mse_loss) return at::mse_loss(predicted, wanted);
   if (options_.loss == ExportedLoss::l1_loss) return at::l1_loss(predicted, wanted);
@@ -132,14 +131,6 @@ void ExportedModule::evaluate(const Batch& batch, const std::string& stage) {
   if (target.is_floating_point()) return;  // probabilities
   const at::Tensor predicted = with_classes_second(output, target).argmax(1);
   log(stage + "_acc", predicted.eq(target).to(at::kFloat).mean(), {.prog_bar = true, .sync_dist = true});
-}
-
-void ExportedModule::validation_step(const Batch& batch, int64_t) {
-  evaluate(batch, "val");
-}
-
-void ExportedModule::test_step(const Batch& batch, int64_t) {
-  evaluate(batch, "test");
 }
 
 at::Tensor ExportedModule::predict_step(const Batch& batch, int64_t) {

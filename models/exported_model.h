@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/trainer/lightning_module.h"
 
 namespace levin {
@@ -46,8 +46,8 @@ struct ExportedModuleOptions {
         field("path", &O::path, "the .pt2 file that torch.export.save or tools/export_model.py wrote").not_empty(),
         field(
             "trust", &O::trust,
-            "true: the file may call operators that can reach memory outside of their tensors, and so do whatever you "
-            "can"),
+            "true: the file may call operators that can reach memory outside of their tensors, and so do anything that "
+            "you can"),
         field("loss", &O::loss, "loss of the output and the target; none: the output is the loss"),
         field("inputs", &O::inputs, "which tensors of a batch the program takes, in its order; []: all but the target"),
         field("target", &O::target, "which tensor of a batch is the target; -1: the last").min(-1),
@@ -66,8 +66,8 @@ class ExportedModule : public LightningModule {
   explicit ExportedModule(ExportedModuleOptions options);
 
   at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;
-  void validation_step(const Batch& batch, int64_t batch_idx) override;
-  void test_step(const Batch& batch, int64_t batch_idx) override;
+  void validation_step(const Batch& batch, int64_t) override { evaluate(batch, "val"); }
+  void test_step(const Batch& batch, int64_t) override { evaluate(batch, "test"); }
   /// The output itself: logits with cross_entropy.
   at::Tensor predict_step(const Batch& batch, int64_t batch_idx) override;
   OptimizerConfig configure_optimizers() override;

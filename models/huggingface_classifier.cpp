@@ -7,8 +7,8 @@
 
 #include <iterator>
 
-#include "levin/core/error.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
 #include "levin/data/sets/image_folder_data.h"
 #include "levin/data/sets/text_csv.h"
 #include "levin/models/loss_type.h"
@@ -18,11 +18,6 @@
 namespace levin {
 
 namespace {
-
-HuggingFaceSettings classifier_settings(const HuggingFaceClassifierOptions& o) {
-  return {o.path,         o.from_scratch, o.dropout, o.ignore_mismatched_sizes, o.lr,          o.warmup_steps,
-          o.weight_decay, o.freeze,       o.save_to, o.max_shard_size,          o.save_weights};
-}
 
 // What TextCsv's tokens need of the model. Its byte and SentencePiece tokenizers have fairseq's special tokens.
 void check_fits(const PretrainedConfig& config, const TextCsv& texts) {
@@ -58,7 +53,7 @@ at::Tensor class_numbers(const at::Tensor& label) {
 
 void check_same_shape(const at::Tensor& logits, const at::Tensor& label, ProblemType type) {
   if (logits.sizes() == label.sizes()) return;
-  throw Error("HuggingFaceClassifier: " + enum_word(type) + " compares logits " + shape_text(logits.sizes()) +
+  throw Error("HuggingFaceClassifier: " + enum_name(type) + " compares logits " + shape_text(logits.sizes()) +
               " with labels of the same shape, and they are " + shape_text(label.sizes()) +
               ". Give one number for each label, or set problem_type to what they are.");
 }
@@ -66,8 +61,7 @@ void check_same_shape(const at::Tensor& logits, const at::Tensor& label, Problem
 }  // namespace
 
 HuggingFaceClassifier::HuggingFaceClassifier(HuggingFaceClassifierOptions options)
-    : HuggingFaceModule(classifier_settings(checked(options, "HuggingFaceClassifierOptions"))),
-      options_(std::move(options)) {
+    : HuggingFaceModule(settings_of(checked(options, "HuggingFaceClassifierOptions"))), options_(std::move(options)) {
   save_hyperparameters(options_);
   if (options_.num_labels > 0) make(read_config(), options_.num_labels, {});
 }
@@ -75,7 +69,7 @@ HuggingFaceClassifier::HuggingFaceClassifier(HuggingFaceClassifierOptions option
 void HuggingFaceClassifier::make(PretrainedConfig config, int64_t num_labels, const std::vector<std::string>& classes) {
   if (num_labels > 0) config.set_num_labels(num_labels);
   if (!classes.empty()) config.set_labels(classes);
-  if (options_.problem_type) config.set("problem_type", enum_word(*options_.problem_type));
+  if (options_.problem_type) config.set("problem_type", enum_name(*options_.problem_type));
   const bool is_vision = huggingface::has_task(config.model_type(), huggingface::Task::image_classification);
   make_model(config, is_vision ? huggingface::Task::image_classification : huggingface::Task::sequence_classification);
   (void)known_problem_type();  // an unknown word is an error before the run
@@ -84,9 +78,9 @@ void HuggingFaceClassifier::make(PretrainedConfig config, int64_t num_labels, co
 void HuggingFaceClassifier::configure_model() {
   DataModule* data = has_trainer() ? trainer().datamodule() : nullptr;
   std::vector<std::string> classes;
-  if (const auto* texts = dynamic_cast<const TextCsv*>(data)) {
-    check_fits(model() == nullptr ? read_config() : model()->config(), *texts);
-    classes = texts->classes();
+  if (const auto* strings = dynamic_cast<const TextCsv*>(data)) {
+    check_fits(model() == nullptr ? read_config() : model()->config(), *strings);
+    classes = strings->classes();
   } else if (const auto* images = dynamic_cast<const ImageFolderData*>(data)) {
     classes = images->classes();
   }
@@ -104,7 +98,7 @@ void HuggingFaceClassifier::configure_model() {
   const auto type = known_problem_type();
   if (classes.empty() || !type || *type == ProblemType::single_label_classification) return;
   throw ConfigError(
-      model()->config().source() + ": problem_type: " + enum_word(*type) +
+      model()->config().source() + ": problem_type: " + enum_name(*type) +
       ", but the labels of the data are numbers of classes (" + cut_text(join(classes)) +
       "). Set problem_type: single_label_classification and num_labels: 0, or use a DataModule that gives "
       "the numbers.");
@@ -127,7 +121,7 @@ ProblemType HuggingFaceClassifier::problem_type(const at::Tensor& label) {
   if (const auto known = known_problem_type()) return *known;
   const auto type =
       label.is_floating_point() ? ProblemType::multi_label_classification : ProblemType::single_label_classification;
-  model()->config().set("problem_type", enum_word(type));  // for predictions, and for the folder that is written
+  model()->config().set("problem_type", enum_name(type));  // for predictions, and for the folder that is written
   keep_found_option(*this, "problem_type", type);
   return type;
 }
@@ -158,7 +152,7 @@ ModelInputs HuggingFaceClassifier::inputs_of(const at::Tensor& first) const {
 }
 
 at::Tensor HuggingFaceClassifier::forward(const at::Tensor& input) {
-  const ModelInputs inputs = inputs_of(input);  // before model(), which may be null: it says so
+  const ModelInputs inputs = inputs_of(input);  // throws if model() is null
   return model()->forward(inputs).logits;
 }
 

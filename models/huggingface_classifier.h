@@ -42,31 +42,14 @@ struct HuggingFaceClassifierOptions {
   template <class = void>
   static auto fields() {
     using O = HuggingFaceClassifierOptions;
-    return levin::fields(
-        field("path", &O::path, "a folder with config.json and, unless from_scratch, safetensors")
-            .not_empty()
-            .ranks_may_differ(),
-        field("from_scratch", &O::from_scratch, "new weights for the folder's config.json instead of its own"),
-        field("num_labels", &O::num_labels, "classes; 0: the data's, or config.json's if the data has none").min(0),
-        field(
-            "problem_type", &O::problem_type,
-            "the loss: cross entropy, binary cross entropy of each label, or mean squared error; null: config.json's, "
-            "else regression of one label, and of several what the first batch's labels are"),
-        field("dropout", &O::dropout, "all shares dropped while training; null: config.json's")
-            .check([](const auto& share) { return !share || (*share >= 0 && *share < 1); }, ">= 0 and < 1"),
-        field("ignore_mismatched_sizes", &O::ignore_mismatched_sizes,
-              "start weights of another shape anew, such as a head with other classes, instead of failing"),
-        field("lr", &O::lr, "AdamW's step size after the warmup").above(0.0),
-        field("warmup_steps", &O::warmup_steps, "optimizer steps of linear warmup; then lr falls to 0 on a line")
-            .min(0),
-        field("weight_decay", &O::weight_decay, "of all but biases and norms").min(0.0),
-        field("freeze", &O::freeze,
-              "patterns of parameters that are not trained, as in a shell: \"model.bert.embeddings.*\""),
-        field("save_to", &O::save_to, "a folder for save_pretrained at the end of fit; \"\": none").ranks_may_differ(),
-        field("max_shard_size", &O::max_shard_size, "of the files in save_to"),
-        field("save_weights", &O::save_weights,
-              "what save_to holds: best, the weights of the best checkpoint by its callback's monitor (the last ones "
-              "without a monitor), or last"));
+    return settings_fields<O>(
+        levin::fields(
+            field("num_labels", &O::num_labels, "classes; 0: the data's, or config.json's if the data has none").min(0),
+            field("problem_type", &O::problem_type,
+                  "the loss: cross entropy, binary cross entropy of each label, or mean squared error; null: "
+                  "config.json's, else regression for one label, and for several what the first batch's labels are")),
+        "start weights of a different shape anew, such as a head with other classes, instead of failing",
+        "patterns of parameters that are not trained, as in a shell: \"model.bert.embeddings.*\"");
   }
 };
 

@@ -8,10 +8,10 @@
 
 #include <filesystem>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "levin/data/sets/text.h"
-#include "levin/models/huggingface/json_config.h"
+#include "levin/models/huggingface/pretrained_config.h"
 #include "levin/models/loss_type.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
@@ -22,12 +22,7 @@ namespace {
 
 constexpr int64_t kIgnored = -100;
 
-HuggingFaceSettings lm_settings(const HuggingFaceLMOptions& o) {
-  return {o.path,         o.from_scratch, o.dropout, o.ignore_mismatched_sizes, o.lr,          o.warmup_steps,
-          o.weight_decay, o.freeze,       o.save_to, o.max_shard_size,          o.save_weights};
-}
-
-// BERT's and RoBERTa's, among the tokens that tokenizer.json adds to those of its model.
+// BERT's or RoBERTa's mask token, among the tokens that tokenizer.json adds to its model's vocabulary.
 std::optional<int64_t> mask_token_in(const std::string& folder) {
   const auto path = std::filesystem::path(folder) / "tokenizer.json";
   std::error_code code;
@@ -59,7 +54,7 @@ MaskedTokens mask_tokens(const at::Tensor& ids, double probability, int64_t mask
 }
 
 HuggingFaceLM::HuggingFaceLM(HuggingFaceLMOptions options)
-    : HuggingFaceModule(lm_settings(checked(options, "HuggingFaceLMOptions"))), options_(std::move(options)) {
+    : HuggingFaceModule(settings_of(checked(options, "HuggingFaceLMOptions"))), options_(std::move(options)) {
   save_hyperparameters(options_);
   const PretrainedConfig config = read_config();
   is_masked_ = huggingface::has_task(config.model_type(), huggingface::Task::masked_lm);
@@ -127,14 +122,6 @@ void HuggingFaceLM::log_loss(const char* name, const Batch& batch) {
   LogOptions options{.prog_bar = true, .sync_dist = true};
   if (predicted.defined()) options.batch_size = predicted.item<int64_t>();
   log(name, loss, options);
-}
-
-void HuggingFaceLM::validation_step(const Batch& batch, int64_t) {
-  log_loss("val_loss", batch);
-}
-
-void HuggingFaceLM::test_step(const Batch& batch, int64_t) {
-  log_loss("test_loss", batch);
 }
 
 }  // namespace levin

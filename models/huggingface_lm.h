@@ -28,32 +28,16 @@ struct HuggingFaceLMOptions {
   template <class = void>
   static auto fields() {
     using O = HuggingFaceLMOptions;
-    return levin::fields(
-        field("path", &O::path, "a folder with config.json and, unless from_scratch, safetensors")
-            .not_empty()
-            .ranks_may_differ(),
-        field("from_scratch", &O::from_scratch, "new weights for the folder's config.json instead of its own"),
-        field("mlm_probability", &O::mlm_probability, "masked models: share of the tokens that are predicted")
-            .above(0.0)
-            .max(1.0),
-        field("mask_token_id", &O::mask_token_id,
-              "masked models: the token that hides others; null: that of the folder's tokenizer.json")
-            .check([](const auto& id) { return !id || *id >= 0; }, ">= 0"),
-        field("dropout", &O::dropout, "all shares dropped while training; null: config.json's")
-            .check([](const auto& share) { return !share || (*share >= 0 && *share < 1); }, ">= 0 and < 1"),
-        field("ignore_mismatched_sizes", &O::ignore_mismatched_sizes,
-              "start weights of another shape anew instead of failing"),
-        field("lr", &O::lr, "AdamW's step size after the warmup").above(0.0),
-        field("warmup_steps", &O::warmup_steps, "optimizer steps of linear warmup; then lr falls to 0 on a line")
-            .min(0),
-        field("weight_decay", &O::weight_decay, "of all but biases and norms").min(0.0),
-        field("freeze", &O::freeze,
-              "patterns of parameters that are not trained, as in a shell: \"model.transformer.wte.*\""),
-        field("save_to", &O::save_to, "a folder for save_pretrained at the end of fit; \"\": none").ranks_may_differ(),
-        field("max_shard_size", &O::max_shard_size, "of the files in save_to"),
-        field("save_weights", &O::save_weights,
-              "what save_to holds: best, the weights of the best checkpoint by its callback's monitor (the last ones "
-              "without a monitor), or last"));
+    return settings_fields<O>(
+        levin::fields(
+            field("mlm_probability", &O::mlm_probability, "masked models: fraction of the tokens that are predicted")
+                .above(0.0)
+                .max(1.0),
+            field("mask_token_id", &O::mask_token_id,
+                  "masked models: the token that hides others; null: the mask token in the folder's tokenizer.json")
+                .check([](const auto& id) { return !id || *id >= 0; }, ">= 0")),
+        "start weights of a different shape anew instead of failing",
+        "patterns of parameters that are not trained, as in a shell: \"model.transformer.wte.*\"");
   }
 };
 
@@ -82,8 +66,8 @@ class HuggingFaceLM final : public HuggingFaceModule {
   /// The mean cross entropy of a predicted token, in nats. A masked model's batches count by their predicted tokens, in
   /// training (set_loss_weight) as in the means of validations and tests.
   at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;
-  void validation_step(const Batch& batch, int64_t batch_idx) override;
-  void test_step(const Batch& batch, int64_t batch_idx) override;
+  void validation_step(const Batch& batch, int64_t) override { log_loss("val_loss", batch); }
+  void test_step(const Batch& batch, int64_t) override { log_loss("test_loss", batch); }
 
   [[nodiscard]] const HuggingFaceLMOptions& options() const { return options_; }
   [[nodiscard]] bool is_masked() const { return is_masked_; }

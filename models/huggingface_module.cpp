@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "levin/core/error.h"
-#include "levin/models/huggingface/load_pretrained.h"
-#include "levin/optim/adamw.h"
+#include "levin/core/options/error.h"
+#include "levin/models/huggingface/pretrained_model.h"
+#include "levin/optim/adam.h"
 #include "levin/optim/step_schedulers.h"
-#include "levin/strategies/whole_parameter.h"
+#include "levin/strategies/strategy.h"
 #include "levin/trainer/param_groups.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
@@ -69,7 +69,7 @@ void HuggingFaceModule::on_fit_start() {
 void HuggingFaceModule::save_pretrained(const std::string& folder) const {
   if (model_ == nullptr) throw Error("save_pretrained " + folder + ": the model is not made yet.");
   write(folder, [&](const at::Tensor& parameter) {
-    return has_trainer() ? whole_parameter(trainer().strategy(), parameter) : parameter.detach();
+    return has_trainer() ? full_parameter(trainer().strategy().sharding(), parameter) : parameter.detach();
   });
 }
 

@@ -2,12 +2,11 @@
 
 #include <utility>
 
-#include "levin/core/error.h"
-#include "levin/core/tensor_text.h"
-#include "levin/models/onnx/make_graph.h"
+#include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
+#include "levin/models/onnx/graph.h"
 #include "levin/models/onnx/operators.h"
 #include "levin/models/onnx/program.h"
-#include "levin/models/onnx/write_graph.h"
 
 namespace levin {
 
@@ -71,7 +70,7 @@ class EvaluationMode {
 };
 
 void check_example(const OnnxExample& example, const OnnxOptions& options) {
-  if (example.empty()) throw Error("export_onnx: there is no example input. Give one with at least one sample.");
+  if (example.empty()) throw Error("export_onnx: the example has no input. Give one with at least one sample.");
   for (const auto& [name, tensor] : example) {
     const bool fits =
         tensor.defined() && tensor.dim() > 0 && tensor.size(0) > 0 && tensor.size(0) == example.front().second.size(0);
@@ -132,7 +131,7 @@ OnnxReport export_onnx(const std::string& path, torch::nn::Module& module, const
   const onnx::Program program = onnx::trace_program(request);
   check_outputs(program, options.output_names);
   const onnx::Graph graph = onnx::make_graph(program, {options.input_names, options.output_names}, options.opset);
-  onnx::write_graph(path, graph, options.external_data ? 0 : onnx::kMostBytes);
+  onnx::write_graph(path, graph, options.external_data ? 0 : onnx::kMaxFileBytes);
   return report_of(graph);
 }
 

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/trainer/lightning_module.h"
 
 namespace levin {
@@ -42,10 +42,9 @@ struct OnnxOptions {
         field("dynamic_length", &O::dynamic_length,
               "take samples of any length too: the inputs' second dimension, such as tokens"),
         field("external_data", &O::external_data,
-              "write the weights beside the file, to PATH.data; always so from 2 GiB on"),
-        field(
-            "input_names", &O::input_names,
-            "names of the inputs, in their order: of all, or of those that an output depends on; none: the example's"),
+              "write the weights to PATH.data instead of the file; always so from 2 GiB on"),
+        field("input_names", &O::input_names,
+              "names of all inputs, or of the inputs that an output depends on, in their order; none: the example's"),
         field("output_names", &O::output_names, "names of the outputs, in their order").not_empty());
   }
 };
@@ -65,7 +64,7 @@ using OnnxForward = std::function<std::vector<at::Tensor>(const std::vector<at::
 /// Writes what `forward` computes of the inputs, which it gets in the example's order, on the CPU and in inference
 /// mode; the module's parameters and buffers become the graph's weights. Puts the module into evaluation mode for the
 /// time, and runs it three times, with 2, 3 and 5 samples of the example (repeated where it has fewer); with
-/// fixed_batch once. Weights of 2 GiB and more are written beside the file, to `path`.data. Throws ConfigError for
+/// fixed_batch once. Weights of 2 GiB and more are written to `path`.data. Throws ConfigError for
 /// options out of range and for names that do not fit the inputs or outputs, and Error where the batch size changes
 /// what is computed, for operators without a translation (all at once), and naming a path that cannot be written.
 OnnxReport export_onnx(const std::string& path, torch::nn::Module& module, const OnnxForward& forward,

@@ -1,12 +1,13 @@
-// Adagrad: gradients over the root of the sum of their squares, on ATen's fused kernel.
+// Optimizers that divide gradients by the root of a sum or a mean of their squares: Adagrad, Adadelta, RMSprop.
 #pragma once
 
-#include "levin/core/fields.h"
 #include "levin/optim/batched_optimizer.h"
 
 namespace levin {
 
 struct AdagradOptions {
+  static constexpr const char* kName = "Adagrad";
+
   double lr = 1e-2;
   double lr_decay = 0;
   double weight_decay = 0;
@@ -28,22 +29,11 @@ struct AdagradOptions {
   }
 };
 
-/// State: "step", "sum".
-class Adagrad final : public BatchedOptimizer {
+/// Gradients over the root of the sum of their squares (Duchi et al. 2011), on ATen's fused kernel. State: "step",
+/// "sum".
+class Adagrad final : public OptimizerOf<AdagradOptions> {
  public:
-  using Options = AdagradOptions;
-
-  /// Groups are added later.
-  explicit Adagrad(AdagradOptions options = {});
-  explicit Adagrad(std::vector<at::Tensor> params, AdagradOptions options = {}) : Adagrad(options) {
-    add_param_group({.params = std::move(params)});
-  }
-  explicit Adagrad(std::vector<ParamGroup> groups, AdagradOptions options = {}) : Adagrad(options) {
-    for (auto& group : groups) add_param_group(std::move(group));
-  }
-
-  [[nodiscard]] std::string name() const override { return "Adagrad"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+  using OptimizerOf::OptimizerOf;
   [[nodiscard]] bool is_recordable() const override { return true; }
 
  private:
@@ -52,8 +42,76 @@ class Adagrad final : public BatchedOptimizer {
   bool has_step_tensor() const override { return true; }
   bool rounds_learning_rate() const override { return false; }  // CUDA's kernel divides it in float64
   void update(Batch& batch, const Group& group) override;
+};
 
-  AdagradOptions options_;
+struct AdadeltaOptions {
+  static constexpr const char* kName = "Adadelta";
+
+  double lr = 1.0;
+  double rho = 0.9;
+  double eps = 1e-6;
+  double weight_decay = 0;
+  bool maximize = false;
+
+  template <class = void>
+  static auto fields() {
+    return levin::fields(
+        field("lr", &AdadeltaOptions::lr, "step size").min(0.0),
+        field("rho", &AdadeltaOptions::rho, "decay of both means of squares").min(0.0).max(1.0),
+        field("eps", &AdadeltaOptions::eps, "added to the denominator").min(0.0),
+        field("weight_decay", &AdadeltaOptions::weight_decay, "added to the gradient, times the parameter").min(0.0),
+        field("maximize", &AdadeltaOptions::maximize, "climb instead of descend"));
+  }
+};
+
+/// Steps scaled by the root mean square of past steps over the root mean square of gradients (Zeiler 2012,
+/// https://arxiv.org/abs/1212.5701). State: "step", "square_avg", "acc_delta".
+class Adadelta final : public OptimizerOf<AdadeltaOptions> {
+ public:
+  using OptimizerOf::OptimizerOf;
+
+ private:
+  std::vector<std::string> state_names() const override { return {"square_avg", "acc_delta"}; }
+  bool packs_small_tensors() const override { return true; }
+  void update(Batch& batch, const Group& group) override;
+};
+
+struct RMSpropOptions {
+  static constexpr const char* kName = "RMSprop";
+
+  double lr = 1e-2;
+  double alpha = 0.99;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double momentum = 0;
+  bool centered = false;
+  bool maximize = false;
+
+  template <class = void>
+  static auto fields() {
+    return levin::fields(
+        field("lr", &RMSpropOptions::lr, "step size").min(0.0),
+        field("alpha", &RMSpropOptions::alpha, "decay of the mean of squared gradients").min(0.0),
+        field("eps", &RMSpropOptions::eps, "added to the denominator").min(0.0),
+        field("weight_decay", &RMSpropOptions::weight_decay, "added to the gradient, times the parameter").min(0.0),
+        field("momentum", &RMSpropOptions::momentum, "fraction of the last update that is kept").min(0.0),
+        field("centered", &RMSpropOptions::centered,
+              "divide by the standard deviation instead of the root mean square"),
+        field("maximize", &RMSpropOptions::maximize, "climb instead of descend"));
+  }
+};
+
+/// Gradients over their root mean square (Tieleman, Hinton 2012). State: "step", "square_avg", "momentum_buffer" if
+/// momentum is not 0, "grad_avg" if centered.
+class RMSprop final : public OptimizerOf<RMSpropOptions> {
+ public:
+  using OptimizerOf::OptimizerOf;
+
+ private:
+  std::vector<std::string> state_names() const override { return {"square_avg", "momentum_buffer", "grad_avg"}; }
+  bool uses_state(size_t index, const Group& group, size_t) const override;
+  bool packs_small_tensors() const override { return true; }
+  void update(Batch& batch, const Group& group) override;
 };
 
 }  // namespace levin

@@ -1,14 +1,15 @@
-// Adam (Kingma, Ba 2014), on ATen's fused kernel.
+// Adam (Kingma, Ba 2014, https://arxiv.org/abs/1412.6980) and its relatives.
 #pragma once
 
 #include <array>
 
-#include "levin/core/fields.h"
 #include "levin/optim/batched_optimizer.h"
 
 namespace levin {
 
 struct AdamOptions {
+  static constexpr const char* kName = "Adam";
+
   double lr = 1e-3;
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
@@ -32,40 +33,163 @@ struct AdamOptions {
   }
 };
 
-/// The common part of Adam and AdamW. State: "step", "exp_avg", "exp_avg_sq", and "max_exp_avg_sq" with amsgrad.
-class AdamBase : public BatchedOptimizer {
- public:
-  [[nodiscard]] bool is_recordable() const override { return true; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+struct AdamWOptions {
+  static constexpr const char* kName = "AdamW";
 
- protected:
-  explicit AdamBase(AdamOptions checked_options);
+  double lr = 1e-3;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 1e-2;
+  bool amsgrad = false;
+  bool maximize = false;
 
- private:
-  std::vector<std::string> state_names() const override {
-    if (options_.amsgrad) return {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
-    return {"exp_avg", "exp_avg_sq"};
+  template <class = void>
+  static auto fields() {
+    return levin::fields(
+        field("lr", &AdamWOptions::lr, "step size").min(0.0),
+        field("betas", &AdamWOptions::betas, "decay of the mean of gradients and of squared gradients")
+            .check([](const auto& betas) { return detail::are_betas(betas); }, "two numbers in [0, 1)"),
+        field("eps", &AdamWOptions::eps, "added to the denominator").min(0.0),
+        field("weight_decay", &AdamWOptions::weight_decay, "fraction of the parameter that is subtracted, times lr")
+            .min(0.0),
+        field("amsgrad", &AdamWOptions::amsgrad, "divide by the largest mean of squares seen so far"),
+        field("maximize", &AdamWOptions::maximize, "climb instead of descend"));
   }
-  bool has_step_tensor() const override { return true; }
-  void update(Batch& batch, const Group& group) override;
-
-  AdamOptions options_;
 };
 
-class Adam final : public AdamBase {
+/// The common part of Adam and AdamW, on ATen's fused kernels. State: "step", "exp_avg", "exp_avg_sq", and
+/// "max_exp_avg_sq" with amsgrad.
+template <class O>
+class AdamOf : public OptimizerOf<O> {
  public:
-  using Options = AdamOptions;
+  using OptimizerOf<O>::OptimizerOf;
+  /// AdamW's are written as Adam's options with decoupled_weight_decay.
+  [[nodiscard]] ConfigNode written_options() const override;
+  [[nodiscard]] bool is_recordable() const override { return true; }
 
-  /// Groups are added later.
-  explicit Adam(AdamOptions options = {}) : AdamBase(checked(options, "AdamOptions")) {}
-  explicit Adam(std::vector<at::Tensor> params, AdamOptions options = {}) : Adam(options) {
-    add_param_group({.params = std::move(params)});
-  }
-  explicit Adam(std::vector<ParamGroup> groups, AdamOptions options = {}) : Adam(options) {
-    for (auto& group : groups) add_param_group(std::move(group));
-  }
+ private:
+  std::vector<std::string> state_names() const override;
+  bool has_step_tensor() const override { return true; }
+  void update(BatchedOptimizer::Batch& batch, const Optimizer::Group& group) override;
+};
+extern template class AdamOf<AdamOptions>;
+extern template class AdamOf<AdamWOptions>;
 
-  [[nodiscard]] std::string name() const override { return "Adam"; }
+class Adam final : public AdamOf<AdamOptions> {
+ public:
+  using AdamOf::AdamOf;
+};
+
+/// Adam with decoupled weight decay (Loshchilov, Hutter 2017, https://arxiv.org/abs/1711.05101).
+class AdamW final : public AdamOf<AdamWOptions> {
+ public:
+  using AdamOf::AdamOf;
+};
+
+struct AdamaxOptions {
+  static constexpr const char* kName = "Adamax";
+
+  double lr = 2e-3;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool maximize = false;
+
+  template <class = void>
+  static auto fields() {
+    return levin::fields(
+        field("lr", &AdamaxOptions::lr, "step size").min(0.0),
+        field("betas", &AdamaxOptions::betas, "decay of the mean and of the largest gradient")
+            .check([](const auto& betas) { return detail::are_betas(betas); }, "two numbers in [0, 1)"),
+        field("eps", &AdamaxOptions::eps, "added to the size of each gradient").min(0.0),
+        field("weight_decay", &AdamaxOptions::weight_decay, "added to the gradient, times the parameter").min(0.0),
+        field("maximize", &AdamaxOptions::maximize, "climb instead of descend"));
+  }
+};
+
+/// Adam with the largest gradient instead of the mean square (Kingma, Ba 2014). State: "step", "exp_avg", "exp_inf".
+class Adamax final : public OptimizerOf<AdamaxOptions> {
+ public:
+  using OptimizerOf::OptimizerOf;
+
+ private:
+  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_inf"}; }
+  bool packs_small_tensors() const override { return true; }
+  void update(Batch& batch, const Group& group) override;
+};
+
+struct NAdamOptions {
+  static constexpr const char* kName = "NAdam";
+
+  double lr = 2e-3;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double momentum_decay = 4e-3;
+  bool decoupled_weight_decay = false;
+  bool maximize = false;
+
+  template <class = void>
+  static auto fields() {
+    return levin::fields(
+        field("lr", &NAdamOptions::lr, "step size").min(0.0),
+        field("betas", &NAdamOptions::betas, "decay of the mean of gradients and of squared gradients")
+            .check([](const auto& betas) { return detail::are_betas(betas); }, "two numbers in [0, 1)"),
+        field("eps", &NAdamOptions::eps, "added to the denominator").min(0.0),
+        field("weight_decay", &NAdamOptions::weight_decay, "added to the gradient, times the parameter").min(0.0),
+        field("momentum_decay", &NAdamOptions::momentum_decay, "how fast the momentum warms up").min(0.0),
+        field("decoupled_weight_decay", &NAdamOptions::decoupled_weight_decay,
+              "decay the parameter itself, as AdamW does"),
+        field("maximize", &NAdamOptions::maximize, "climb instead of descend"));
+  }
+};
+
+/// Adam with Nesterov momentum (Dozat 2016). State: "step", "mu_product", "exp_avg", "exp_avg_sq".
+class NAdam final : public OptimizerOf<NAdamOptions> {
+ public:
+  using OptimizerOf::OptimizerOf;
+
+ private:
+  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+  std::string product_name() const override { return "mu_product"; }
+  bool packs_small_tensors() const override { return true; }
+  void update(Batch& batch, const Group& group) override;
+};
+
+struct RAdamOptions {
+  static constexpr const char* kName = "RAdam";
+
+  double lr = 1e-3;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool decoupled_weight_decay = false;
+  bool maximize = false;
+
+  template <class = void>
+  static auto fields() {
+    return levin::fields(
+        field("lr", &RAdamOptions::lr, "step size").min(0.0),
+        field("betas", &RAdamOptions::betas, "decay of the mean of gradients and of squared gradients")
+            .check([](const auto& betas) { return detail::are_betas(betas); }, "two numbers in [0, 1)"),
+        field("eps", &RAdamOptions::eps, "added to the denominator").min(0.0),
+        field("weight_decay", &RAdamOptions::weight_decay, "added to the gradient, times the parameter").min(0.0),
+        field("decoupled_weight_decay", &RAdamOptions::decoupled_weight_decay,
+              "decay the parameter itself, as AdamW does"),
+        field("maximize", &RAdamOptions::maximize, "climb instead of descend"));
+  }
+};
+
+/// Adam that omits its denominator until the denominator is reliable (Liu et al. 2019,
+/// https://arxiv.org/abs/1908.03265). State: "step", "exp_avg", "exp_avg_sq".
+class RAdam final : public OptimizerOf<RAdamOptions> {
+ public:
+  using OptimizerOf::OptimizerOf;
+
+ private:
+  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+  bool packs_small_tensors() const override { return true; }
+  void update(Batch& batch, const Group& group) override;
 };
 
 }  // namespace levin

@@ -1,5 +1,6 @@
-// Optimizers whose result is an average that they keep themselves, as schedule-free ones do: in training the parameters
-// hold other values. The trainer switches them for evaluations, for the weights in checkpoints and at the end.
+// Optimizers whose result is an average of the weights that they keep themselves, as schedule-free ones do. During
+// training the parameters hold different values. The trainer switches for evaluations, for the weights in checkpoints
+// and at the end.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,6 +9,7 @@
 
 namespace levin {
 
+/// Also implemented by an optimizer that keeps an average. Every rank calls the same functions.
 class AveragingOptimizer {
  public:
   /// Both values of one parameter. They keep their values when the parameter changes.
@@ -18,12 +20,12 @@ class AveragingOptimizer {
   };
 
   virtual ~AveragingOptimizer() = default;
-  /// Puts the averages into the parameters and keeps the trained values aside. Does nothing if they are there, and
-  /// leaves parameters alone that were never updated.
+  /// Copies the averages into the parameters and saves the trained values. Does nothing if the parameters hold the
+  /// averages already, and leaves parameters alone that were never updated.
   virtual void eval() = 0;
-  /// Puts the trained values back, bit for bit: for the next step.
+  /// Restores the trained values, bitwise identical, for the next step.
   virtual void train() = 0;
-  /// Of every parameter that was updated; copies.
+  /// Returns copies of both values of every parameter that was updated.
   [[nodiscard]] virtual std::vector<Averaged> averages() const = 0;
 
  protected:

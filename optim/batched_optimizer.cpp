@@ -2,6 +2,9 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_addcmul.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_neg.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full_like.h>
@@ -9,9 +12,8 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <charconv>
 
-#include "levin/core/tensor_text.h"
+#include "levin/core/tensors.h"
 
 namespace levin {
 
@@ -41,13 +43,20 @@ void prepare_gradients(std::vector<at::Tensor>& grads, const std::vector<at::Ten
     grads = at::_foreach_add(grads, params, weight_decay);
   }
 }
+
+void AdamMeans::update(const Optimizer::Group& group, const std::vector<at::Tensor>& params,
+                       std::vector<at::Tensor>& grads, const std::vector<at::Tensor>& exp_avg,
+                       const std::vector<at::Tensor>& exp_avg_sq) const {
+  prepare_gradients(grads, params, decoupled_weight_decay ? 0 : group.weight_decay, maximize);
+  if (decoupled_weight_decay && group.weight_decay != 0) at::_foreach_mul_(params, 1 - group.lr * group.weight_decay);
+  at::_foreach_lerp_(exp_avg, grads, 1 - group.momentum);
+  at::_foreach_mul_(exp_avg_sq, beta2);
+  at::_foreach_addcmul_(exp_avg_sq, grads, grads, 1 - beta2);
+}
 }  // namespace detail
 
 void BatchedOptimizer::group_added() {
-  const size_t names = state_names().size();
-  for (const auto& param : groups_.back().params) {
-    slots_.push_back({param, groups_.size() - 1, Tensors(names), 0, 1});
-  }
+  for (const auto& param : groups_.back().params) slots_.push_back({param, groups_.size() - 1, {}, 0, 1});
   stale_ = true;
 }
 
@@ -222,6 +231,7 @@ void BatchedOptimizer::make_batches() {
 
 void BatchedOptimizer::add_to_batch(size_t index) {
   Slot& slot = slots_[index];
+  slot.state.resize(state_names().size());
   const Group& group = groups_[slot.group];
   const bool packed = packs_small_tensors() && detail::TensorPack::takes(slot.param);
   const bool dense = slot.param.is_non_overlapping_and_dense();
@@ -298,6 +308,10 @@ void BatchedOptimizer::pack_state(Batch& batch) {
   }
 }
 
+StateLayout BatchedOptimizer::layout(const std::string& name) const {
+  return name == product_name() ? StateLayout::scalar : Optimizer::layout(name);
+}
+
 State BatchedOptimizer::state() const {
   State state;
   save_groups(state);
@@ -326,7 +340,10 @@ void BatchedOptimizer::save_slot(const Slot& slot, const std::string& prefix, St
 
 void BatchedOptimizer::load_state(const State& saved) {
   std::vector<Group> groups = saved_groups(saved);
-  check_names(saved);
+  auto known = state_names();
+  if (counts_steps()) known.push_back("step");
+  if (!product_name().empty()) known.push_back(product_name());
+  check_state_keys(saved, known);
   const at::NoGradGuard no_grad;
   std::deque<Slot> slots = slots_;
   std::swap(groups, groups_);  // whether a state is needed depends on the saved momentum
@@ -343,27 +360,6 @@ void BatchedOptimizer::load_state(const State& saved) {
   ++version_;
 }
 
-// Every tensor must be "<parameter>.<a known name>".
-void BatchedOptimizer::check_names(const State& saved) const {
-  auto known = state_names();
-  if (counts_steps()) known.push_back("step");
-  if (!product_name().empty()) known.push_back(product_name());
-  for (const auto& [key, tensor] : saved.tensors) {
-    size_t index = 0;
-    const auto [end, code] = std::from_chars(key.data(), key.data() + key.size(), index);
-    const bool numbered = code == std::errc{} && *end == '.';
-    if (!numbered || index >= slots_.size()) {
-      refuse_state("the saved state holds \"" + key + "\", but the parameters here are 0 to " +
-                   std::to_string(static_cast<int64_t>(slots_.size()) - 1) + ". Load a checkpoint of the same model.");
-    }
-    const std::string name(end + 1);
-    if (std::find(known.begin(), known.end(), name) == known.end()) {
-      refuse_state("the saved state holds \"" + key + "\", which these options do not use; known: " + join(known) +
-                   ". Use the options of the run that wrote it.");
-    }
-  }
-}
-
 void BatchedOptimizer::load_slot(const State& saved, size_t index, Slot& slot) const {
   const std::string prefix = std::to_string(index) + ".";
   const auto names = state_names();
@@ -373,28 +369,13 @@ void BatchedOptimizer::load_slot(const State& saved, size_t index, Slot& slot) c
   slot.step = 0;
   slot.product = 1;
   if (!present) return;  // never had a gradient
-  auto need = [&](const std::string& key) -> const at::Tensor& {
-    const auto found = saved.tensors.find(key);
-    if (found == saved.tensors.end()) {
-      refuse_state("the saved state has no \"" + key + "\". Use the options of the run that wrote it.");
-    }
-    return found->second;
-  };
   for (size_t k = 0; k < names.size(); ++k) {
     const std::string key = prefix + names[k];
     if (!uses_state(k, groups_[slot.group], kind_of(slot.param)) && !saved.tensors.contains(key)) continue;
-    slot.state[k] = load_tensor(need(key), key, slot);
+    slot.state[k] = at::empty_like(slot.param).copy_(saved_tensor(saved, key, slot.param.sizes()));
   }
-  slot.step = counts_steps() ? need(prefix + "step").item().toLong() : 1;
-  if (!product_name().empty()) slot.product = need(prefix + product_name()).item().toDouble();
-}
-
-at::Tensor BatchedOptimizer::load_tensor(const at::Tensor& saved, const std::string& key, const Slot& slot) const {
-  if (saved.sizes() != slot.param.sizes()) {
-    refuse_state("saved \"" + key + "\" has shape " + shape_text(saved.sizes()) + ", its parameter here " +
-                 shape_text(slot.param.sizes()) + ". Load a checkpoint of the same model.");
-  }
-  return at::empty_like(slot.param).copy_(saved);
+  slot.step = counts_steps() ? saved_tensor(saved, prefix + "step").item().toLong() : 1;
+  if (!product_name().empty()) slot.product = saved_tensor(saved, prefix + product_name()).item().toDouble();
 }
 
 }  // namespace levin

@@ -1,15 +1,16 @@
-// The base of all optimizers that update each tensor from its own gradient and state. It sorts the tensors into
-// batches, one kernel call each (ATen's fused kernels, or foreach), keeps the lists between steps and rebuilds them
-// only when a gradient appears or disappears. A new optimizer names its state and implements update(); one with foreach
-// kernels that treats every number separately overrides packs_small_tensors().
+// The base of optimizers that update each tensor from its own gradient and state. It sorts the tensors into batches,
+// one kernel call each (ATen's fused kernels, or foreach), keeps the lists between steps and rebuilds them only when a
+// gradient appears or disappears. A new optimizer names its state and implements update(). If it uses foreach kernels
+// and is elementwise, it overrides packs_small_tensors().
 //
-// Tensors without a gradient are skipped; their state is created with their first gradient.
+// Tensors without a gradient are skipped. Their state is created with their first gradient.
 #pragma once
 
 #include <array>
 #include <deque>
 #include <optional>
 
+#include "levin/core/options/fields.h"
 #include "levin/optim/optimizer.h"
 #include "levin/optim/tensor_pack.h"
 
@@ -17,6 +18,8 @@ namespace levin {
 
 class BatchedOptimizer : public Optimizer {
  public:
+  /// Scalar for "step" and product_name(), else elementwise.
+  [[nodiscard]] StateLayout layout(const std::string& name) const override;
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
   void make_recordable() final;
@@ -39,27 +42,28 @@ class BatchedOptimizer : public Optimizer {
     std::vector<Tensors> state;  // one list for each of state_names(); empty if the state is not used
     Tensors step_tensors;        // the same float32 tensor for each parameter, for the fused kernels
     int64_t step = 0;            // updates, including the next one
-    double product = 1;          // of a number per step (NAdam's mu_product)
+    double product = 1;          // of one number per step (NAdam's mu_product)
     bool first = false;          // the state was never written: SGD's buffer starts as the gradient
     size_t group = 0;
-    size_t kind = 0;                        // kind_of() each
-    bool had_momentum = false;              // whether group.momentum was other than 0 when the batch was made
-    std::vector<size_t> slots;              // which parameters, numbered through all groups
+    size_t kind = 0;                        // kind_of() of each parameter
+    bool had_momentum = false;              // whether group.momentum was not 0 when the batch was made
+    std::vector<size_t> slots;              // the parameters' numbers, through all groups
     std::vector<c10::TensorImpl*> sources;  // the parameters themselves
     std::vector<size_t> copied;             // positions whose parameter has gaps in memory: params holds a dense copy
     std::optional<detail::TensorPack> pack = {};
-    // Of recordable updates.
-    at::Tensor lr = {};  // () on the device, float32 on a GPU and float64 on a CPU, to be used in place of the group's;
+    // For recordable updates:
+    at::Tensor lr = {};  // () on the device, float32 on a GPU and float64 on a CPU: replaces the group's learning rate;
                          // undefined: the group's is used (records_learning_rates)
-    double sent_lr = -1;                       // what it holds
-    std::optional<at::Tensor> found_inf = {};  // the update is to do nothing if it is 1
+    double sent_lr = -1;                       // the value of `lr`
+    std::optional<at::Tensor> found_inf = {};  // if it is 1, the update does nothing
   };
 
   using Optimizer::Optimizer;
 
-  /// PyTorch's names of the tensors kept for each parameter; the same throughout an optimizer's life.
+  /// Returns PyTorch's names of the tensors kept for each parameter; the same throughout an optimizer's life.
   [[nodiscard]] virtual std::vector<std::string> state_names() const = 0;
-  /// Which of several updates a tensor takes (Muon: of a matrix, or AdamW's); one batch holds tensors of one kind.
+  /// Returns which of several updates a tensor takes (Muon's for matrices, AdamW's for others). A batch holds tensors
+  /// of one kind.
   [[nodiscard]] virtual size_t kind_of(const at::Tensor& /*param*/) const { return 0; }
   /// Whether state `index` is in use with these settings.
   [[nodiscard]] virtual bool uses_state(size_t /*index*/, const Group& /*group*/, size_t /*kind*/) const {
@@ -71,15 +75,15 @@ class BatchedOptimizer : public Optimizer {
   [[nodiscard]] virtual bool counts_steps() const { return true; }
   /// Whether update() reads step_tensors.
   [[nodiscard]] virtual bool has_step_tensor() const { return false; }
-  /// Whether update() treats every number separately, whatever its tensor: then small tensors on a CPU are packed and
-  /// updated as one. For foreach kernels; fused ones gain nothing.
+  /// Whether update() treats every element separately, regardless of its tensor: then small tensors on a CPU are packed
+  /// and updated as one. For foreach kernels; fused kernels gain nothing.
   [[nodiscard]] virtual bool packs_small_tensors() const { return false; }
   /// Whether a GPU's kernels round the learning rate to the precision in which they compute: float32, or float64 for
   /// float64 parameters.
   [[nodiscard]] virtual bool rounds_learning_rate() const { return true; }
-  /// The saved name of Batch::product, or "".
+  /// Returns the name under which Batch::product is saved, or "" if it is not used.
   [[nodiscard]] virtual std::string product_name() const { return ""; }
-  /// The type in which it is saved; update() rounds it likewise.
+  /// The type in which the product is saved; update() rounds it to that type.
   [[nodiscard]] virtual at::ScalarType product_type() const { return at::kFloat; }
   /// Updates the batch's params; grads may be overwritten as a list, never in place.
   virtual void update(Batch& batch, const Group& group) = 0;
@@ -87,14 +91,17 @@ class BatchedOptimizer : public Optimizer {
   at::Tensor do_step(const Closure* closure) final;
   void group_added() final;
 
-  /// State `index` of a parameter, numbered through all groups; undefined before its first update.
-  [[nodiscard]] const at::Tensor& state_of(size_t param, size_t index) const { return slots_[param].state[index]; }
+  /// Returns state `index` of a parameter, numbered through all groups; undefined before its first update.
+  [[nodiscard]] at::Tensor state_of(size_t param, size_t index) const {
+    const Tensors& state = slots_[param].state;
+    return index < state.size() ? state[index] : at::Tensor();
+  }
 
  private:
   struct Slot {
     at::Tensor param;
     size_t group = 0;
-    Tensors state;  // as state_names(); undefined until first used
+    Tensors state;  // as state_names(), empty before the first update; undefined where not in use
     int64_t step = 0;
     double product = 1;
   };
@@ -116,8 +123,6 @@ class BatchedOptimizer : public Optimizer {
   void send_learning_rate(Batch& batch);
   void save_slot(const Slot& slot, const std::string& prefix, State& state) const;
   void load_slot(const State& saved, size_t index, Slot& slot) const;
-  at::Tensor load_tensor(const at::Tensor& saved, const std::string& key, const Slot& slot) const;
-  void check_names(const State& saved) const;
 
   std::deque<Slot> slots_;
   std::vector<Batch> batches_;
@@ -126,6 +131,48 @@ class BatchedOptimizer : public Optimizer {
   bool recordable_ = false;                   // learning rates are read from tensors
   int64_t version_ = 0;                       // how often batches_ were built or dropped
   std::optional<at::Tensor> found_inf_ = {};  // of the running step
+};
+
+/// A BatchedOptimizer with the constructors of all built-in ones, made from the options struct O: a struct with
+/// fields() and the member `kName`, the class's registered name. Its lr, weight_decay and momentum (or betas[0]) are
+/// the defaults of groups. O may have a function check() that throws ConfigError for values that do not go together.
+template <class O>
+class OptimizerOf : public BatchedOptimizer {
+ public:
+  using Options = O;
+
+  /// Groups are added later. Throws ConfigError for invalid options.
+  explicit OptimizerOf(O options = {})
+      : BatchedOptimizer(defaults_of(options)),
+        options_(checked(std::move(options), std::string(O::kName) + "Options")) {
+    if constexpr (requires { options_.check(); }) options_.check();
+  }
+  explicit OptimizerOf(std::vector<at::Tensor> params, O options = {}) : OptimizerOf(std::move(options)) {
+    add_param_group({.params = std::move(params)});
+  }
+  explicit OptimizerOf(std::vector<ParamGroup> groups, O options = {}) : OptimizerOf(std::move(options)) {
+    for (auto& group : groups) add_param_group(std::move(group));
+  }
+
+  [[nodiscard]] std::string name() const final { return O::kName; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+
+ protected:
+  O options_;
+
+ private:
+  static Group defaults_of(const O& options) {
+    constexpr bool has_betas = requires {
+      options.betas;
+    };
+    constexpr bool has_momentum = requires {
+      options.momentum;
+    };
+    Group group{.lr = options.lr, .weight_decay = options.weight_decay, .has_momentum = has_betas || has_momentum};
+    if constexpr (has_betas) group.momentum = options.betas[0];
+    if constexpr (has_momentum) group.momentum = options.momentum;
+    return group;
+  }
 };
 
 namespace detail {
@@ -143,6 +190,17 @@ inline bool are_betas(const std::array<double, 2>& betas) {
 /// The gradients as the update requires them: negated to maximize, with `weight_decay` * param added.
 void prepare_gradients(std::vector<at::Tensor>& grads, const std::vector<at::Tensor>& params, double weight_decay,
                        bool maximize);
+
+/// The common part of NAdam, RAdam and LAMB: weight decay, and Adam's means of gradients and of their squares.
+struct AdamMeans {
+  double beta2 = 0;  // beta1 is the group's momentum
+  bool decoupled_weight_decay = false;
+  bool maximize = false;
+
+  /// Decays the parameters, or adds the decay to the gradients; updates the means. `grads` become the update's input.
+  void update(const Optimizer::Group& group, const std::vector<at::Tensor>& params, std::vector<at::Tensor>& grads,
+              const std::vector<at::Tensor>& exp_avg, const std::vector<at::Tensor>& exp_avg_sq) const;
+};
 }  // namespace detail
 
 }  // namespace levin

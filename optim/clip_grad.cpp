@@ -11,9 +11,9 @@
 
 #include <cmath>
 
-#include "levin/core/config_node.h"
-#include "levin/core/error.h"
-#include "levin/core/gradients.h"
+#include "levin/core/options/config_node.h"
+#include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
 
 namespace levin {
 

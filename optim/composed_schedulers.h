@@ -6,7 +6,7 @@
 //   milestones: [500]
 #pragma once
 
-#include "levin/core/registry.h"
+#include "levin/core/options/registry.h"
 #include "levin/optim/lr_scheduler.h"
 
 namespace levin {

@@ -7,12 +7,14 @@
 #include <optional>
 #include <variant>
 
-#include "levin/core/period.h"
+#include "levin/core/options/units.h"
 #include "levin/optim/lr_scheduler.h"
 
 namespace levin {
 
 struct CosineAnnealingLROptions {
+  static constexpr const char* kName = "CosineAnnealingLR";
+
   int64_t T_max = 0;
   double eta_min = 0;
 
@@ -25,29 +27,22 @@ struct CosineAnnealingLROptions {
 };
 
 /// Decreases lr to eta_min along half a cosine, and increases it again if stepped further.
-class CosineAnnealingLR final : public LRScheduler {
+class CosineAnnealingLR final : public SchedulerOf<CosineAnnealingLROptions> {
  public:
-  using Options = CosineAnnealingLROptions;
-
-  explicit CosineAnnealingLR(Defaults = {}) : CosineAnnealingLR(CosineAnnealingLROptions()) {}
-  /// Attached later.
-  explicit CosineAnnealingLR(CosineAnnealingLROptions options)
-      : options_(checked(std::move(options), "CosineAnnealingLROptions")) {}
-  CosineAnnealingLR(Optimizer& optimizer, CosineAnnealingLROptions options) : CosineAnnealingLR(std::move(options)) {
+  using SchedulerOf::SchedulerOf;
+  CosineAnnealingLR() = default;
+  CosineAnnealingLR(Optimizer& optimizer, CosineAnnealingLROptions options) : SchedulerOf(std::move(options)) {
     attach(optimizer);
   }
-
-  [[nodiscard]] std::string name() const override { return "CosineAnnealingLR"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
 
  private:
   std::vector<double> next_lr() override;
   std::vector<double> closed_form() override;
-
-  CosineAnnealingLROptions options_;
 };
 
 struct CosineAnnealingWarmRestartsOptions {
+  static constexpr const char* kName = "CosineAnnealingWarmRestarts";
+
   int64_t T_0 = 0;
   int64_t T_mult = 1;
   double eta_min = 0;
@@ -62,22 +57,14 @@ struct CosineAnnealingWarmRestartsOptions {
 };
 
 /// A cosine that restarts after T_0 steps, then after T_0 * T_mult, … (SGDR, Loshchilov, Hutter 2016).
-class CosineAnnealingWarmRestarts final : public LRScheduler {
+class CosineAnnealingWarmRestarts final : public SchedulerOf<CosineAnnealingWarmRestartsOptions> {
  public:
-  using Options = CosineAnnealingWarmRestartsOptions;
-
-  explicit CosineAnnealingWarmRestarts(Defaults = {})
-      : CosineAnnealingWarmRestarts(CosineAnnealingWarmRestartsOptions()) {}
-  /// Attached later.
-  explicit CosineAnnealingWarmRestarts(CosineAnnealingWarmRestartsOptions options)
-      : options_(checked(std::move(options), "CosineAnnealingWarmRestartsOptions")) {}
+  using SchedulerOf::SchedulerOf;
+  CosineAnnealingWarmRestarts() = default;
   CosineAnnealingWarmRestarts(Optimizer& optimizer, CosineAnnealingWarmRestartsOptions options)
-      : CosineAnnealingWarmRestarts(std::move(options)) {
+      : SchedulerOf(std::move(options)) {
     attach(optimizer);
   }
-
-  [[nodiscard]] std::string name() const override { return "CosineAnnealingWarmRestarts"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
 
@@ -88,14 +75,14 @@ class CosineAnnealingWarmRestarts final : public LRScheduler {
 
   int64_t t_cur_ = -1;  // steps since the restart
   int64_t t_i_ = 0;     // steps of this period
-
-  CosineAnnealingWarmRestartsOptions options_;
 };
 
-/// Steps, or a share of all steps.
+/// A number of steps, or a fraction of all steps.
 using StepsOrShare = std::variant<int64_t, Period>;
 
 struct CosineWithWarmupOptions {
+  static constexpr const char* kName = "CosineWithWarmup";
+
   StepsOrShare warmup = Period("0.05dur");
   double start_factor = 0.01;
   double eta_min = 0;
@@ -105,16 +92,16 @@ struct CosineWithWarmupOptions {
   static auto fields() {
     using O = CosineWithWarmupOptions;
     return levin::fields(
-        field("warmup", &O::warmup, "steps in which lr rises, or their share of all steps: 500, or 0.05dur")
+        field("warmup", &O::warmup, "steps in which lr rises, or as a fraction of all steps: 500, or 0.05dur")
             .check(
                 [](const StepsOrShare& value) {
                   if (const auto* steps = std::get_if<int64_t>(&value)) return *steps >= 0;
                   return std::get<Period>(value).unit() == PeriodUnit::run;
                 },
-                "a number of steps >= 0, or a share of the run such as 0.05dur"),
-        field("start_factor", &O::start_factor, "share of lr at the first step").min(0.0).max(1.0),
+                "a number of steps >= 0, or a fraction of the run such as 0.05dur"),
+        field("start_factor", &O::start_factor, "fraction of lr at the first step").min(0.0).max(1.0),
         field("eta_min", &O::eta_min, "lr at the end"),
-        field("total_steps", &O::total_steps, "steps until the end; null: those of the fit")
+        field("total_steps", &O::total_steps, "steps until the end; null: the number of steps of the fit")
             .check([](const auto& steps) { return !steps || *steps >= 1; }, ">= 1"));
   }
 };
@@ -122,20 +109,13 @@ struct CosineWithWarmupOptions {
 /// Increases lr along a line, and decreases it to eta_min along half a cosine that ends with the run; it stays there.
 /// A trainer moves it after each optimizer step unless `interval` says otherwise: its warm-up may be shorter than an
 /// epoch.
-class CosineWithWarmup final : public LRScheduler {
+class CosineWithWarmup final : public SchedulerOf<CosineWithWarmupOptions> {
  public:
-  using Options = CosineWithWarmupOptions;
-
-  explicit CosineWithWarmup(Defaults = {}) : CosineWithWarmup(CosineWithWarmupOptions()) {}
-  /// Attached later.
-  explicit CosineWithWarmup(CosineWithWarmupOptions options)
-      : options_(checked(std::move(options), "CosineWithWarmupOptions")) {}
-  CosineWithWarmup(Optimizer& optimizer, CosineWithWarmupOptions options) : CosineWithWarmup(std::move(options)) {
+  using SchedulerOf::SchedulerOf;
+  CosineWithWarmup() = default;
+  CosineWithWarmup(Optimizer& optimizer, CosineWithWarmupOptions options) : SchedulerOf(std::move(options)) {
     attach(optimizer);
   }
-
-  [[nodiscard]] std::string name() const override { return "CosineWithWarmup"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
   [[nodiscard]] bool counts_steps() const override { return true; }
   [[nodiscard]] bool wants_total_steps() const override { return !options_.total_steps.has_value(); }
   void fill_total_steps(int64_t steps) override { total_steps_ = steps; }
@@ -144,8 +124,6 @@ class CosineWithWarmup final : public LRScheduler {
   /// Throws ConfigError if the number of steps is not known, or the warm-up is longer.
   void prepare() override;
   std::vector<double> next_lr() override;
-
-  CosineWithWarmupOptions options_;
   int64_t total_steps_ = 0;  // 0: not known
   int64_t warmup_ = 0;       // steps
 };

@@ -2,7 +2,7 @@
 
 #include <numbers>
 
-#include "levin/core/count_of.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 

@@ -36,6 +36,8 @@ bool all_above(const FloatOrList& value, double low);
 }  // namespace detail
 
 struct OneCycleLROptions {
+  static constexpr const char* kName = "OneCycleLR";
+
   FloatOrList max_lr = 0.0;
   std::optional<int64_t> total_steps =
       {};  // if this and the next two are unset, the trainer fills in the steps of the fit
@@ -56,7 +58,7 @@ struct OneCycleLROptions {
         field("max_lr", &OneCycleLROptions::max_lr, "peak of lr; one, or one per group")
             .check([](const FloatOrList& value) { return detail::all_above(value, 0); }, "set, and > 0"),
         field("total_steps", &OneCycleLROptions::total_steps,
-              "steps of the cycle; else epochs * steps_per_epoch, else those of the fit")
+              "steps of the cycle; else epochs * steps_per_epoch, else the steps of the fit")
             .check([](const auto& n) { return !n || *n >= 1; }, ">= 1"),
         field("epochs", &OneCycleLROptions::epochs, "epochs of the cycle")
             .check([](const auto& n) { return !n || *n >= 1; }, ">= 1"),
@@ -76,17 +78,11 @@ struct OneCycleLROptions {
 
 /// One rise to max_lr and one fall far below the start (Smith, Topin 2017). Step once per batch. In a Trainer the
 /// length may be unset: it is then the number of steps of the fit.
-class OneCycleLR final : public LRScheduler {
+class OneCycleLR final : public SchedulerOf<OneCycleLROptions> {
  public:
-  using Options = OneCycleLROptions;
-
-  explicit OneCycleLR(Defaults = {}) : OneCycleLR(OneCycleLROptions()) {}
-  /// Attached later.
-  explicit OneCycleLR(OneCycleLROptions options) : options_(checked(std::move(options), "OneCycleLROptions")) {}
-  OneCycleLR(Optimizer& optimizer, OneCycleLROptions options) : OneCycleLR(std::move(options)) { attach(optimizer); }
-
-  [[nodiscard]] std::string name() const override { return "OneCycleLR"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+  using SchedulerOf::SchedulerOf;
+  OneCycleLR() = default;
+  OneCycleLR(Optimizer& optimizer, OneCycleLROptions options) : SchedulerOf(std::move(options)) { attach(optimizer); }
   [[nodiscard]] bool wants_total_steps() const override {
     return !options_.total_steps && !options_.epochs && !options_.steps_per_epoch;
   }
@@ -99,11 +95,11 @@ class OneCycleLR final : public LRScheduler {
 
   int64_t total_steps_ = 0;
   std::vector<double> max_lrs_, base_momentums_, max_momentums_;
-
-  OneCycleLROptions options_;
 };
 
 struct CyclicLROptions {
+  static constexpr const char* kName = "CyclicLR";
+
   std::optional<FloatOrList> base_lr = {};
   FloatOrList max_lr = 0.0;
   int64_t step_size_up = 2000;
@@ -137,17 +133,11 @@ struct CyclicLROptions {
 };
 
 /// Cycles lr between base_lr and max_lr (Smith 2015). Step once per batch.
-class CyclicLR final : public LRScheduler {
+class CyclicLR final : public SchedulerOf<CyclicLROptions> {
  public:
-  using Options = CyclicLROptions;
-
-  explicit CyclicLR(Defaults = {}) : CyclicLR(CyclicLROptions()) {}
-  /// Attached later.
-  explicit CyclicLR(CyclicLROptions options) : options_(checked(std::move(options), "CyclicLROptions")) {}
-  CyclicLR(Optimizer& optimizer, CyclicLROptions options) : CyclicLR(std::move(options)) { attach(optimizer); }
-
-  [[nodiscard]] std::string name() const override { return "CyclicLR"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+  using SchedulerOf::SchedulerOf;
+  CyclicLR() = default;
+  CyclicLR(Optimizer& optimizer, CyclicLROptions options) : SchedulerOf(std::move(options)) { attach(optimizer); }
 
   /// PyTorch's scale_fn: the height at a cycle (from 1) or a step, 0 to 1, instead of `mode`.
   using ScaleFn = std::function<double(double)>;
@@ -162,8 +152,6 @@ class CyclicLR final : public LRScheduler {
 
   ScaleFn scale_fn_;
   std::vector<double> max_lrs_, base_momentums_, max_momentums_;
-
-  CyclicLROptions options_;
 };
 
 }  // namespace levin

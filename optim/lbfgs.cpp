@@ -17,7 +17,7 @@ void LBFGS::group_added() {
       .tolerance_grad(options_.tolerance_grad)
       .tolerance_change(options_.tolerance_change)
       .history_size(options_.history_size);
-  if (options_.line_search_fn) options.line_search_fn(enum_word(*options_.line_search_fn));
+  if (options_.line_search_fn) options.line_search_fn(enum_name(*options_.line_search_fn));
   inner_ = std::make_shared<TorchOptimizer>(std::make_shared<torch::optim::LBFGS>(groups_[0].params, options));
 }
 
@@ -25,6 +25,10 @@ at::Tensor LBFGS::do_step(const Closure* closure) {
   if (inner_ == nullptr) return (*closure)();
   inner_->groups()[0].lr = groups_[0].lr;
   return inner_->step(*closure);
+}
+
+StateLayout LBFGS::layout(const std::string& name) const {
+  return inner_ != nullptr ? inner_->layout(name) : Optimizer::layout(name);
 }
 
 State LBFGS::state() const {

@@ -7,7 +7,7 @@
 #include <array>
 #include <memory>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/optim/optimizer.h"
 
 namespace levin {
@@ -59,6 +59,7 @@ class LBFGS final : public Optimizer {
   [[nodiscard]] std::string name() const override { return "LBFGS"; }
   [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
   [[nodiscard]] bool needs_closure() const override { return true; }
+  [[nodiscard]] StateLayout layout(const std::string& name) const override;
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
 

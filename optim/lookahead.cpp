@@ -7,8 +7,6 @@
 
 #include <utility>
 
-#include "levin/core/tensor_text.h"
-
 namespace levin {
 
 namespace {
@@ -62,11 +60,7 @@ void Lookahead::load_own_state(State& saved) {
       slow.push_back(fast[i].detach().clone());
       continue;
     }
-    if (found->second.sizes() != fast[i].sizes()) {
-      refuse_state("saved \"" + slow_key(i) + "\" has shape " + shape_text(found->second.sizes()) +
-                   ", its parameter here " + shape_text(fast[i].sizes()) + ". Load a checkpoint of the same model.");
-    }
-    slow.push_back(at::empty_like(fast[i]).copy_(found->second));
+    slow.push_back(at::empty_like(fast[i]).copy_(saved_tensor(saved, slow_key(i), fast[i].sizes())));
     saved.tensors.erase(found);
   }
   const auto steps = saved.get<int64_t>("steps");

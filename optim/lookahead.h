@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/optim/wrapping_optimizer.h"
 
 namespace levin {
@@ -25,11 +25,11 @@ struct LookaheadOptions {
     using O = LookaheadOptions;
     return levin::fields(field("optimizer", &O::optimizer, "the optimizer that takes the steps").not_empty(),
                          field("k", &O::k, "steps between two returns").min(1),
-                         field("alpha", &O::alpha, "share of the way that is kept").min(0.0).max(1.0));
+                         field("alpha", &O::alpha, "fraction of the way that is kept").min(0.0).max(1.0));
   }
 };
 
-/// State: the inner optimizer's; "slow", the weights at the last return; how many steps were taken since.
+/// State: the inner optimizer's; "slow", the weights at the last return; the number of steps since then.
 class Lookahead final : public WrappingOptimizer {
  public:
   using Options = LookaheadOptions;

@@ -1,6 +1,6 @@
 #include "levin/optim/lr_scheduler.h"
 
-#include "levin/core/count_of.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 

@@ -14,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/core/state.h"
 #include "levin/optim/optimizer.h"
 
@@ -34,7 +34,7 @@ class LRScheduler {
   /// The registered name: "StepLR".
   [[nodiscard]] virtual std::string name() const = 0;
 
-  /// The options it was created with, as in a run file; null: unknown. Ranks compare them.
+  /// Returns the options it was created with, as in a run file, or null if they are unknown. Ranks compare them.
   [[nodiscard]] virtual ConfigNode written_options() const { return {}; }
 
   /// Attaches `optimizer` and sets the first learning rates. Throws Error if an optimizer is attached already.
@@ -45,11 +45,11 @@ class LRScheduler {
 
   /// Sets the next learning rates. Throws Error if wants_metric().
   void step() { advance({}); }
-  /// The same for a scheduler that follows a metric; others ignore it.
+  /// Same as above, with the metric that the scheduler follows; others ignore the metric.
   void step(double metric) { advance(metric); }
   [[nodiscard]] virtual bool wants_metric() const { return false; }
 
-  /// Whether a trainer moves it after each optimizer step, and not after each epoch, unless it is told otherwise.
+  /// Whether a trainer steps it after each optimizer step instead of each epoch, unless `interval` is set.
   [[nodiscard]] virtual bool counts_steps() const { return false; }
 
   /// Whether it needs the total number of steps and its options do not give it; then fill_total_steps() must be called
@@ -65,7 +65,8 @@ class LRScheduler {
 
   /// The state of the schedule. The learning rates themselves are in the optimizer's state: restore both.
   [[nodiscard]] virtual State state() const;
-  /// Attach first. Throws CheckpointError if `saved` is another scheduler's or has another number of groups.
+  /// Requires an attached optimizer. Throws CheckpointError if `saved` belongs to a different scheduler or has a
+  /// different number of groups.
   virtual void load_state(const State& saved);
 
  protected:
@@ -73,15 +74,16 @@ class LRScheduler {
   LRScheduler(LRScheduler&&) = default;
   LRScheduler& operator=(LRScheduler&&) = default;
 
-  /// The learning rates at last_epoch from those at the step before.
+  /// Returns the learning rates at last_epoch, computed from the rates at the step before.
   [[nodiscard]] virtual std::vector<double> next_lr() = 0;
-  /// The same from the initial ones alone, if there is such a formula: for a schedule that starts in the middle.
+  /// Returns the same rates from the initial rates alone, if there is a formula: for a schedule that starts in the
+  /// middle.
   [[nodiscard]] virtual std::vector<double> closed_form() { return next_lr(); }
   /// Called by attach() before the first step; base_lrs_ is set.
   virtual void prepare() {}
-  /// attach() once the optimizer is known.
+  /// The second half of attach(), with the optimizer set.
   virtual void begin();
-  /// step().
+  /// Implements step().
   virtual void advance(std::optional<double> metric);
   /// Undoes the step made by attach(), for schedulers inside another.
   virtual void undo() { --last_epoch; }
@@ -95,7 +97,7 @@ class LRScheduler {
   void note_lrs();
   /// Every group's lr times `factor`.
   [[nodiscard]] std::vector<double> scaled(double factor) const;
-  /// `value` as one number per group. Throws Error naming `key` if the list has another length.
+  /// `value` as one number per group. Throws Error naming `key` if the list has a different length.
   [[nodiscard]] std::vector<double> per_group(const FloatOrList& value, const std::string& key) const;
   [[noreturn]] void refuse_state(const std::string& why) const;
 
@@ -109,6 +111,24 @@ class LRScheduler {
 
  private:
   Optimizer* optimizer_ = nullptr;
+};
+
+/// A scheduler made from the options struct O: a struct with fields() and the member `kName`, the class's registered
+/// name.
+template <class O>
+class SchedulerOf : public LRScheduler {
+ public:
+  using Options = O;
+
+  /// Attached later. Throws ConfigError for invalid options, such as the default ones if O has a required option.
+  explicit SchedulerOf(Defaults = {}) : SchedulerOf(O()) {}
+  explicit SchedulerOf(O options) : options_(checked(std::move(options), std::string(O::kName) + "Options")) {}
+
+  [[nodiscard]] std::string name() const final { return O::kName; }
+  [[nodiscard]] ConfigNode written_options() const final { return write_options(options_); }
+
+ protected:
+  O options_;
 };
 
 }  // namespace levin

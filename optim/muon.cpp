@@ -41,12 +41,7 @@ at::Tensor orthogonalize(const at::Tensor& matrix, const std::array<double, 3>& 
 }
 }  // namespace detail
 
-Muon::Muon(MuonOptions options)
-    : BatchedOptimizer(
-          {.lr = options.lr, .momentum = options.momentum, .weight_decay = options.weight_decay, .has_momentum = true}),
-      options_(checked(std::move(options), "MuonOptions")) {}
-
-Muon::Muon(const NamedTensors& parameters, MuonOptions options) : Muon(std::move(options)) {
+Muon::Muon(const NamedTensors& parameters, MuonOptions options) : OptimizerOf(std::move(options)) {
   take_names(parameters);
   std::vector<at::Tensor> params;
   for (const auto& [name, param] : parameters) {

@@ -1,5 +1,5 @@
 // Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/): the momentum of a matrix, made orthogonal by
-// five Newton-Schulz iterations. The numbers are those of torch.optim.Muon. Vectors, tensors of other dimensions, and
+// five Newton-Schulz iterations. Results match torch.optim.Muon. Vectors, tensors of other dimensions, and
 // matrices that adamw_params names (embeddings, the last layer) are updated by AdamW in the same optimizer.
 //
 //   Muon optimizer(model.named_parameters().pairs(), {.lr = 0.02, .adamw_params = {"embedding.*"}, .adamw_lr = 3e-4});
@@ -13,10 +13,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "levin/core/fields.h"
 #include "levin/optim/batched_optimizer.h"
 #include "levin/optim/named_tensors.h"
-#include "levin/optim/whole_tensors.h"
 
 namespace levin {
 
@@ -29,6 +27,8 @@ struct EnumNames<AdjustLr> {
 };
 
 struct MuonOptions {
+  static constexpr const char* kName = "Muon";
+
   double lr = 1e-3;
   double weight_decay = 0.1;
   double momentum = 0.95;
@@ -47,7 +47,8 @@ struct MuonOptions {
     using O = MuonOptions;
     return levin::fields(
         field("lr", &O::lr, "step size of matrices").min(0.0),
-        field("weight_decay", &O::weight_decay, "share of every parameter taken off, times its step size").min(0.0),
+        field("weight_decay", &O::weight_decay, "fraction of every parameter that is subtracted, times its step size")
+            .min(0.0),
         field("momentum", &O::momentum, "decay of the mean of a matrix's gradients").min(0.0),
         field("nesterov", &O::nesterov, "look ahead along the momentum"),
         field("ns_coefficients", &O::ns_coefficients, "of the Newton-Schulz iteration's polynomial"),
@@ -58,8 +59,7 @@ struct MuonOptions {
               "(0.2 times the root of the larger: then lr and weight_decay are AdamW's)"),
         field("adamw_params", &O::adamw_params,
               "matrices that AdamW updates: patterns of parameter names, as in a shell (\"embedding.*\")"),
-        field("adamw_lr", &O::adamw_lr,
-              "AdamW's step size beside lr; schedules and groups change both in proportion; null: lr")
+        field("adamw_lr", &O::adamw_lr, "AdamW's step size; schedules and groups change both in proportion; null: lr")
             .check([](const auto& v) { return !v || *v >= 0; }, ">= 0"),
         field("adamw_betas", &O::adamw_betas, "AdamW's decay of the mean of gradients and of squared gradients")
             .check([](const auto& betas) { return detail::are_betas(betas); }, "two numbers in [0, 1)"),
@@ -69,23 +69,14 @@ struct MuonOptions {
 
 /// State: "momentum_buffer" of matrices; "exp_avg" and "exp_avg_sq" of the others; "step". A group's momentum is
 /// Muon's.
-class Muon final : public BatchedOptimizer, public NamesParameters, public WholeTensorUpdate {
+class Muon final : public OptimizerOf<MuonOptions>, public NamesParameters {
  public:
-  using Options = MuonOptions;
-
-  /// Names and groups are added later.
-  explicit Muon(MuonOptions options = {});
-  /// Those of `parameters` that require gradients, as one group.
+  using OptimizerOf::OptimizerOf;
+  Muon() = default;
+  /// Names `parameters`, and adds those that require gradients as one group.
   Muon(const NamedTensors& parameters, MuonOptions options);
-  explicit Muon(std::vector<at::Tensor> params, MuonOptions options = {}) : Muon(std::move(options)) {
-    add_param_group({.params = std::move(params)});
-  }
-  explicit Muon(std::vector<ParamGroup> groups, MuonOptions options = {}) : Muon(std::move(options)) {
-    for (auto& group : groups) add_param_group(std::move(group));
-  }
 
-  [[nodiscard]] std::string name() const override { return "Muon"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+  [[nodiscard]] bool updates_whole_tensors() const override { return true; }
   void take_names(const NamedTensors& parameters) override;
 
  private:
@@ -98,7 +89,6 @@ class Muon final : public BatchedOptimizer, public NamesParameters, public Whole
   void update_matrices(Batch& batch, const Group& group) const;
   void update_by_adamw(Batch& batch, const Group& group) const;
 
-  MuonOptions options_;
   bool has_names_ = false;
   std::unordered_set<const c10::TensorImpl*> adamw_ = {};  // of the parameters that adamw_params names
 };

@@ -3,18 +3,20 @@
 #include <ATen/ops/_foreach_zero.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <unordered_map>
 
-#include "levin/core/count_of.h"
-#include "levin/core/fields.h"
-#include "levin/core/gradients.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/fields.h"
+#include "levin/core/tensors.h"
 
 namespace levin {
 
 namespace {
 
-// The part of a group in state(); read back by name. Numbers changed by a schedule are kept as they are.
+// The part of a group in state(); read back by name. Numbers that a schedule changed are saved unchanged.
 struct SavedGroup {
   int64_t params = 0;
   double lr = 0;
@@ -38,14 +40,25 @@ std::string kind(const std::string& name) {
   return name.starts_with("torch.") ? name.substr(6) : name;
 }
 
-std::string place(const std::string& optimizer, size_t group) {
-  return optimizer + ": parameter group " + std::to_string(group);
+// A key of state(), "12.exp_avg".
+struct StateKey {
+  size_t param = 0;
+  std::string name = {};
+};
+
+std::optional<StateKey> parse_key(const std::string& key) {
+  StateKey parsed;
+  const char* past = key.data() + key.size();
+  const auto [end, code] = std::from_chars(key.data(), past, parsed.param);
+  if (code != std::errc{} || end == past || *end != '.') return std::nullopt;
+  parsed.name = std::string(end + 1, past);
+  return parsed;
 }
 
 }  // namespace
 
 void Optimizer::check_group(const ParamGroup& group) const {
-  const std::string where = place(name(), groups_.size());
+  const std::string where = name() + ": parameter group " + std::to_string(groups_.size());
   if (group.params.empty())
     throw Error(where +
                 " has no tensors. Pass the model's parameters(); layers count once the model's "
@@ -63,7 +76,7 @@ void Optimizer::check_group(const ParamGroup& group) const {
                   " is not a leaf: it was computed from other tensors. Pass the tensor that was registered as a " +
                   "parameter, or detach() it.");
     }
-    if (param.is_complex()) {  // integers, as of a quantized weight, have no gradient and stay as they are
+    if (param.is_complex()) {  // integers, as of a quantized weight, have no gradient and do not change
       throw Error(what + " is of type " + std::string(param.dtype().name()) +
                   ". Only real floating point tensors can be optimized.");
     }
@@ -138,6 +151,24 @@ void Optimizer::step_unless(const at::Tensor& /*found_inf*/) {
   throw Error(name() + ": its update cannot be recorded. Use SGD, Adam, AdamW or Adagrad, or record_steps: false.");
 }
 
+void Optimizer::check_layouts(const State& state) const {
+  const std::vector<at::Tensor> params = parameters();
+  for (const auto& [key, tensor] : state.tensors) {
+    const auto parsed = parse_key(key);
+    if (!parsed || parsed->param >= params.size() || !tensor.defined()) continue;
+    const StateLayout found = layout(parsed->name);
+    const at::IntArrayRef sizes = params[parsed->param].sizes();
+    const bool fits = found == StateLayout::elementwise ? tensor.sizes() == sizes
+                                                        : found == StateLayout::own_shape || tensor.dim() == 0;
+    if (fits) continue;
+    const bool is_scalar = found == StateLayout::scalar;
+    throw Error(name() + ": its state \"" + key + "\" has shape " + shape_text(tensor.sizes()) + ", and layout(\"" +
+                parsed->name + "\") is " + (is_scalar ? "scalar, which is shape ()" : "elementwise, which is ") +
+                (is_scalar ? "" : shape_text(sizes) + " here, the parameter's shape (or its shard's)") +
+                ". Override layout() and return " + (tensor.dim() == 0 ? "scalar" : "own_shape") + " for this name.");
+  }
+}
+
 at::Tensor Optimizer::step(const Closure& closure) {
   const at::AutoGradMode with_grad(true);
   return do_step(&closure);
@@ -181,6 +212,37 @@ std::vector<Optimizer::Group> Optimizer::saved_groups(const State& saved) const 
     groups[i].scheduled = list[i].scheduled;
   }
   return groups;
+}
+
+void Optimizer::check_state_keys(const State& saved, const std::vector<std::string>& known) const {
+  int64_t params = 0;
+  for (const Group& group : groups_) params += static_cast<int64_t>(group.params.size());
+  for (const auto& [key, tensor] : saved.tensors) {
+    const auto parsed = parse_key(key);
+    if (!parsed || static_cast<int64_t>(parsed->param) >= params) {
+      refuse_state("the saved state holds \"" + key + "\", but the parameters here are 0 to " +
+                   std::to_string(params - 1) + ". Load a checkpoint of the same model.");
+    }
+    if (std::find(known.begin(), known.end(), parsed->name) == known.end()) {
+      refuse_state("the saved state holds \"" + key + "\", which these options do not use; known: " + join(known) +
+                   ". Use the options of the run that wrote it.");
+    }
+  }
+}
+
+const at::Tensor& Optimizer::saved_tensor(const State& saved, const std::string& key) const {
+  const auto found = saved.tensors.find(key);
+  if (found == saved.tensors.end()) {
+    refuse_state("the saved state has no \"" + key + "\". Use the options of the run that wrote it.");
+  }
+  return found->second;
+}
+
+const at::Tensor& Optimizer::saved_tensor(const State& saved, const std::string& key, at::IntArrayRef sizes) const {
+  const at::Tensor& tensor = saved_tensor(saved, key);
+  if (tensor.sizes() == sizes) return tensor;
+  refuse_state("saved \"" + key + "\" has shape " + shape_text(tensor.sizes()) + ", expected " + shape_text(sizes) +
+               ". Load a checkpoint of the same model.");
 }
 
 }  // namespace levin

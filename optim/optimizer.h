@@ -1,14 +1,14 @@
-// The interface of all optimizers: parameters in groups, one update per step(), state by name.
+// The interface of all optimizers: parameters in groups, one update per step(), state by name. "Writing an optimizer"
+// in docs/extending.md lists the virtual functions and says which of them an optimizer needs.
 //
 //   AdamW optimizer(model.parameters(), {.lr = 3e-4});
 //   loss.backward();  optimizer.step();  optimizer.zero_grad();
-//
-// Movable until a scheduler is attached (schedulers keep a reference). Not thread-safe. Every rank steps its own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,7 +17,7 @@
 
 namespace levin {
 
-/// Tensors that share settings; unset ones are the optimizer's options.
+/// Tensors that share settings. An unset setting is taken from the optimizer's options.
 struct ParamGroup {
   std::vector<at::Tensor> params = {};
   std::optional<double> lr = {};
@@ -25,6 +25,35 @@ struct ParamGroup {
   std::optional<double> momentum = {};  // betas[0] where the optimizer has betas
 };
 
+/// How a tensor of an optimizer's state relates to its parameter. Decides how the tensor is sharded with the parameter,
+/// gathered for a checkpoint and loaded under a different world size.
+enum class StateLayout {
+  elementwise,  // the parameter's shape: every element belongs to the parameter's element at the same index
+  scalar,       // shape (), equal on all ranks: a number of steps, a product
+  own_shape,    // any other shape, equal on all ranks: row and column factors
+};
+
+/// What an optimizer can learn about parameters of which every rank updates a flat range (fsdp).
+class ParameterShards {
+ public:
+  struct Range {
+    int64_t begin = 0;                // index of this rank's first element in the flattened parameter
+    std::vector<int64_t> shape = {};  // of the full parameter
+  };
+  virtual ~ParameterShards() = default;
+  /// Returns this rank's range, which may be empty, or nothing for a parameter that is not sharded.
+  [[nodiscard]] virtual std::optional<Range> range_of(const at::Tensor& param) const = 0;
+  /// Returns the sum over all ranks of a tensor with the same shape and type on each. Every rank calls it.
+  [[nodiscard]] virtual at::Tensor sum_over_ranks(const at::Tensor& value) const = 0;
+
+ protected:
+  ParameterShards() = default;
+  ParameterShards(const ParameterShards&) = default;
+  ParameterShards& operator=(const ParameterShards&) = default;
+};
+
+/// Updates parameters from their gradients, and keeps what it needs from one update to the next as its state. Movable
+/// until a scheduler is attached (schedulers keep a reference). Not thread-safe. Every rank steps its own.
 class Optimizer {
  public:
   static const char* registry_name() { return "optimizer"; }
@@ -32,8 +61,7 @@ class Optimizer {
   /// Recomputes the loss and the gradients, and returns the loss.
   using Closure = std::function<at::Tensor()>;
 
-  /// A group in use. Schedulers and callbacks may change the numbers between steps; tensors are added by
-  /// add_param_group.
+  /// A group in use. Schedulers and callbacks may change its numbers between steps; add_param_group adds tensors.
   struct Group {
     std::vector<at::Tensor> params = {};
     double lr = 0;
@@ -52,18 +80,18 @@ class Optimizer {
   /// The registered name: "AdamW".
   [[nodiscard]] virtual std::string name() const = 0;
 
-  /// The options it was created with, as in a run file; null: unknown. Ranks compare them.
+  /// Returns the options it was created with, as in a run file, or null if they are unknown. Ranks compare them.
   [[nodiscard]] virtual ConfigNode written_options() const { return {}; }
 
-  /// A tensor that the group lists twice, of a layer with two names, counts once. Throws Error if the group is empty,
-  /// holds a non-leaf, complex or undefined tensor or one of another group, or sets a number that is negative, not
-  /// finite, or that this optimizer does not have.
+  /// Adds a group. A tensor that the group lists twice, because its layer has two names, counts once. Throws Error if
+  /// the group is empty, holds a tensor that is undefined, complex, not a leaf or already in a group, or sets a number
+  /// that is negative, not finite, or unknown to this optimizer.
   void add_param_group(ParamGroup group);
 
   [[nodiscard]] std::vector<Group>& groups() { return groups_; }
   [[nodiscard]] const std::vector<Group>& groups() const { return groups_; }
 
-  /// All tensors, each once, group after group: the order in which state() numbers them.
+  /// Returns all tensors, each once, group after group: the order in which state() numbers them.
   [[nodiscard]] std::vector<at::Tensor> parameters() const;
 
   /// Drops the gradients, or fills them with zeros (needed where gradients are views of communication buckets).
@@ -78,30 +106,47 @@ class Optimizer {
   /// Whether only step(closure) works.
   [[nodiscard]] virtual bool needs_closure() const { return false; }
 
+  // ---- parameters that are sharded over ranks (fsdp) ----------------------------------------------------------------
+  /// Whether the update of one element depends on other elements of its tensor (by a norm, by a product of matrices),
+  /// so that a shard cannot be updated. The trainer then refuses strategies that shard.
+  [[nodiscard]] virtual bool updates_whole_tensors() const { return false; }
+  /// Called at set-up, with null unless the strategy shards. For an optimizer that sums over ranks what its update
+  /// needs of a whole tensor. Sharded parameters are then empty on some ranks, and all ranks must make the same calls
+  /// of sum_over_ranks() in every step.
+  virtual void use_shards(std::shared_ptr<const ParameterShards> /*shards*/) {}
+  /// Returns the layout of the tensors "0.NAME", "1.NAME", … of state().
+  [[nodiscard]] virtual StateLayout layout(const std::string& name) const {
+    return name == "step" ? StateLayout::scalar : StateLayout::elementwise;
+  }
+  /// Throws Error if a tensor of `state`, which this optimizer's state() returned, contradicts layout(). Sharded
+  /// parameters must be this rank's shards meanwhile (UpdateScope).
+  void check_layouts(const State& state) const;
+
   // ---- updates that are recorded and replayed (TrainerOptions::record_steps) ----------------------------------------
-  /// Whether an update may be captured: everything that changes between updates is read from tensors on the device.
+  /// Whether an update can be recorded: it reads everything that changes between updates from tensors on the device.
   [[nodiscard]] virtual bool is_recordable() const { return false; }
   /// From the next step on the learning rates are read from tensors, on a GPU in the precision of its kernels. Requires
   /// is_recordable().
   virtual void make_recordable() {}
-  /// Writes the groups' learning rates into those tensors. Called before an update is captured or replayed.
+  /// Writes the groups' learning rates into those tensors. Called before an update is recorded or replayed.
   virtual void send_learning_rates() {}
-  /// Changes when a captured update becomes invalid, because tensors were added, removed or loaded.
+  /// Changes when a recorded update becomes invalid because tensors were added, removed or loaded.
   [[nodiscard]] virtual int64_t version() const { return 0; }
-  /// A step that changes nothing if `found_inf` (one float32 on the parameters' device: 0 or 1) is 1; the device
-  /// decides, no rank waits. Throws Error unless is_recordable().
+  /// Steps, but changes nothing if `found_inf` (one float32 on the parameters' device: 0 or 1) is 1. The device decides
+  /// and no rank waits. Throws Error unless is_recordable().
   virtual void step_unless(const at::Tensor& found_inf);
 
-  /// Groups' numbers and tensors named as in PyTorch: "0.exp_avg", "0.step". The tensors are the optimizer's own: the
-  /// next step changes them.
+  // ---- state --------------------------------------------------------------------------------------------------------
+  /// Returns the groups' numbers, and tensors named as in PyTorch: "0.exp_avg", "0.step". The tensors are the
+  /// optimizer's own: the next step changes them. A parameter without an update has none.
   [[nodiscard]] virtual State state() const = 0;
 
-  /// Loads `saved`; the optimizer continues bit for bit. Throws CheckpointError, changing nothing, if names, counts or
-  /// shapes are another optimizer's or another model's.
+  /// Loads `saved`; the following steps are bitwise identical to those of the optimizer that saved it. Throws
+  /// CheckpointError, changing nothing, if names, counts or shapes belong to a different optimizer or model.
   virtual void load_state(const State& saved) = 0;
 
  protected:
-  /// `defaults`: the settings of groups that set nothing; its params stay empty.
+  /// `defaults` holds what groups leave unset; its params stay empty.
   explicit Optimizer(Group defaults) : defaults_(std::move(defaults)) {}
   Optimizer(Optimizer&&) = default;
   Optimizer& operator=(Optimizer&&) = default;
@@ -112,12 +157,19 @@ class Optimizer {
   /// Called after a group and its tensors were added.
   virtual void group_added() {}
 
-  /// "AdamW: " and the text, as CheckpointError.
+  /// Throws CheckpointError with "AdamW: " and the text.
   [[noreturn]] void refuse_state(const std::string& why) const;
 
+  /// Writes the optimizer's name and its groups' numbers.
   void save_groups(State& state) const;
   /// Checks name and counts; returns the groups with the saved numbers.
   [[nodiscard]] std::vector<Group> saved_groups(const State& saved) const;
+  /// Throws CheckpointError unless every tensor's key is a parameter's number, a dot and one of `known`.
+  void check_state_keys(const State& saved, const std::vector<std::string>& known) const;
+  /// Returns the tensor; throws CheckpointError if it is missing.
+  [[nodiscard]] const at::Tensor& saved_tensor(const State& saved, const std::string& key) const;
+  /// As above; throws CheckpointError also for a different shape.
+  [[nodiscard]] const at::Tensor& saved_tensor(const State& saved, const std::string& key, at::IntArrayRef sizes) const;
 
   std::vector<Group> groups_;
 

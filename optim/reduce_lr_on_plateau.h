@@ -23,6 +23,8 @@ struct EnumNames<ThresholdMode> {
 };
 
 struct ReduceLROnPlateauOptions {
+  static constexpr const char* kName = "ReduceLROnPlateau";
+
   PlateauMode mode = PlateauMode::min;
   double factor = 0.1;
   int64_t patience = 10;
@@ -48,20 +50,13 @@ struct ReduceLROnPlateauOptions {
 };
 
 /// Multiplies lr by factor when the metric has not improved for more than `patience` steps. Call step(metric).
-class ReduceLROnPlateau final : public LRScheduler {
+class ReduceLROnPlateau final : public SchedulerOf<ReduceLROnPlateauOptions> {
  public:
-  using Options = ReduceLROnPlateauOptions;
-
-  explicit ReduceLROnPlateau(Defaults = {}) : ReduceLROnPlateau(ReduceLROnPlateauOptions()) {}
-  /// Attached later.
-  explicit ReduceLROnPlateau(ReduceLROnPlateauOptions options)
-      : options_(checked(std::move(options), "ReduceLROnPlateauOptions")) {}
-  ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOptions options) : ReduceLROnPlateau(std::move(options)) {
+  using SchedulerOf::SchedulerOf;
+  ReduceLROnPlateau() = default;
+  ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOptions options) : SchedulerOf(std::move(options)) {
     attach(optimizer);
   }
-
-  [[nodiscard]] std::string name() const override { return "ReduceLROnPlateau"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
   [[nodiscard]] bool wants_metric() const override { return true; }
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
@@ -78,8 +73,6 @@ class ReduceLROnPlateau final : public LRScheduler {
   double best_ = 0;
   int64_t num_bad_epochs_ = 0;
   int64_t cooldown_counter_ = 0;
-
-  ReduceLROnPlateauOptions options_;
 };
 
 }  // namespace levin

@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/optim/wrapping_optimizer.h"
 
 namespace levin {
@@ -31,8 +31,8 @@ struct SAMOptions {
   }
 };
 
-/// The first pass's gradients are those of all ranks (ddp), so all of them look at the same place. The loss is that of
-/// the first pass. State: the inner optimizer's.
+/// The first pass's gradients are reduced over all ranks (ddp), so that all ranks climb to the same point. step()
+/// returns the first pass's loss. State: the inner optimizer's.
 class SAM final : public WrappingOptimizer {
  public:
   using Options = SAMOptions;

@@ -16,11 +16,6 @@
 
 namespace levin {
 
-ScheduleFreeAdamW::ScheduleFreeAdamW(ScheduleFreeAdamWOptions options)
-    : BatchedOptimizer(
-          {.lr = options.lr, .momentum = options.betas[0], .weight_decay = options.weight_decay, .has_momentum = true}),
-      options_(checked(options, "ScheduleFreeAdamWOptions")) {}
-
 // Algorithm 1 of the paper: z takes AdamW's step, x = (1 - c) x + c z, y = (1 - beta1) z + beta1 x. x is not kept: with
 // the step d of z, the three give y = (1 - c) y + c z - (1 - beta1 (1 - c)) lr d.
 void ScheduleFreeAdamW::update(Batch& batch, const Group& group) {

@@ -1,5 +1,5 @@
-// Schedule-free AdamW (Defazio et al. 2024, https://arxiv.org/abs/2405.15682): an average of the weights takes the
-// place of a schedule, so that the number of steps need not be known beforehand. Gradients are taken at a point between
+// Schedule-free AdamW (Defazio et al. 2024, https://arxiv.org/abs/2405.15682): an average of the weights replaces a
+// schedule, so that the number of steps need not be known beforehand. Gradients are taken at a point between
 // the average and AdamW's iterate; the average is what is evaluated and saved.
 //
 //   ScheduleFreeAdamW optimizer(model.parameters(), {.lr = 2.5e-3, .warmup_steps = 100});
@@ -8,13 +8,14 @@
 
 #include <array>
 
-#include "levin/core/fields.h"
 #include "levin/optim/averaging_optimizer.h"
 #include "levin/optim/batched_optimizer.h"
 
 namespace levin {
 
 struct ScheduleFreeAdamWOptions {
+  static constexpr const char* kName = "ScheduleFreeAdamW";
+
   double lr = 2.5e-3;
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
@@ -27,35 +28,22 @@ struct ScheduleFreeAdamWOptions {
     return levin::fields(
         field("lr", &O::lr, "step size; 1 to 10 times AdamW's with a schedule").min(0.0),
         field("betas", &O::betas,
-              "place of the gradient between AdamW's iterate (0) and the average (1), and decay of the mean of squared "
+              "position of the gradient between AdamW's iterate (0) and the average (1), and decay of the mean of "
+              "squared "
               "gradients")
             .check([](const auto& betas) { return detail::are_betas(betas) && betas[0] > 0; },
                    "a number in (0, 1) and one in [0, 1)"),
         field("eps", &O::eps, "added to the denominator").min(0.0),
-        field("weight_decay", &O::weight_decay, "share of the parameter taken off, times lr").min(0.0),
+        field("weight_decay", &O::weight_decay, "fraction of the parameter that is subtracted, times lr").min(0.0),
         field("warmup_steps", &O::warmup_steps, "steps in which lr rises from 0; the only schedule it needs").min(0));
   }
 };
 
 /// State: "z", AdamW's iterate; "exp_avg_sq"; "weight_sum", of the average; "step". In training the parameters hold y,
 /// where gradients are taken; after eval() x, the average.
-class ScheduleFreeAdamW final : public BatchedOptimizer, public AveragingOptimizer {
+class ScheduleFreeAdamW final : public OptimizerOf<ScheduleFreeAdamWOptions>, public AveragingOptimizer {
  public:
-  using Options = ScheduleFreeAdamWOptions;
-
-  /// Groups are added later.
-  explicit ScheduleFreeAdamW(ScheduleFreeAdamWOptions options = {});
-  explicit ScheduleFreeAdamW(std::vector<at::Tensor> params, ScheduleFreeAdamWOptions options = {})
-      : ScheduleFreeAdamW(options) {
-    add_param_group({.params = std::move(params)});
-  }
-  explicit ScheduleFreeAdamW(std::vector<ParamGroup> groups, ScheduleFreeAdamWOptions options = {})
-      : ScheduleFreeAdamW(options) {
-    for (auto& group : groups) add_param_group(std::move(group));
-  }
-
-  [[nodiscard]] std::string name() const override { return "ScheduleFreeAdamW"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+  using OptimizerOf::OptimizerOf;
   void eval() override;
   void train() override;
   [[nodiscard]] std::vector<Averaged> averages() const override;
@@ -70,7 +58,6 @@ class ScheduleFreeAdamW final : public BatchedOptimizer, public AveragingOptimiz
   /// Throws Error between eval() and train().
   void update(Batch& batch, const Group& group) override;
 
-  ScheduleFreeAdamWOptions options_;
   std::vector<Averaged> kept_ = {};  // between eval() and train()
 };
 

@@ -4,14 +4,10 @@
 
 namespace levin {
 
-SGD::SGD(SGDOptions options)
-    : BatchedOptimizer(
-          {.lr = options.lr, .momentum = options.momentum, .weight_decay = options.weight_decay, .has_momentum = true}),
-      options_(checked(options, "SGDOptions")) {
-  if (options_.nesterov && (options_.momentum == 0 || options_.dampening != 0)) {
-    throw ConfigError("SGDOptions.nesterov: needs momentum > 0 and dampening 0, got momentum " +
-                      number_text(options_.momentum) + " and dampening " + number_text(options_.dampening) + ".");
-  }
+void SGDOptions::check() const {
+  if (!nesterov || (momentum != 0 && dampening == 0)) return;
+  throw ConfigError("SGDOptions.nesterov: needs momentum > 0 and dampening 0, got momentum " + number_text(momentum) +
+                    " and dampening " + number_text(dampening) + ".");
 }
 
 // LibTorch 2.11's kernel for bfloat16 and float16 on CPUs gives wrong numbers, other ones in every call, for tensors of

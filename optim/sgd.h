@@ -1,12 +1,13 @@
 // Stochastic gradient descent with momentum, on ATen's fused kernel.
 #pragma once
 
-#include "levin/core/fields.h"
 #include "levin/optim/batched_optimizer.h"
 
 namespace levin {
 
 struct SGDOptions {
+  static constexpr const char* kName = "SGD";
+
   double lr = 1e-3;
   double momentum = 0;
   double dampening = 0;
@@ -14,34 +15,25 @@ struct SGDOptions {
   bool nesterov = false;
   bool maximize = false;
 
+  /// Throws ConfigError for nesterov without momentum or with dampening.
+  void check() const;
+
   template <class = void>
   static auto fields() {
     return levin::fields(
         field("lr", &SGDOptions::lr, "step size").min(0.0),
-        field("momentum", &SGDOptions::momentum, "share of the last update that is kept").min(0.0),
-        field("dampening", &SGDOptions::dampening, "share of the gradient that is left out of the momentum"),
+        field("momentum", &SGDOptions::momentum, "fraction of the last update that is kept").min(0.0),
+        field("dampening", &SGDOptions::dampening, "fraction of the gradient that is left out of the momentum"),
         field("weight_decay", &SGDOptions::weight_decay, "added to the gradient, times the parameter").min(0.0),
         field("nesterov", &SGDOptions::nesterov, "look ahead along the momentum; needs momentum > 0 and dampening 0"),
         field("maximize", &SGDOptions::maximize, "climb instead of descend"));
   }
 };
 
-/// State: "momentum_buffer" where momentum is not 0.
-class SGD final : public BatchedOptimizer {
+/// State: "momentum_buffer" if momentum is not 0.
+class SGD final : public OptimizerOf<SGDOptions> {
  public:
-  using Options = SGDOptions;
-
-  /// Groups are added later.
-  explicit SGD(SGDOptions options = {});
-  explicit SGD(std::vector<at::Tensor> params, SGDOptions options = {}) : SGD(options) {
-    add_param_group({.params = std::move(params)});
-  }
-  explicit SGD(std::vector<ParamGroup> groups, SGDOptions options = {}) : SGD(options) {
-    for (auto& group : groups) add_param_group(std::move(group));
-  }
-
-  [[nodiscard]] std::string name() const override { return "SGD"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+  using OptimizerOf::OptimizerOf;
   [[nodiscard]] bool is_recordable() const override { return true; }
 
  private:
@@ -51,8 +43,6 @@ class SGD final : public BatchedOptimizer {
   void update(Batch& batch, const Group& group) override;
   void update(const Tensors& params, const Tensors& grads, const Tensors& momenta, const Batch& batch,
               const Group& group) const;
-
-  SGDOptions options_;
 };
 
 }  // namespace levin

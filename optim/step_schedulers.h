@@ -11,6 +11,8 @@
 namespace levin {
 
 struct StepLROptions {
+  static constexpr const char* kName = "StepLR";
+
   int64_t step_size = 0;
   double gamma = 0.1;
 
@@ -22,26 +24,20 @@ struct StepLROptions {
 };
 
 /// Multiplies lr by gamma every step_size steps.
-class StepLR final : public LRScheduler {
+class StepLR final : public SchedulerOf<StepLROptions> {
  public:
-  using Options = StepLROptions;
-
-  explicit StepLR(Defaults = {}) : StepLR(StepLROptions()) {}
-  /// Attached later.
-  explicit StepLR(StepLROptions options) : options_(checked(std::move(options), "StepLROptions")) {}
-  StepLR(Optimizer& optimizer, StepLROptions options) : StepLR(std::move(options)) { attach(optimizer); }
-
-  [[nodiscard]] std::string name() const override { return "StepLR"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+  using SchedulerOf::SchedulerOf;
+  StepLR() = default;
+  StepLR(Optimizer& optimizer, StepLROptions options) : SchedulerOf(std::move(options)) { attach(optimizer); }
 
  private:
   std::vector<double> next_lr() override;
   std::vector<double> closed_form() override;
-
-  StepLROptions options_;
 };
 
 struct MultiStepLROptions {
+  static constexpr const char* kName = "MultiStepLR";
+
   std::vector<int64_t> milestones = {};
   double gamma = 0.1;
 
@@ -56,26 +52,20 @@ struct MultiStepLROptions {
 };
 
 /// Multiplies lr by gamma at each milestone.
-class MultiStepLR final : public LRScheduler {
+class MultiStepLR final : public SchedulerOf<MultiStepLROptions> {
  public:
-  using Options = MultiStepLROptions;
-
-  explicit MultiStepLR(Defaults = {}) : MultiStepLR(MultiStepLROptions()) {}
-  /// Attached later.
-  explicit MultiStepLR(MultiStepLROptions options) : options_(checked(std::move(options), "MultiStepLROptions")) {}
-  MultiStepLR(Optimizer& optimizer, MultiStepLROptions options) : MultiStepLR(std::move(options)) { attach(optimizer); }
-
-  [[nodiscard]] std::string name() const override { return "MultiStepLR"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+  using SchedulerOf::SchedulerOf;
+  MultiStepLR() = default;
+  MultiStepLR(Optimizer& optimizer, MultiStepLROptions options) : SchedulerOf(std::move(options)) { attach(optimizer); }
 
  private:
   std::vector<double> next_lr() override;
   std::vector<double> closed_form() override;
-
-  MultiStepLROptions options_;
 };
 
 struct ConstantLROptions {
+  static constexpr const char* kName = "ConstantLR";
+
   double factor = 1.0 / 3;
   int64_t total_iters = 5;
 
@@ -89,26 +79,20 @@ struct ConstantLROptions {
 
 /// Scales lr by factor for the first total_iters steps.
 // PyTorch accepts factor 0, and divides by 0 at total_iters; here it is rejected, because lr would become nan.
-class ConstantLR final : public LRScheduler {
+class ConstantLR final : public SchedulerOf<ConstantLROptions> {
  public:
-  using Options = ConstantLROptions;
-
-  explicit ConstantLR(Defaults = {}) : ConstantLR(ConstantLROptions()) {}
-  /// Attached later.
-  explicit ConstantLR(ConstantLROptions options) : options_(checked(std::move(options), "ConstantLROptions")) {}
-  ConstantLR(Optimizer& optimizer, ConstantLROptions options) : ConstantLR(std::move(options)) { attach(optimizer); }
-
-  [[nodiscard]] std::string name() const override { return "ConstantLR"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+  using SchedulerOf::SchedulerOf;
+  ConstantLR() = default;
+  ConstantLR(Optimizer& optimizer, ConstantLROptions options) : SchedulerOf(std::move(options)) { attach(optimizer); }
 
  private:
   std::vector<double> next_lr() override;
   std::vector<double> closed_form() override;
-
-  ConstantLROptions options_;
 };
 
 struct LinearLROptions {
+  static constexpr const char* kName = "LinearLR";
+
   double start_factor = 1.0 / 3;
   double end_factor = 1.0;
   int64_t total_iters = 5;
@@ -123,26 +107,20 @@ struct LinearLROptions {
 };
 
 /// Moves lr linearly from start_factor to end_factor in total_iters steps: a warmup.
-class LinearLR final : public LRScheduler {
+class LinearLR final : public SchedulerOf<LinearLROptions> {
  public:
-  using Options = LinearLROptions;
-
-  explicit LinearLR(Defaults = {}) : LinearLR(LinearLROptions()) {}
-  /// Attached later.
-  explicit LinearLR(LinearLROptions options) : options_(checked(std::move(options), "LinearLROptions")) {}
-  LinearLR(Optimizer& optimizer, LinearLROptions options) : LinearLR(std::move(options)) { attach(optimizer); }
-
-  [[nodiscard]] std::string name() const override { return "LinearLR"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+  using SchedulerOf::SchedulerOf;
+  LinearLR() = default;
+  LinearLR(Optimizer& optimizer, LinearLROptions options) : SchedulerOf(std::move(options)) { attach(optimizer); }
 
  private:
   std::vector<double> next_lr() override;
   std::vector<double> closed_form() override;
-
-  LinearLROptions options_;
 };
 
 struct ExponentialLROptions {
+  static constexpr const char* kName = "ExponentialLR";
+
   double gamma = 0;
 
   template <class = void>
@@ -152,29 +130,22 @@ struct ExponentialLROptions {
 };
 
 /// Multiplies lr by gamma at every step.
-class ExponentialLR final : public LRScheduler {
+class ExponentialLR final : public SchedulerOf<ExponentialLROptions> {
  public:
-  using Options = ExponentialLROptions;
-
-  explicit ExponentialLR(Defaults = {}) : ExponentialLR(ExponentialLROptions()) {}
-  /// Attached later.
-  explicit ExponentialLR(ExponentialLROptions options)
-      : options_(checked(std::move(options), "ExponentialLROptions")) {}
-  ExponentialLR(Optimizer& optimizer, ExponentialLROptions options) : ExponentialLR(std::move(options)) {
+  using SchedulerOf::SchedulerOf;
+  ExponentialLR() = default;
+  ExponentialLR(Optimizer& optimizer, ExponentialLROptions options) : SchedulerOf(std::move(options)) {
     attach(optimizer);
   }
-
-  [[nodiscard]] std::string name() const override { return "ExponentialLR"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
 
  private:
   std::vector<double> next_lr() override;
   std::vector<double> closed_form() override;
-
-  ExponentialLROptions options_;
 };
 
 struct PolynomialLROptions {
+  static constexpr const char* kName = "PolynomialLR";
+
   int64_t total_iters = 5;
   double power = 1.0;
 
@@ -186,25 +157,17 @@ struct PolynomialLROptions {
 };
 
 /// Decreases lr to 0 in total_iters steps as (1 - t / total_iters)^power.
-class PolynomialLR final : public LRScheduler {
+class PolynomialLR final : public SchedulerOf<PolynomialLROptions> {
  public:
-  using Options = PolynomialLROptions;
-
-  explicit PolynomialLR(Defaults = {}) : PolynomialLR(PolynomialLROptions()) {}
-  /// Attached later.
-  explicit PolynomialLR(PolynomialLROptions options) : options_(checked(std::move(options), "PolynomialLROptions")) {}
-  PolynomialLR(Optimizer& optimizer, PolynomialLROptions options) : PolynomialLR(std::move(options)) {
+  using SchedulerOf::SchedulerOf;
+  PolynomialLR() = default;
+  PolynomialLR(Optimizer& optimizer, PolynomialLROptions options) : SchedulerOf(std::move(options)) {
     attach(optimizer);
   }
-
-  [[nodiscard]] std::string name() const override { return "PolynomialLR"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
 
  private:
   std::vector<double> next_lr() override;
   std::vector<double> closed_form() override;
-
-  PolynomialLROptions options_;
 };
 
 /// lr is the initial one times a function of the step. C++ only: functions cannot be written in YAML.

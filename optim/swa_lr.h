@@ -8,6 +8,8 @@
 namespace levin {
 
 struct SWALROptions {
+  static constexpr const char* kName = "SWALR";
+
   FloatOrList swa_lr = 0.0;
   int64_t anneal_epochs = 10;  // steps of the scheduler; 0: swa_lr at once
   AnnealStrategy anneal_strategy = AnnealStrategy::cos;
@@ -23,25 +25,17 @@ struct SWALROptions {
 };
 
 /// Moves each group's lr to swa_lr in anneal_epochs steps, from its value when the scheduler is attached.
-class SWALR final : public LRScheduler {
+class SWALR final : public SchedulerOf<SWALROptions> {
  public:
-  using Options = SWALROptions;
-
-  explicit SWALR(Defaults = {}) : SWALR(SWALROptions()) {}
-  /// Attached later.
-  explicit SWALR(SWALROptions options) : options_(checked(std::move(options), "SWALROptions")) {}
-  SWALR(Optimizer& optimizer, SWALROptions options) : SWALR(std::move(options)) { attach(optimizer); }
-
-  [[nodiscard]] std::string name() const override { return "SWALR"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+  using SchedulerOf::SchedulerOf;
+  SWALR() = default;
+  SWALR(Optimizer& optimizer, SWALROptions options) : SchedulerOf(std::move(options)) { attach(optimizer); }
 
  private:
   void prepare() override;
   std::vector<double> next_lr() override;
   /// The progress from lr to swa_lr after `step` steps, 0 to 1.
   [[nodiscard]] double way_done(int64_t step) const;
-
-  SWALROptions options_;
   std::vector<double> swa_lrs_;  // one per group
 };
 

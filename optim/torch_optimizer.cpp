@@ -16,7 +16,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "levin/core/gradients.h"
+#include "levin/core/tensors.h"
 
 namespace levin {
 
@@ -303,6 +303,11 @@ at::Tensor TorchOptimizer::do_step(const Closure* closure) {
   }
 }
 
+// LBFGS keeps vectors over all parameters.
+StateLayout TorchOptimizer::layout(const std::string& name) const {
+  return needs_closure() ? StateLayout::own_shape : Optimizer::layout(name);
+}
+
 State TorchOptimizer::state() const {
   State state;
   save_groups(state);
@@ -336,7 +341,7 @@ void TorchOptimizer::load_state(const State& saved) {
     for (auto it = next; it != saved.tensors.end() && it->first.starts_with(prefix); ++it) {
       if (!fits(it->second, params[i], flat_size)) {
         refuse_state("saved \"" + it->first +
-                     "\" has another shape than its parameter. Load a checkpoint of the same model.");
+                     "\" does not have the shape of its parameter. Load a checkpoint of the same model.");
       }
     }
     states[i] = fresh_state(*inner_);

@@ -25,10 +25,11 @@ class TorchOptimizer final : public Optimizer {
   /// "torch.SGD", or "torch.Optimizer" for classes that are not LibTorch's.
   [[nodiscard]] std::string name() const override;
   [[nodiscard]] bool needs_closure() const override;
-  /// Of LibTorch's own six all; of others null.
+  /// Returns all options of LibTorch's own six classes, and null for others.
   [[nodiscard]] ConfigNode written_options() const override;
   [[nodiscard]] torch::optim::Optimizer& inner() { return *inner_; }
 
+  [[nodiscard]] StateLayout layout(const std::string& name) const override;
   /// Throws Error if the inner optimizer keeps state of a class that is not LibTorch's.
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;

@@ -61,8 +61,7 @@ ClassSpec WrappingOptimizer::spec_of(const Optimizer& inner) {
 }
 
 bool WrappingOptimizer::updates_whole_tensors() const {
-  const auto* by_tensor = dynamic_cast<const WholeTensorUpdate*>(inner_.get());
-  return by_tensor != nullptr && by_tensor->updates_whole_tensors();
+  return inner_->updates_whole_tensors();
 }
 
 void WrappingOptimizer::take_names(const NamedTensors& parameters) {
@@ -81,6 +80,14 @@ void WrappingOptimizer::step_inner() {
     group.weight_decay = groups_[i].weight_decay;
   }
   inner_->step();
+}
+
+void WrappingOptimizer::use_shards(std::shared_ptr<const ParameterShards> shards) {
+  inner_->use_shards(std::move(shards));
+}
+
+StateLayout WrappingOptimizer::layout(const std::string& name) const {
+  return inner_->layout(name);
 }
 
 State WrappingOptimizer::state() const {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 
@@ -15,7 +15,7 @@ Autocast::Autocast(at::DeviceType device, std::optional<at::ScalarType> dtype, A
       outer_cache_enabled_(at::autocast::is_autocast_cache_enabled()) {
   if (dtype && *dtype != at::kHalf && *dtype != at::kBFloat16) {
     throw Error(std::string("Autocast: ") + c10::toString(*dtype) +
-                " is no type to cast to. Use at::kBFloat16 or at::kHalf.");
+                " is not a type to cast to. Use at::kBFloat16 or at::kHalf.");
   }
   at::autocast::set_autocast_enabled(device_, options.enabled);
   if (dtype) at::autocast::set_autocast_dtype(device_, *dtype);

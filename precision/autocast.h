@@ -4,7 +4,7 @@
 //   {
 //     const levin::Autocast autocast(at::kCPU, at::kBFloat16);
 //     loss = model.forward(x);          // in bfloat16 where that is safe
-//   }                                   // the previous mode again
+//   }                                   // the previous mode is restored
 //
 // Autocast belongs to a thread: a guard affects only the thread that created it, and must be destroyed there; threads
 // that are started inside it (a loader's workers) begin without it. Guards nest.
@@ -25,7 +25,7 @@ struct AutocastOptions {
 
 class Autocast {
  public:
-  /// `dtype`: float16 or bfloat16; unset: what the device uses now. Throws Error for another type.
+  /// `dtype`: float16 or bfloat16; unset: what the device uses now. Throws Error for other types.
   explicit Autocast(at::DeviceType device, std::optional<at::ScalarType> dtype = std::nullopt,
                     AutocastOptions options = {});
   ~Autocast();

@@ -9,8 +9,8 @@
 namespace levin {
 
 /// During its lifetime, floating-point tensors are created in this type on every thread, unless a type is given. May
-/// end in another order than it began, as those of a pipeline's micro-batches do: the last one to end restores the type
-/// from before the first.
+/// end in a different order than it began, as scopes of a pipeline's micro-batches do: the last one to end restores
+/// the type from before the first.
 class DefaultDtype {
  public:
   explicit DefaultDtype(at::ScalarType dtype) {
@@ -36,7 +36,7 @@ class DefaultDtype {
     static std::mutex all;
     return all;
   }
-  /// In the order of their beginnings.
+  /// In the order in which they began.
   static std::vector<DefaultDtype*>& open() {
     static std::vector<DefaultDtype*> all;
     return all;

@@ -5,7 +5,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
-#include "levin/core/gradients.h"
+#include "levin/core/tensors.h"
 #include "levin/precision/nonfinite.h"
 
 namespace levin {

@@ -16,7 +16,7 @@
 
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/core/state.h"
 
 namespace levin {
@@ -48,24 +48,24 @@ class GradScaler {
   explicit GradScaler(Defaults = {}) : GradScaler(GradScalerOptions()) {}
   explicit GradScaler(GradScalerOptions options);
 
-  /// The loss times the scale, in float32 at least.
+  /// Returns the loss times the scale, in float32 at least.
   [[nodiscard]] at::Tensor scale(const at::Tensor& loss);
 
   /// Divides the gradients of `params` by the scale. Returns one number on the scale's device: 0, or 1 if any gradient
-  /// was inf or nan. Add up those of several optimizers for update(). Throws Error if a gradient is float16 or sparse,
-  /// or if nothing was ever scaled.
+  /// was inf or nan. Add up the results of several optimizers for update(). Throws Error if a gradient is float16 or
+  /// sparse, or if nothing was ever scaled.
   [[nodiscard]] at::Tensor unscale_(const std::vector<at::Tensor>& params);
 
   /// Updates the scale: down if `found_inf` is not 0, up after growth_interval consecutive calls with 0.
   void update(const at::Tensor& found_inf);
 
-  /// One float32 on the device of the last loss.
+  /// The scale: one float32 on the device of the last loss.
   [[nodiscard]] const at::Tensor& scale_tensor();
-  /// Waits for the device.
+  /// Returns the scale as a number. Waits for the device.
   [[nodiscard]] double scale_value() const;
   [[nodiscard]] const GradScalerOptions& options() const { return options_; }
 
-  /// {scale, growth_tracker}; the options are the configuration's.
+  /// Returns {scale, growth_tracker}. Options come from the configuration.
   [[nodiscard]] State state() const;
   void load_state(const State& saved);
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/precision/grad_scaler.h"
 #include "levin/precision/precision.h"
 

@@ -23,20 +23,20 @@ class Precision {
 
   static const char* registry_name() { return "precision"; }
 
-  /// As in the options: "bf16-mixed".
+  /// Returns the name as in the options: "bf16-mixed".
   [[nodiscard]] virtual std::string name() const = 0;
 
   /// The type that weights and floating-point inputs are converted to; unset: they are not converted.
   [[nodiscard]] virtual std::optional<at::ScalarType> dtype() const { return std::nullopt; }
 
   /// Sets the calling thread up for a forward pass until the result is destroyed, which happens on the same thread and
-  /// in reverse order. Null: nothing to set up.
+  /// in reverse order. Returns null if there is nothing to set up.
   [[nodiscard]] virtual std::shared_ptr<void> enter_forward(at::DeviceType /*device*/) { return nullptr; }
 
-  /// The loss scaler, which preserves small gradients; null: the loss is not scaled.
+  /// Returns the loss scaler, which preserves small gradients, or null if the loss is not scaled.
   [[nodiscard]] virtual GradScaler* scaler() { return nullptr; }
 
-  /// Its state for resuming, for example a loss scale.
+  /// Returns the state for resuming, for example a loss scale.
   [[nodiscard]] virtual State state() const { return {}; }
   virtual void load_state(const State&) {}
 };

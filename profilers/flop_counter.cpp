@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 

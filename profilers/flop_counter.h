@@ -5,23 +5,24 @@
 //   net->forward(x).sum().backward();
 //   counter.flops();
 //
-// The formulas are those of torch.utils.flop_counter, so figures compare with PyTorch's. Counts the operators of this
-// thread and of autograd's threads for it, not those that a replayed CUDA graph or a compiled kernel runs. One at a
-// time.
+// The formulas follow torch.utils.flop_counter, so the counts compare with PyTorch's. Counts the operators of this
+// thread and of autograd's threads for it, but not the operators within replayed CUDA graphs and compiled kernels.
 #pragma once
 
 #include <cstdint>
 
 namespace levin {
 
+/// At most one may exist at a time.
 class FlopCounter {
  public:
-  /// Throws Error if another counter lives.
+  /// Throws Error if a counter exists.
   FlopCounter();
   ~FlopCounter();
   FlopCounter(const FlopCounter&) = delete;
   FlopCounter& operator=(const FlopCounter&) = delete;
 
+  /// Returns the operations counted so far.
   [[nodiscard]] int64_t flops() const;
 
  private:

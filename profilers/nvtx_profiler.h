@@ -9,11 +9,21 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/fields.h"
-#include "levin/profilers/nvtx.h"
+#include "levin/core/options/fields.h"
 #include "levin/profilers/profiler.h"
 
 namespace levin {
+
+/// Functions that open and close a range on the calling thread; the ranges of a thread nest.
+struct Nvtx {
+  void (*push)(const char* name) = nullptr;
+  void (*pop)() = nullptr;
+  std::string source = "";  // their provider
+};
+
+/// Finds NVTX in `library` (a path, or a name that the loader finds); with "" from LibTorch's CUDA part if it is
+/// loaded, else from NVIDIA's library. Throws ConfigError naming what was tried.
+[[nodiscard]] Nvtx find_nvtx(const std::string& library = "");
 
 struct NvtxProfilerOptions {
   bool operators = false;
@@ -28,6 +38,7 @@ struct NvtxProfilerOptions {
   }
 };
 
+/// Reports ranges to NVTX. Used by the training thread of each rank.
 class NvtxProfiler final : public Profiler {
  public:
   using Options = NvtxProfilerOptions;
@@ -35,11 +46,11 @@ class NvtxProfiler final : public Profiler {
   explicit NvtxProfiler(NvtxProfilerOptions options);
   ~NvtxProfiler() override;
 
-  /// Throws ConfigError if there is no NVTX.
+  /// Throws ConfigError if NVTX is not available.
   void begin(const ProfiledRun&) override;
   void end() override;
   void start(const char* action) override;
-  /// Ends the innermost running `action`, and what was started in it and not stopped.
+  /// Ends the innermost running `action`, and ranges that were started in it and not stopped.
   void stop(const char* action) override;
   [[nodiscard]] std::string summary() const override;
 

@@ -1,4 +1,4 @@
-// The peak of a GPU by its data sheet: for the share of it that training uses (MFU).
+// The peak of a GPU by its data sheet: for the fraction of it that training uses (MFU).
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@ namespace levin {
 /// The number format of matrix products.
 enum class MatmulType { float64, float32, tf32, half, bfloat16 };
 
-/// Floating-point operations a second of dense matrices, for a device name as NVML gives it ("NVIDIA H200"). Unset for
-/// a device or a type that is not in the table.
+/// Returns the floating-point operations per second of dense matrices, for a device name as NVML gives it ("NVIDIA
+/// H200"). Unset for a device or a type that is not in the table.
 [[nodiscard]] std::optional<double> peak_flops(const std::string& device_name, MatmulType type);
 
 }  // namespace levin

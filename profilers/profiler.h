@@ -20,6 +20,7 @@ struct ProfiledRun {
   const TimeSplit* time_split = nullptr;  // of the run; lives as long as the trainer
 };
 
+/// The interface of profilers; one object per rank, used by its training thread.
 class Profiler {
  public:
   virtual ~Profiler() = default;
@@ -28,7 +29,7 @@ class Profiler {
 
   /// A run begins: setup is done, no step has been taken.
   virtual void begin(const ProfiledRun&) {}
-  /// It is over, or has failed. Must not throw.
+  /// The run has ended or failed. Must not throw.
   virtual void end() {}
 
   /// `action` must outlive the profiler (a string literal). Actions may nest.

@@ -6,19 +6,19 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-#include "levin/core/count_of.h"
+#include "levin/core/options/error.h"
 #endif
 
 namespace levin {
 
 namespace {
 
-constexpr double kWorthSaying = 0.2;  // of the time
-constexpr double kMeaningful = 2.0;   // seconds
-constexpr int64_t kMeaningfulSteps = 10;
+constexpr double kBottleneckShare = 0.2;  // of the time
+constexpr double kMinSeconds = 2.0;       // seconds
+constexpr int64_t kMinSteps = 10;
 
-// Whether the processor's counter runs at one rate whatever its clock and sleep: CPUID 8000_0007h, EDX bit 8 (Intel SDM
-// vol. 3, 18.17.1 "Invariant TSC").
+// Returns true if the processor's counter runs at a constant rate, independent of clock frequency and sleep: CPUID
+// 8000_0007h, EDX bit 8 (Intel SDM vol. 3, 18.17.1 "Invariant TSC").
 bool has_steady_counter() {
 #if defined(__x86_64__)
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -118,8 +118,7 @@ StepTimes TimeSplit::times() const {
 }
 
 bool data_is_bottleneck(const StepTimes& times) {
-  return times.steps >= kMeaningfulSteps && times.training() >= kMeaningful &&
-         times.share(StepPart::data) >= kWorthSaying;
+  return times.steps >= kMinSteps && times.training() >= kMinSeconds && times.share(StepPart::data) >= kBottleneckShare;
 }
 
 std::string data_wait_text(const StepTimes& times, std::optional<int64_t> num_workers, int64_t cores) {

@@ -3,17 +3,19 @@
 #include <ATen/DeviceAccelerator.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <set>
+#include <tuple>
 
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/exception_text.h"
-#include "levin/core/files.h"
-#include "levin/core/joined_name.h"
-#include "levin/profilers/operator_table.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/main_guard.h"
 
 namespace levin {
 
@@ -54,6 +56,74 @@ std::string table_of(const kineto::ProfilerResult& result, int64_t rows) {
 
 }  // namespace
 
+int64_t TraceSchedule::place(int64_t step) const {
+  const int64_t length = wait + warmup + active;
+  const int64_t counted = step - skip_first;
+  if (counted < 0 || (repeat > 0 && counted / length >= repeat)) return -1;
+  return counted % length;
+}
+
+TraceSchedule::Phase TraceSchedule::phase(int64_t step) const {
+  const int64_t at = place(step);
+  if (at < wait) return Phase::off;
+  return at < wait + warmup ? Phase::warmup : Phase::active;
+}
+
+bool TraceSchedule::ends_cycle(int64_t step) const {
+  return place(step) == wait + warmup + active - 1;
+}
+
+std::vector<OperatorTotal> operator_totals(std::vector<TracedCall> calls) {
+  // A call comes before those within it: they start later, or at once and are shorter.
+  std::sort(calls.begin(), calls.end(), [](const TracedCall& a, const TracedCall& b) {
+    return std::tuple(a.thread, a.start, -a.duration) < std::tuple(b.thread, b.start, -b.duration);
+  });
+  std::map<std::string, OperatorTotal> by_name;
+  std::vector<const TracedCall*> open;  // the calls around the one at hand
+  for (const TracedCall& call : calls) {
+    auto is_around = [&](const TracedCall& outer) {
+      return outer.thread == call.thread && call.start < outer.start + outer.duration;
+    };
+    while (!open.empty() && !is_around(*open.back())) open.pop_back();
+    if (!open.empty()) by_name[open.back()->name].self -= call.duration;
+    OperatorTotal& total = by_name[call.name];
+    ++total.calls;
+    total.total += call.duration;
+    total.self += call.duration;
+    open.push_back(&call);
+  }
+  std::vector<OperatorTotal> totals;
+  for (auto& [name, total] : by_name) {
+    total.name = name;
+    totals.push_back(total);
+  }
+  std::stable_sort(totals.begin(), totals.end(), [](const auto& a, const auto& b) { return a.self > b.self; });
+  return totals;
+}
+
+std::string operator_table(const std::vector<OperatorTotal>& totals, int64_t rows) {
+  int64_t all = 0;
+  for (const auto& total : totals) all += total.self;
+  const auto shown = std::min<size_t>(totals.size(), static_cast<size_t>(rows));
+  size_t widest = 8;
+  for (size_t i = 0; i < shown; ++i) widest = std::max(widest, totals[i].name.size());
+  const int width = static_cast<int>(std::min<size_t>(widest, 60));
+  char line[256];
+  std::snprintf(line, sizeof line, "%-*s  %8s  %10s  %10s  %6s", width, "operator", "calls", "self ms", "total ms",
+                "self");
+  std::string text = line;
+  for (size_t i = 0; i < shown; ++i) {
+    const OperatorTotal& one = totals[i];
+    std::snprintf(line, sizeof line, "\n%-*.*s  %8lld  %10.3f  %10.3f  %4.1f %%", width, width, one.name.c_str(),
+                  static_cast<long long>(one.calls), 1e-6 * static_cast<double>(one.self),
+                  1e-6 * static_cast<double>(one.total),
+                  all > 0 ? 100.0 * static_cast<double>(one.self) / static_cast<double>(all) : 0.0);
+    text += line;
+  }
+  if (shown < totals.size()) text += "\n… and " + std::to_string(totals.size() - shown) + " more";
+  return text;
+}
+
 TraceProfiler::TraceProfiler(TraceProfilerOptions options)
     : options_(checked(std::move(options), "TraceProfilerOptions")),
       schedule_{options_.skip_first, options_.wait, options_.warmup, options_.active, options_.repeat} {
@@ -65,7 +135,7 @@ TraceProfiler::~TraceProfiler() {
 }
 
 void TraceProfiler::begin(const ProfiledRun& run) {
-  // Otherwise Kineto reports on standard error that there is no GPU. Read when it is first set up.
+  // Otherwise Kineto reports a missing GPU on standard error. It reads the variable when it is first set up.
   if (!run.on_gpu) ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
   run_ = run;
   if (!options_.dirpath.empty()) run_.log_dir = options_.dirpath;

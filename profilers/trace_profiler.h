@@ -10,15 +10,60 @@
 
 #include <ATen/record_function.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/profilers/profiler.h"
-#include "levin/profilers/trace_schedule.h"
 
 namespace levin {
+
+// The steps of a run that a trace records: after `skip_first`, cycles of `wait` steps without, `warmup` steps in which
+// the tracer is set up, and `active` recorded steps, as in torch.profiler.schedule.
+
+struct TraceSchedule {
+  int64_t skip_first = 0;
+  int64_t wait = 1;
+  int64_t warmup = 1;
+  int64_t active = 3;
+  int64_t repeat = 1;  // cycles; 0: to the end of the run
+
+  enum class Phase { off, warmup, active };
+
+  /// Returns the phase of step `step`, counted from 0.
+  [[nodiscard]] Phase phase(int64_t step) const;
+  /// Returns true if `step` is the last recorded step of a cycle.
+  [[nodiscard]] bool ends_cycle(int64_t step) const;
+
+ private:
+  /// Returns the position in the cycle; -1 outside all cycles.
+  [[nodiscard]] int64_t place(int64_t step) const;
+};
+
+// Statistics of the operators in a trace: calls, time with and without the operators within, sorted by own time.
+
+/// One call of an operator, or a range, on one thread. The calls of a thread nest.
+struct TracedCall {
+  std::string name = "";
+  uint64_t thread = 0;
+  int64_t start = 0;     // ns
+  int64_t duration = 0;  // ns
+};
+
+struct OperatorTotal {
+  std::string name = "";
+  int64_t calls = 0;
+  int64_t total = 0;  // ns, with the calls within; a call within itself counts twice
+  int64_t self = 0;   // ns, without
+};
+
+/// Returns the sums by name, the largest own time first.
+[[nodiscard]] std::vector<OperatorTotal> operator_totals(std::vector<TracedCall> calls);
+
+/// Returns the first `rows` operators as a table for people.
+[[nodiscard]] std::string operator_table(const std::vector<OperatorTotal>& totals, int64_t rows);
 
 struct TraceProfilerOptions {
   std::string dirpath = "";        // "": the run's log folder
@@ -50,6 +95,7 @@ struct TraceProfilerOptions {
   }
 };
 
+/// Records some steps of each run. Used by the training thread of each rank.
 class TraceProfiler final : public Profiler {
  public:
   using Options = TraceProfilerOptions;

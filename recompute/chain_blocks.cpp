@@ -27,7 +27,7 @@ class ChainBlocks::Watch final : public CallAction {
  public:
   Watch(const torch::nn::Module* module, std::shared_ptr<ChainRecorder*> recorder)
       : module_(module), recorder_(std::move(recorder)) {}
-  TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPlace) override {
+  TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPosition) override {
     return *recorder_ == nullptr ? forward(inputs, nullptr) : (*recorder_)->around(module_, forward, inputs);
   }
 
@@ -39,7 +39,7 @@ class ChainBlocks::Watch final : public CallAction {
 // Detects whether a list is called by levin::call_chain.
 class ChainBlocks::ListWatch final : public CallAction {
  public:
-  TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPlace) override {
+  TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPosition) override {
     called = true;
     return forward(inputs, nullptr);
   }

@@ -30,9 +30,9 @@ class ChainBlocks {
   ChainBlocks(const ChainBlocks&) = delete;
   ChainBlocks& operator=(const ChainBlocks&) = delete;
 
-  /// Null: calls are not recorded.
+  /// With null, calls are not recorded.
   void set_recorder(ChainRecorder* recorder) { *recorder_ = recorder; }
-  /// The blocks within `block` are recorded in its place, or again the block itself.
+  /// Whether the blocks within `block` are recorded instead of the block itself.
   void open(const torch::nn::Module* block);
   void close(const torch::nn::Module* block);
   /// After a first pass: only these are recorded from here on.

@@ -7,8 +7,8 @@ namespace levin {
 namespace {
 
 // Simulates one step, block after block. The tensors between two blocks are reference-counted: by the running
-// computation, the graph of the block that produced them, that of the block that takes them, and a segment that begins
-// with them.
+// computation, the graph of the block that produced them, the graph of the block that takes them, and a segment that
+// begins with them.
 class Simulation {
  public:
   Simulation(const ChainCost& cost, const Segments& segments) : cost_(cost) {
@@ -23,7 +23,7 @@ class Simulation {
 
   MemoryPrediction run() {
     const int64_t fixed = cost_.fixed();
-    held_ = fixed + cost_.gradients;  // those of the step before, which are freed after forward
+    held_ = fixed + cost_.gradients;  // gradients of the previous step, which are freed after forward
     note(0, 0, "forward");
     for (const auto& [segment, again] : parts_) again ? forward_bare(segment) : forward(segment.first, "forward");
     if (!cost_.blocks.empty()) {

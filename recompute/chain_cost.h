@@ -26,13 +26,13 @@ struct BlockCost {
   int64_t output_gradient = 0;  // 0: no gradient comes from the following blocks
   int64_t gradients = 0;        // of its parameters
 
-  // Peak memory above that at the beginning, and time, of forward and backward.
+  // Peak memory above the memory at the beginning, and time, of forward and backward.
   int64_t forward_peak = 0;
   int64_t backward_peak = 0;
   double forward_s = 0;
   double backward_s = 0;
   // In a segment: the forward pass, which keeps nothing; and, for the last block of a segment, its recomputation as far
-  // as backward needs it. The peak is that of the recomputation and of its backward, which begins with what the block
+  // as backward needs it. The peak is over the recomputation and its backward, which begins with what the block
   // keeps, including its output.
   int64_t segment_forward_peak = 0;
   int64_t again_peak = 0;
@@ -47,12 +47,13 @@ struct ChainCost {
   int64_t parameters = 0;  // and buffers
   int64_t gradients = 0;   // of all parameters
   int64_t optimizer_state = 0;
-  int64_t inputs = 0;            // the batch
-  int64_t callbacks = 0;         // tensors of callbacks, such as averages of the weights
-  int64_t workspaces = 0;        // what libraries allocate in the first pass and keep, such as cuBLAS's on a GPU
-  bool gradients_stay = false;   // from step to step, instead of being allocated in each backward
-  bool gradients_apart = false;  // each backward's own are held beside those that stay until all are summed (dp)
-  int64_t optimizer_peak = 0;    // peak above the memory at the beginning of the update
+  int64_t inputs = 0;           // the batch
+  int64_t callbacks = 0;        // tensors of callbacks, such as averages of the weights
+  int64_t workspaces = 0;       // what libraries allocate in the first pass and keep, such as cuBLAS's on a GPU
+  bool gradients_stay = false;  // from step to step, instead of being allocated in each backward
+  bool gradients_apart =
+      false;  // each backward's own are held in addition to the gradients that stay until all are summed (dp)
+  int64_t optimizer_peak = 0;  // peak above the memory at the beginning of the update
   double optimizer_s = 0;
   int64_t segment_bytes = 0;  // for each segment besides its input: states of generators
 
@@ -83,8 +84,8 @@ struct MemoryPrediction {
 };
 [[nodiscard]] MemoryPrediction predict_memory(const ChainCost& cost, const Segments& segments);
 
-/// The cost for another batch size, from two measured ones: bytes and seconds grow linearly with it. Requires other
-/// sizes of `one` and `other`, and the same blocks.
+/// The cost for another batch size, from two measured ones: bytes and seconds grow linearly with it. Requires
+/// different sizes of `one` and `other`, and the same blocks.
 [[nodiscard]] ChainCost at_batch(const ChainCost& one, const ChainCost& other, int64_t batch);
 
 }  // namespace levin

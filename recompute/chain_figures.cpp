@@ -8,8 +8,8 @@
 #include <typeindex>
 #include <utility>
 
-#include "levin/core/error.h"
-#include "levin/core/gradients.h"
+#include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
 
 namespace levin {
 
@@ -81,9 +81,9 @@ PassTimes take_times(const std::vector<Stations>& passes, Stations& into) {
   return {std::move(forward), std::move(backward)};
 }
 
-// The time of a stretch with segments: that without, times the median of what each pass took beside the one just before
-// it. A machine that slows down for a few passes slows both of a pair; the medians of each kind, taken alone, may come
-// from different times, and their difference, what recomputation takes, would be several times too large.
+// The time of a stretch with segments: the time without them, times the median ratio of each pass to the pass just
+// before it. A machine that slows down for a few passes slows both of a pair; the medians of each kind, taken alone,
+// may come from different times, and their difference, what recomputation takes, would be several times too large.
 double beside(double without, const std::vector<double>& plain, const std::vector<double>& again) {
   std::vector<double> ratios;
   for (size_t pass = 0; pass < std::min(plain.size(), again.size()); ++pass) {

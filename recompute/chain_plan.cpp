@@ -4,16 +4,17 @@
 #include <array>
 #include <cmath>
 
-#include "levin/core/count_of.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/units.h"
+#include "levin/core/tensors.h"
 
 namespace levin {
 
 namespace {
 
-constexpr size_t kMostChoices = 512;
+constexpr size_t kMaxChoices = 512;
 constexpr double kSegmentSeconds = 1e-6;  // so that a block that seems to cost nothing is not recomputed without need
-constexpr int64_t kMostSamples = int64_t{1} << 24;
+constexpr int64_t kMaxSamples = int64_t{1} << 24;
 
 // A kept block or a segment: what it adds to the memory kept for backward.
 struct Part {
@@ -179,7 +180,7 @@ std::string text_of(int64_t bytes) {
 }  // namespace
 
 std::optional<Segments> best_segments(const ChainCost& cost, int64_t budget) {
-  return Search(cost, budget, kMostChoices).fastest();
+  return Search(cost, budget, kMaxChoices).fastest();
 }
 
 int64_t least_peak(const ChainCost& cost) {
@@ -228,7 +229,7 @@ int64_t largest_batch(const ChainCost& one, const ChainCost& other, const Segmen
   auto fits = [&](int64_t batch) { return predict_memory(at_batch(one, other, batch), segments).peak <= budget; };
   int64_t fitting = 0;
   int64_t too_many = 1;
-  for (; too_many <= kMostSamples && fits(too_many); too_many *= 2) fitting = too_many;
+  for (; too_many <= kMaxSamples && fits(too_many); too_many *= 2) fitting = too_many;
   while (too_many - fitting > 1) {
     const int64_t middle = fitting + (too_many - fitting) / 2;
     (fits(middle) ? fitting : too_many) = middle;

@@ -4,7 +4,7 @@
 // ("A Graph Theoretic Framework of Recomputation Algorithms for Memory-Efficient Backpropagation", arXiv:1905.11722). A
 // choice for blocks 0 … i-1 affects the rest only by the bytes it keeps for backward and by its time: of two choices
 // that keep as much, the faster one is followed, and of two that take as long, the smaller one. The memory of a block
-// or segment is exactly that of predict_memory.
+// or segment is exactly what predict_memory returns.
 #pragma once
 
 #include <optional>
@@ -41,15 +41,15 @@ struct MemoryBudget {
   bool is_free_memory = false;  // 9/10 of the device's free memory, rather than a given number
 };
 
-/// The message for a module without blocks.
+/// Returns the message for a module without blocks.
 inline constexpr const char* kNoBlocks =
     "The module has no blocks that could be computed again: call its submodules through levin::call or "
     "levin::call_chain, or put them into a torch::nn::Sequential.";
 
-/// The message for a budget below least_peak, with what else would help.
+/// Returns the message for a budget below least_peak, with remedies.
 [[nodiscard]] std::string cannot_meet(const ChainCost& one, const ChainCost& other, MemoryBudget budget);
 
-/// The segments as TrainerOptions.recompute.modules names them: "h.0", "h.2..h.5".
+/// Returns the segments as TrainerOptions.recompute.modules names them: "h.0", "h.2..h.5".
 [[nodiscard]] std::vector<std::string> module_ranges(const ChainCost& cost, const Segments& segments);
 
 }  // namespace levin

@@ -177,7 +177,7 @@ void ChainRecorder::reach(size_t station, const at::Tensor& gradient) {
 void ChainRecorder::end_backward() {
   const Stretch interval = close();
   if (in_backward_ < stations_.size()) stations_[in_backward_].backward = interval;
-  for (size_t k = 1; k < stations_.size(); ++k) {  // the gradient of their output is that of their input
+  for (size_t k = 1; k < stations_.size(); ++k) {  // the gradient of their output is the gradient of their input
     if (!stations_[k].returns_input) continue;
     stations_[k].has_backward = stations_[k - 1].has_backward;
     stations_[k].output_gradient = stations_[k - 1].output_gradient;

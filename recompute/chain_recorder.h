@@ -38,7 +38,7 @@ struct Station {
   Stretch forward = {};
   Stretch backward = {};
   bool has_backward = false;    // a gradient came to its output
-  int64_t output = 0;           // bytes of what it gave to the next, as far as they are new
+  int64_t output = 0;           // bytes of its output that are new memory
   int64_t passed_on = 0;        // and as far as they lie in what it was given (a view, or written in place)
   int64_t output_gradient = 0;  // bytes of the gradient that came
   bool takes_previous = false;  // it is a block and was given what the one before, also a block, returned
@@ -69,7 +69,7 @@ class ChainRecorder {
 
   /// All stations, once the pass is over; the last one ends with the loss.
   [[nodiscard]] const std::vector<Station>& stations() const { return stations_; }
-  /// Whether backward came to the borders in another order than a chain's.
+  /// Whether backward reached the borders in a different order than a chain's.
   [[nodiscard]] bool out_of_order() const { return out_of_order_; }
 
  private:
@@ -80,7 +80,7 @@ class ChainRecorder {
     int64_t bytes = 0;                        // new ones
     bool gone = false;
     [[nodiscard]] bool is_there() const;
-    /// Whether `one` is the first tensor, and not another at the same address.
+    /// Whether `one` is the first tensor, and not a later tensor at the same address.
     [[nodiscard]] bool is(const at::Tensor& one) const;
   };
 

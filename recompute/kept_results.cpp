@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/dispatch/generator_state.h"
 #include "levin/dispatch/operator_values.h"
 #include "levin/recompute/surroundings.h"

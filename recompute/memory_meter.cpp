@@ -13,7 +13,7 @@
 #include <string>
 #include <utility>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 
@@ -134,7 +134,7 @@ int64_t available_on_machine() {
 int64_t number_in(const std::string& path) {
   std::ifstream file(path);
   int64_t number = 0;
-  return file >> number ? number : kUnknown;  // "max" is no number
+  return file >> number ? number : kUnknown;  // "max" is not a number
 }
 
 // cgroup v2 as a container sees its own, then v1.

@@ -21,17 +21,18 @@ class MemoryMeter {
   MemoryMeter(const MemoryMeter&) = delete;
   MemoryMeter& operator=(const MemoryMeter&) = delete;
 
-  /// Counted bytes now.
+  /// Returns the counted bytes now.
   [[nodiscard]] virtual int64_t held() const = 0;
-  /// Their peak since mark().
+  /// Returns their peak since mark().
   [[nodiscard]] virtual int64_t peak() const = 0;
   virtual void mark() = 0;
   /// Waits until the device is idle, for measuring times.
   virtual void wait() const = 0;
 };
 
-/// Bytes that the process or the device could still allocate: on a CPU the smaller of the machine's available memory
-/// and what the control group's limit leaves; on a GPU what is free, and what LibTorch has reserved and not in use.
+/// Returns the bytes that the process or the device can still allocate: on a CPU the smaller of the machine's available
+/// memory and what the control group's limit leaves; on a GPU what is free, and what LibTorch has reserved and not in
+/// use.
 [[nodiscard]] int64_t free_memory(at::Device device);
 
 }  // namespace levin

@@ -4,8 +4,9 @@
 #include <array>
 #include <cstdio>
 
-#include "levin/core/svg.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/files/svg.h"
+#include "levin/core/options/units.h"
+#include "levin/core/tensors.h"
 
 namespace levin {
 
@@ -85,7 +86,7 @@ class Drawing {
   [[nodiscard]] double x(double seconds) const { return kLeft + seconds / time_.most * kPlotWidth; }
   [[nodiscard]] double y(double bytes) const { return kTop + (1 - bytes / bytes_.most) * kPlotHeight; }
 
-  // Names are shown beside the band if it is high enough, and always in the legend.
+  // Names are shown next to the band if it is high enough, and always in the legend.
   void draw_bands() {
     const ChainCost& cost = *picture_.cost;
     std::vector<std::pair<const char*, int64_t>> bands{{"parameters", cost.parameters},

@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
 
 namespace levin {
 
@@ -32,6 +32,27 @@ constexpr const char* kHowToCall =
     "program that Python calls.";
 
 }  // namespace
+
+RecomputedCall::RecomputedCall(SegmentOptions options, TensorList buffers)
+    : options_(std::move(options)), buffers_(std::move(buffers)) {}
+
+TensorList RecomputedCall::around(const ModuleForward& forward, const TensorList& inputs, ChainPosition) {
+  if (!recomputation_applies()) return forward(inputs, nullptr);
+  if (!is_recomputing()) ++counts_->calls;
+  detail::SegmentScope scope(options_, inputs, buffers_, [forward, counts = counts_](const TensorList& given) {
+    ++counts->recomputed;
+    (void)forward(given, nullptr);
+  });
+  TensorList outputs = forward(inputs, nullptr);
+  scope.finish();
+  return outputs;
+}
+
+std::shared_ptr<RecomputedCall> RecomputedCall::for_copy(TensorList buffers) const {
+  auto copy = std::make_shared<RecomputedCall>(options_, std::move(buffers));
+  copy->counts_ = counts_;
+  return copy;
+}
 
 Recomputation::Recomputation(torch::nn::Module& root, const RecomputeOptions& options) : options_(options) {
   for (NamedSegment& segment : named_segments(root, options)) {

@@ -1,5 +1,5 @@
 // Activation recomputation, PyTorch's torch.utils.checkpoint: a part of the forward pass keeps nothing for backward,
-// and is run a second time in backward. This trades time for memory: a model of n equal layers in √n segments keeps 2
+// and runs a second time in backward. This trades time for memory: a model of n equal layers in √n segments keeps 2
 // √n layers' activations and computes each forward once more (Chen et al. 2016).
 //
 //   at::Tensor y = levin::recompute([this](at::Tensor x, int64_t heads) { return attend(x, heads); }, x, 8);
@@ -9,7 +9,7 @@
 //
 // A Trainer does it by name, without a change of the model: trainer.recompute (docs/recompute.md).
 //
-// Gradients are those without recomputation, on the CPU to the last bit: the graph is the same, weights get their
+// Gradients equal those without recomputation, on the CPU bitwise: the graph is the same, weights get their
 // gradients once, dropout and all other random operators draw the same numbers again, under the same autocast. Segments
 // nest. Without a graph (evaluation, NoGradGuard) it is a plain call.
 #pragma once
@@ -22,9 +22,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
 #include "levin/core/module_call.h"
+#include "levin/core/options/error.h"
 #include "levin/recompute/segment.h"
 
 namespace levin {

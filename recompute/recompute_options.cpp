@@ -1,6 +1,6 @@
 #include "levin/recompute/recompute_options.h"
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 

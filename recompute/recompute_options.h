@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/byte_size.h"
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
+#include "levin/core/options/units.h"
 
 namespace levin {
 
@@ -54,7 +54,7 @@ struct RecomputeChoice {
 
   RecomputeChoice() = default;
   RecomputeChoice(RecomputeOptions given) : options(std::move(given)) {}  // NOLINT(google-explicit-constructor)
-  /// "auto"; throws ConfigError for another word.
+  /// Takes "auto"; throws ConfigError for any other word.
   RecomputeChoice(const char* word);  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool wanted() const { return automatic || options.has_value(); }

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 
@@ -28,7 +28,7 @@ class HookedEngine final : public Engine {
   ~HookedEngine() override { stop(); }
 
   // Backward is LibTorch's own engine's: its threads for devices, which it starts once per process, are there already
-  // if a backward ran before this engine took its place.
+  // if a backward ran before this engine replaced it.
   torch::autograd::variable_list execute(const torch::autograd::edge_list& roots,
                                          const torch::autograd::variable_list& inputs, bool keep_graph,
                                          bool create_graph, bool accumulate_grad,
@@ -53,7 +53,7 @@ void become_engine() {
     if (&Engine::get_default_engine() != &Engine::get_base_engine()) {
       throw Error(
           "recompute: this process has another autograd engine than LibTorch's own (Python's torch is loaded), and "
-          "recomputation needs its place. Run it in a program without Python, or use torch.utils.checkpoint there.");
+          "recomputation must replace it. Run it in a program without Python, or use torch.utils.checkpoint there.");
     }
     torch::autograd::set_default_engine_stub(&HookedEngine::instance);
     return true;

@@ -12,7 +12,7 @@ namespace levin {
 // LibTorch asks its autograd engine, by a virtual function, for the hooks of each tensor that an operator saves for
 // backward; the plain engine has none, Python's engine calls Python. The engine here is the plain one with hooks: those
 // of the open scope of the calling thread. The graph has the same nodes and edges as without hooks; only the saved
-// tensors are kept elsewhere. So parameters get their gradients once, in the same order and with the same bits, and
+// tensors are kept elsewhere. So parameters get their gradients once, in the same order and bitwise identical, and
 // c10d::Reducer, which waits for them, sees no difference.
 
 /// Provides the hooks for tensors that operators save on this thread.
@@ -23,7 +23,7 @@ class SavedTensorHooks {
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> make() = 0;
 };
 
-/// During its lifetime, `hooks` (null: none) apply on the calling thread, instead of those of the enclosing scope.
+/// During its lifetime, `hooks` (null: none) apply on the calling thread, instead of the enclosing scope's hooks.
 class SavedTensorScope {
  public:
   explicit SavedTensorScope(SavedTensorHooks* hooks);

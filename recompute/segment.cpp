@@ -1,18 +1,18 @@
 #include "levin/recompute/segment.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/saved_variable.h>
 
 #include <mutex>
 #include <optional>
 #include <utility>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
 #include "levin/recompute/kept_results.h"
-#include "levin/recompute/saved_input.h"
 #include "levin/recompute/saved_tensors.h"
 #include "levin/recompute/surroundings.h"
 
@@ -65,6 +65,60 @@ class BuffersAsTheyWere {
   const Tensors& buffers_;
   Tensors copies_;
 };
+
+// An input of a segment, kept until backward.
+class SavedInput {
+ public:
+  // Kept like an operator's saved tensor: by the hooks of the enclosing segment, if any, so that nested segments keep
+  // nothing of each other. `offload`: a tensor of another device is copied to page-locked memory of the host, in
+  // parallel with its stream.
+  SavedInput(const at::Tensor& input, bool offload);
+
+  // Returns the input; throws c10::Error if it was changed in place since.
+  [[nodiscard]] at::Tensor tensor() const;
+
+ private:
+  torch::autograd::SavedVariable saved_;
+  at::Tensor on_host_;  // defined: the copy
+  c10::Device device_ = c10::Device(c10::kCPU);
+  bool requires_grad_ = false;
+};
+
+// Page-locked, so that the copy is asynchronous, where the device's backend has such memory.
+at::Tensor host_memory_for(const at::Tensor& tensor) {
+  const auto options = tensor.options().device(at::kCPU);
+  const auto format = tensor.suggest_memory_format();
+  try {
+    return at::empty(tensor.sizes(), options.pinned_memory(true), format);
+  } catch (const c10::Error&) {
+    return at::empty(tensor.sizes(), options, format);
+  }
+}
+
+at::Tensor copied_to_host(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  at::Tensor copy = host_memory_for(tensor);
+  copy.copy_(tensor.detach(), /*non_blocking=*/copy.is_pinned());
+  return copy;
+}
+
+// A leaf (the batch, a weight) is kept by its owner; tensors taken by the hooks of an enclosing segment are not kept.
+SavedInput::SavedInput(const at::Tensor& input, bool offload) {
+  const bool on_host = !input.defined() || input.is_cpu();
+  if (!offload || on_host || input.is_leaf() || SavedTensorScope::active()) {
+    saved_ = torch::autograd::SavedVariable(input, /*is_output=*/false);
+    return;
+  }
+  on_host_ = copied_to_host(input);
+  device_ = input.device();
+  requires_grad_ = input.requires_grad();
+}
+
+at::Tensor SavedInput::tensor() const {
+  if (!on_host_.defined()) return saved_.unpack();
+  const at::NoGradGuard no_grad;
+  return on_host_.to(device_, /*non_blocking=*/true).set_requires_grad(requires_grad_);
+}
 
 // A weight, or a view of one, is in memory anyway.
 bool belongs_to_weight(const at::Tensor& tensor) {

@@ -11,9 +11,8 @@
 #include <set>
 #include <utility>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/value.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/value.h"
 
 namespace levin {
 
@@ -163,7 +162,7 @@ class Reading {
     if (Tree::parent_of(first) != Tree::parent_of(last) || to < from) {
       return problems_.add({}, here,
                            word +
-                               " is no range: it goes from one block of a Sequential or a list to a later "
+                               " is not a range: a range goes from one block of a Sequential or a list to a later "
                                "one of the same, as in layers.2..layers.5.");
     }
     add(part_of(chain, static_cast<size_t>(from), static_cast<size_t>(to) + 1));

@@ -6,8 +6,8 @@
 
 #include <utility>
 
-#include "levin/core/error.h"
 #include "levin/core/module_call.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 
@@ -18,7 +18,7 @@ using torch::nn::AnyModule;
 // Replaces one of a Sequential's blocks in its list; the Sequential's children, and so all names, do not change.
 class BlockCall : public torch::nn::Module {
  public:
-  BlockCall(AnyModule block, std::string name, ChainPlace place)
+  BlockCall(AnyModule block, std::string name, ChainPosition place)
       : torch::nn::Module("BlockCall"), block_(std::move(block)), name_(std::move(name)), place_(place) {}
 
   at::Tensor forward(const at::Tensor& input) {
@@ -38,7 +38,7 @@ class BlockCall : public torch::nn::Module {
  private:
   AnyModule block_;
   std::string name_;
-  ChainPlace place_;
+  ChainPosition place_;
 };
 
 // Replaces the first of several blocks that act as one, and calls them all.
@@ -68,7 +68,7 @@ class Called : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& input) { return input; }
 };
 
-// The calls of `blocks`, of which `originals` are the modules: those of a range become one.
+// The calls of `blocks`, whose modules are `originals`: the calls of a range become one.
 std::vector<AnyModule> grouped(const std::vector<AnyModule>& blocks,
                                const std::vector<const torch::nn::Module*>& originals, const CallActions::Range* within,
                                bool keep_count) {
@@ -94,7 +94,7 @@ std::vector<AnyModule> grouped(const std::vector<AnyModule>& blocks,
 
 struct SequentialCalls::Changed {
   std::shared_ptr<torch::nn::SequentialImpl> sequential;
-  std::vector<AnyModule> blocks;  // as they were
+  std::vector<AnyModule> blocks;  // before they were replaced
 };
 
 SequentialCalls::SequentialCalls(torch::nn::Module& root) {
@@ -125,7 +125,7 @@ void SequentialCalls::change(const std::shared_ptr<torch::nn::SequentialImpl>& s
     if (!acts(k)) continue;
     any = true;
     // A block without an action in between ends the chain.
-    const ChainPlace place{k == 0 || !acts(k - 1), !acts(k + 1)};
+    const ChainPosition place{k == 0 || !acts(k - 1), !acts(k + 1)};
     calls[k] = AnyModule(std::make_shared<BlockCall>(blocks[k], names[k], place));
   }
   if (!any) return;

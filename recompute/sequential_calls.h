@@ -18,7 +18,7 @@ namespace levin {
 class SequentialCalls {
  public:
   explicit SequentialCalls(torch::nn::Module& root);
-  /// The same for another module: a replica.
+  /// Does the same for a replica of the module.
   void add(torch::nn::Module& root);
   ~SequentialCalls();
   SequentialCalls(const SequentialCalls&) = delete;

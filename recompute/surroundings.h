@@ -8,15 +8,15 @@
 #include <optional>
 #include <vector>
 
-#include "levin/core/thread_random.h"
+#include "levin/core/random.h"
 
 namespace levin {
 
 /// The generator of the device's operators; unset for a backend that draws from the CPU's.
 [[nodiscard]] std::optional<at::Generator> generator_of(at::Device device);
 
-/// The generators and the autocast state of the calling thread as they are now: the CPU's generator, or the thread's
-/// own (core/thread_random.h), and those of the other devices that `tensors` are on.
+/// The present generators and autocast state of the calling thread: the CPU's generator, or the thread's
+/// own (core/random.h), and the generators of the other devices that `tensors` are on.
 class Surroundings {
  public:
   explicit Surroundings(const std::vector<at::Tensor>& tensors);

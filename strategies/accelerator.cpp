@@ -8,9 +8,9 @@
 #include <map>
 #include <mutex>
 
-#include "levin/core/error.h"
 #include "levin/core/gpu.h"
-#include "levin/strategies/stream_copier.h"
+#include "levin/core/options/error.h"
+#include "levin/strategies/device_copies.h"
 
 namespace levin {
 
@@ -29,7 +29,7 @@ class CudaAccelerator final : public Accelerator {
   }
 };
 
-// Whatever LibTorch's interface of backends offers.
+// Any backend, through LibTorch's interface.
 class BackendAccelerator final : public Accelerator {
  public:
   explicit BackendAccelerator(at::DeviceType type) : type_(type) {}
@@ -140,7 +140,7 @@ void use_accelerator(at::Device device) {
   }
 }
 
-// LibTorch must not be asked for CUDA before the component is loaded: it would conclude that there is no GPU
+// LibTorch must not be asked for CUDA before the component is loaded: it would find no GPU
 // (core/gpu.h). Once it is loaded, a program may draw numbers on a GPU before any run.
 std::vector<at::DeviceType> used_accelerators() {
   Kinds& known = kinds();

@@ -1,5 +1,5 @@
 // Kinds of devices other than the CPU: GPUs through Levin's CUDA component, and every backend that LibTorch knows by
-// name (xpu, mps, …), that of a library which a run file's `plugins` opened included (LibTorch's PrivateUse1).
+// name (xpu, mps, …), including the backend of a library that a run file's `plugins` opened (LibTorch's PrivateUse1).
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -15,8 +15,8 @@
 
 namespace levin {
 
-/// One kind of device, as runs use it. LibTorch's interface of backends (DeviceGuardImplInterface) provides all of it
-/// but recordings; a library may add a class of its own for its backend.
+/// One kind of device, as runs use it. LibTorch's interface of backends (DeviceGuardImplInterface) provides everything
+/// except recordings; a library may add a class of its own for its backend. The training thread calls it.
 class Accelerator {
  public:
   virtual ~Accelerator() = default;
@@ -32,20 +32,20 @@ class Accelerator {
   [[nodiscard]] virtual std::optional<at::Generator> generator(int64_t index) const = 0;
 };
 
-/// The kind of `type`. Throws ConfigError if it cannot be used here: no such backend, no device.
+/// Returns the accelerator of `type`. Throws ConfigError if it cannot be used here: no such backend, no device.
 [[nodiscard]] Accelerator& accelerator(at::DeviceType type);
 
-/// Uses `own` for devices of `type` from now on, in place of what LibTorch's interface offers.
+/// Uses `own` for devices of `type` from now on, instead of LibTorch's interface.
 void add_accelerator(at::DeviceType type, std::unique_ptr<Accelerator> own);
 
 /// The device type with LibTorch's name for it ("xpu"), or the name that a PrivateUse1 library gave itself; unset for
 /// an unknown name, for the CPU, and for types that hold no numbers (meta).
 [[nodiscard]] std::optional<at::DeviceType> accelerator_type(const std::string& name);
 
-/// Its name: "cuda", "xpu".
+/// LibTorch's name of a device type: "cuda", "xpu".
 [[nodiscard]] std::string accelerator_name(at::DeviceType type);
 
-/// Why no device of `type` can be used, a sentence with what is missing and how to get it; "" if one can.
+/// Returns why no device of `type` can be used, a sentence with what is missing and how to get it; "" if one can.
 [[nodiscard]] std::string why_no_accelerator(at::DeviceType type);
 
 /// The names of the kinds that can be used in this process, without "cuda".
@@ -54,7 +54,7 @@ void add_accelerator(at::DeviceType type, std::unique_ptr<Accelerator> own);
 /// Makes `device` the calling thread's, and its type one of used_accelerators().
 void use_accelerator(at::Device device);
 
-/// The types whose devices this process has used: those with random numbers to seed, save and restore.
+/// The device types that this process has used, whose random numbers are seeded, saved and restored.
 [[nodiscard]] std::vector<at::DeviceType> used_accelerators();
 
 }  // namespace levin

@@ -1,5 +1,4 @@
-// Collectives for everything but gradients. With a world size of 1 they are identities. Every function that blocks must
-// be called by every rank.
+// Collectives for everything but gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,36 +8,45 @@
 #include <utility>
 #include <vector>
 
-#include "levin/strategies/world.h"
+#include "levin/strategies/mesh.h"
+#include "levin/strategies/strategy_part.h"
 
 namespace levin {
 
 enum class ReduceOp { mean, sum, min, max };
 
-class RankCollectives {
+/// By default one process: collectives return their input. The caller chooses the operation, and the strategy what
+/// carries it; the device of the caller's tensor never does, because it may differ between ranks (a rank without a
+/// gradient has made a 0 on the CPU). Functions that block must be called by every rank, in the same order, on one
+/// thread; they throw RankError if another rank has ended or does not answer within the timeout.
+class RankCollectives : public StrategyPart {
  public:
-  virtual ~RankCollectives() = default;
-
+  /// Whether it requires one process per device: the trainer starts them and then calls join().
+  [[nodiscard]] virtual bool is_distributed() const { return false; }
+  /// Connects to the other ranks. Called once, before anything else; every rank.
+  virtual void join(const World& /*world*/) {}
   [[nodiscard]] virtual World world() const { return {}; }
-  [[nodiscard]] virtual int64_t rank() const = 0;
-  [[nodiscard]] virtual int64_t world_size() const = 0;
+  [[nodiscard]] virtual int64_t rank() const { return 0; }
+  /// The number of processes; for the number of data-parallel replicas see mesh().
+  [[nodiscard]] virtual int64_t world_size() const { return 1; }
+  /// The ranks by dimension; by default all of them are data-parallel replicas.
+  [[nodiscard]] virtual Mesh mesh() const { return {rank(), {{"data", world_size()}}}; }
 
-  /// Reduces over all ranks; every rank gets the result. Blocks until all arrive.
-  [[nodiscard]] virtual at::Tensor reduce(const at::Tensor& value, ReduceOp op) = 0;
-
-  /// The sum over all ranks of a tensor of the same type and shape on each, on the device of this rank's tensor, which
-  /// may be the CPU on some ranks only. Every rank. With NCCL it is summed after the device's work so far, and the host
-  /// does not wait; otherwise as reduce().
+  /// Reduces over all ranks through the control group, on the host; every rank gets the result, on its value's device.
+  /// For what ranks rarely exchange. Blocks until all arrive.
+  [[nodiscard]] virtual at::Tensor reduce(const at::Tensor& value, ReduceOp /*op*/) { return value; }
+  /// As reduce(), of a CPU tensor, for the flags that ranks exchange in every step: through memory that the ranks of
+  /// one machine share, where they can.
+  [[nodiscard]] virtual at::Tensor reduce_in_step(const at::Tensor& value, ReduceOp op) { return reduce(value, op); }
+  /// The sum over all ranks, on the strategy's device, of a tensor of the same type and shape on each; the result is on
+  /// the device of this rank's tensor. With NCCL it is summed after the device's work so far, and the host does not
+  /// wait; otherwise as reduce_in_step(). Every rank.
   [[nodiscard]] virtual at::Tensor sum_on_device(const at::Tensor& value) { return reduce(value, ReduceOp::sum); }
 
-  /// As reduce(), of a CPU tensor, for what ranks tell each other in every step: those of one machine through memory
-  /// that they share, where they can.
-  [[nodiscard]] virtual at::Tensor reduce_in_step(const at::Tensor& value, ReduceOp op) { return reduce(value, op); }
-
   /// True on every rank if it is true on any. Blocks until all arrive.
-  [[nodiscard]] virtual bool any(bool value) = 0;
-
-  virtual void barrier() = 0;
+  [[nodiscard]] virtual bool any(bool value) { return value; }
+  /// Blocks until all arrive.
+  virtual void barrier() {}
 
   /// (world_size, …): the CPU tensor of every rank, rank by rank; same shape and type on all. Blocks until all arrive.
   [[nodiscard]] virtual at::Tensor gather(const at::Tensor& value) { return value.unsqueeze(0); }

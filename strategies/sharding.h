@@ -1,4 +1,4 @@
-// Sharded weights, gradients and optimizer states. By default nothing is sharded.
+// Sharded weights, gradients and optimizer states.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,56 +8,72 @@
 #include <string>
 #include <vector>
 
+#include "levin/strategies/strategy_part.h"
+
 namespace levin {
 
-/// The range of a flattened parameter that a rank updates if the parameters are sharded.
-struct PartPlace {
-  int64_t begin = 0;
-  int64_t size = 0;
-  std::vector<int64_t> shape = {};  // of the whole parameter
+/// The range of a tensor that a rank holds if tensors are sharded: offsets and sizes by dimension of `view`, the shape
+/// in which the full tensor is cut. fsdp cuts flattened parameters: `view` then has one dimension. A tensor that is cut
+/// along its own dimensions has the view `shape`.
+struct ShardRange {
+  std::vector<int64_t> offsets = {};
+  std::vector<int64_t> sizes = {};
+  std::vector<int64_t> view = {};
+  std::vector<int64_t> shape = {};  // of the full tensor
+
+  /// A range of the flattened tensor.
+  [[nodiscard]] static ShardRange flat(int64_t offset, int64_t size, std::vector<int64_t> shape);
+  /// The number of elements.
+  [[nodiscard]] int64_t numel() const;
+  /// The first element's index in the flattened tensor.
+  [[nodiscard]] int64_t flat_offset() const;
+  /// Returns the range of `full`, a tensor with as many elements as `shape`: a view, if `full` is contiguous. Its shape
+  /// is `sizes`.
+  [[nodiscard]] at::Tensor of(const at::Tensor& full) const;
 };
 
-class Sharding {
+/// By default nothing is sharded.
+class Sharding : public StrategyPart {
  public:
-  virtual ~Sharding() = default;
-
-  /// Whether each rank updates, and keeps optimizer state for, only a part of the weights.
+  /// Whether each rank updates, and keeps optimizer state for, only a shard of the weights.
   [[nodiscard]] virtual bool is_sharded() const { return false; }
   /// Whether this strategy shards modules; known before it is given one.
   [[nodiscard]] virtual bool shards_modules() const { return false; }
-  /// Whether a rank also has only that part of the reduced gradients: a norm must then be computed over all ranks.
+  /// Whether a rank also has only that shard of the reduced gradients: a norm must then be computed over all ranks.
   [[nodiscard]] virtual bool has_sharded_gradients() const { return false; }
-  /// Whether forward and backward gather weights, which means that no rank may skip one that others run, and that
+  /// Whether forward and backward gather weights, which means that no rank may skip a pass that others run, and that
   /// gradients are reduced in every backward.
   [[nodiscard]] virtual bool has_sharded_weights() const { return false; }
-  /// Whether each rank writes its part to checkpoints.
+  /// Whether each rank writes its shards to checkpoints.
   [[nodiscard]] virtual bool saves_shards() const { return false; }
-  /// In a fit: from here to end_evaluation() all weights are unsharded on every rank, and a forward pass needs no
-  /// collective, because ranks may have different numbers of batches. Every rank. Blocks until all arrive.
-  virtual void begin_evaluation() {}
-  virtual void end_evaluation() {}
-  /// From here to end_update() the module's parameters and their gradients are this rank's flat parts, which an
-  /// optimizer updates. A parameter of which the rank has no part is empty and has no gradient.
+  /// From here to end_update() the module's parameters and their gradients are this rank's shards, which an optimizer
+  /// updates. A parameter of which the rank has no shard is empty and has no gradient.
   virtual void begin_update() {}
-  /// `changed`: copies the ranks' updates to the unsharded weights, and blocks until all arrive. Every rank.
+  /// `changed`: copies the ranks' updates to the full weights, and blocks until all arrive. Every rank.
   virtual void end_update(bool /*changed*/) {}
-  /// Unset for tensors that are not sharded.
-  [[nodiscard]] virtual std::optional<PartPlace> place_of(const at::Tensor& /*parameter*/) const {
+  /// This rank's range of a parameter; unset for tensors that are not sharded.
+  [[nodiscard]] virtual std::optional<ShardRange> shard_range(const at::Tensor& /*parameter*/) const {
     return std::nullopt;
   }
-  /// This rank's flat part of a sharded parameter, in the memory that it is stored in.
-  [[nodiscard]] virtual at::Tensor part_of(const at::Tensor& parameter) const { return parameter; }
-  /// The unsharded tensor, on the CPU, of which `part` is this rank's part, sharded like `parameter`. Blocks until all
+  /// This rank's shard of a sharded parameter, in the memory that it is stored in.
+  [[nodiscard]] virtual at::Tensor local_shard(const at::Tensor& parameter) const { return parameter; }
+  /// The full tensor, on the CPU, of which `shard` is this rank's shard, sharded like `parameter`. Blocks until all
   /// arrive.
-  [[nodiscard]] virtual at::Tensor whole_of(const at::Tensor& /*parameter*/, const at::Tensor& part) { return part; }
-  /// The same on rank 0 only, for a file; undefined on the others.
-  [[nodiscard]] virtual at::Tensor whole_on_rank_zero(const at::Tensor& /*parameter*/, const at::Tensor& part) {
-    return part;
+  [[nodiscard]] virtual at::Tensor full_tensor(const at::Tensor& /*parameter*/, const at::Tensor& shard) {
+    return shard;
+  }
+  /// The full tensor on rank 0 only, for a file; undefined on the other ranks. Blocks until all arrive.
+  [[nodiscard]] virtual at::Tensor full_tensor_on_rank_zero(const at::Tensor& /*parameter*/, const at::Tensor& shard) {
+    return shard;
   }
   /// The tensors that contain weights besides the module's own.
   [[nodiscard]] virtual std::vector<at::Tensor> held() const { return {}; }
   /// A short description of what is sharded; "" if nothing is.
   [[nodiscard]] virtual std::string sharding_text() const { return ""; }
 };
+
+/// The full value of a module's parameter. Where it is sharded it is gathered on rank 0 (undefined on the other ranks),
+/// so every rank calls it; otherwise it is the parameter's own, detached.
+[[nodiscard]] at::Tensor full_parameter(Sharding& sharding, const at::Tensor& parameter);
 
 }  // namespace levin

@@ -1,54 +1,106 @@
-// The devices of a run and the communication of its ranks, with a base class for each concern; most functions take one
-// of these bases.
+// The devices of a run and the communication of its ranks.
 #pragma once
-
-#include <ATen/core/Tensor.h>
 
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "levin/strategies/device_placement.h"
 #include "levin/strategies/gradient_sync.h"
 #include "levin/strategies/rank_collectives.h"
 #include "levin/strategies/sharding.h"
+#include "levin/strategies/strategy_recorder.h"
 
 namespace levin {
 
-/// The tensors that a strategy keeps equal on all ranks, by name.
-struct ModuleTensors {
-  std::vector<std::pair<std::string, at::Tensor>> parameters = {};
-  std::vector<std::pair<std::string, at::Tensor>> buffers = {};
+/// The five parts of a strategy. Most functions take only the part that they need.
+class StrategyParts {
+ public:
+  /// The devices of this rank.
+  [[nodiscard]] DevicePlacement& placement() const { return *placement_; }
+  /// The other ranks.
+  [[nodiscard]] RankCollectives& ranks() const { return *ranks_; }
+  /// Backward passes, and how gradients are reduced.
+  [[nodiscard]] GradientSync& gradients() const { return *gradients_; }
+  /// What each rank stores of the weights.
+  [[nodiscard]] Sharding& sharding() const { return *sharding_; }
+  /// Recording and replay of steps.
+  [[nodiscard]] StrategyRecorder& recorder() const { return *recorder_; }
+
+ private:
+  friend class Strategy;
+  std::unique_ptr<DevicePlacement> placement_;
+  std::unique_ptr<RankCollectives> ranks_;
+  std::unique_ptr<GradientSync> gradients_;
+  std::unique_ptr<Sharding> sharding_;
+  std::unique_ptr<StrategyRecorder> recorder_;
 };
 
-class Strategy : public DevicePlacement, public RankCollectives, public GradientSync, public Sharding {
+/// How a run is spread over devices and processes: a name, five parts and the order in which they are set up. By
+/// default one process on one device, which shards and records nothing. A strategy of a user's own replaces the parts
+/// that differ, in its constructor or from outside:
+///
+///   levin::DDP ddp;
+///   ddp.use(std::make_unique<HalfGradients>());  // a class of the user's own, derived from levin::GradientSync
+///   levin::Trainer trainer({.devices = 2, .strategy = std::move(ddp)});
+///
+/// The training thread calls it. It may be moved until the trainer has it; then the parts stay where they are.
+class Strategy {
  public:
   static const char* registry_name() { return "strategy"; }
 
+  Strategy();
+  virtual ~Strategy() = default;
+  Strategy(Strategy&&) noexcept = default;
+  Strategy& operator=(Strategy&&) = delete;
+
   [[nodiscard]] virtual std::string name() const = 0;
-  void use_device(at::Device device) override;
-  /// Whether it requires one process per device: the trainer starts them and then calls join().
-  [[nodiscard]] virtual bool is_distributed() const { return false; }
-  /// Connects to the other ranks. Called once, before anything else; every rank.
-  virtual void join(const World& /*world*/) {}
+
+  [[nodiscard]] DevicePlacement& placement() const { return parts_->placement(); }
+  [[nodiscard]] RankCollectives& ranks() const { return parts_->ranks(); }
+  [[nodiscard]] GradientSync& gradients() const { return parts_->gradients(); }
+  [[nodiscard]] Sharding& sharding() const { return parts_->sharding(); }
+  [[nodiscard]] StrategyRecorder& recorder() const { return parts_->recorder(); }
+
+  /// Replaces a part, before the trainer uses the strategy.
+  void use(std::unique_ptr<DevicePlacement> part);
+  void use(std::unique_ptr<RankCollectives> part);
+  /// Steps are then not recorded, until use() gets a recorder that knows these gradients.
+  void use(std::unique_ptr<GradientSync> part);
+  void use(std::unique_ptr<Sharding> part);
+  void use(std::unique_ptr<StrategyRecorder> part);
 
   /// Makes batch normalization use the statistics of all ranks' batches, from set_up() on. Called before it; has no
   /// effect with one rank.
   virtual void use_sync_batchnorm() {}
 
-  /// An object that exists while the module's layers are made, converted and placed, but not while weights are loaded:
-  /// it controls how this thread allocates tensors. Null: as usual. `training`: as set_up() will be called. After
-  /// join().
-  [[nodiscard]] virtual std::shared_ptr<void> model_sharded_context(bool /*training*/) { return nullptr; }
-
-  /// Broadcasts rank 0's weights to all ranks, and prepares to train them if `training`. After the weights are loaded
-  /// and on the device; every rank.
-  virtual void set_up(const ModuleTensors& /*module*/, bool /*training*/) {}
-  /// Called when training has succeeded: gives the module its unsharded weights again. Every rank.
+  /// Gives all ranks rank 0's weights, and prepares to train them if `training`. After the weights are loaded and on
+  /// the device; every rank.
+  virtual void set_up(const ModuleTensors& module, bool training) { gradients().set_up(module, training); }
+  /// In a fit: from here to end_evaluation() all weights are unsharded on every rank, and a forward pass needs no
+  /// collective, because ranks may have different numbers of batches. Every rank. Blocks until all arrive.
+  virtual void begin_evaluation() {}
+  virtual void end_evaluation() {}
+  /// Called when training has succeeded: gives the module its full weights again. Every rank.
   virtual void leave() {}
   /// Releases the module.
-  virtual void tear_down() {}
+  virtual void tear_down();
+
+ protected:
+  /// Makes a part of type Part, uses it, and returns it.
+  template <class Part, class... Args>
+  Part& make(Args&&... args) {
+    auto part = std::make_unique<Part>(std::forward<Args>(args)...);
+    Part& made = *part;
+    use(std::move(part));
+    return made;
+  }
+
+ private:
+  template <class Part>
+  void replace(std::unique_ptr<Part>& old, std::unique_ptr<Part> part);
+
+  std::unique_ptr<StrategyParts> parts_;
 };
 
 }  // namespace levin

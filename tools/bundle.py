@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes an archive of a build that runs beside any LibTorch of the same version: `./dev bundle` calls it.
+"""Makes an archive of a build that runs with any LibTorch of the same version: `./dev bundle` calls it.
 
     bundle.py BUILD NAME OUTPUT.tar.xz [--cuda] [--tests] [--peers FOLDER] [--level 0-9]
 
@@ -63,7 +63,7 @@ def elf_files(root):
                   if path.is_file() and not path.is_symlink() and is_elf(path))
 
 
-# ---- what goes in ------------------------------------------------------------------------------------------------
+# ---- contents ----------------------------------------------------------------------------------------------------
 
 def install(build, root, cuda):
     run("cmake", "--install", build, "--prefix", root, "--strip")
@@ -82,7 +82,7 @@ def torch_version():
 
 
 def add_programs(build, root, cuda):
-    """Benchmarks, the tests of GPUs, and gpu-check."""
+    """Adds benchmarks, GPU tests, and gpu-check."""
     for name in ["levin_bench", *(["cuda_test"] if cuda else [])]:
         shutil.copy2(build / "bin" / name, root / "libexec" / name)
         run("strip", root / "libexec" / name)
@@ -109,7 +109,7 @@ def add_data(root):
 
 
 def add_lightning(root, peers):
-    """Lightning and what it imports besides torch and numpy, all plain Python; an environment's own come first."""
+    """Adds Lightning and its imports except torch and numpy, all pure Python; the environment's own packages come first."""
     target = root / "share/levin/peers-python"
     target.mkdir()
     for name in LIGHTNING:
@@ -135,7 +135,7 @@ def make_launchers(root):
 # ---- libraries ---------------------------------------------------------------------------------------------------
 
 def needed(path):
-    """{name: path or None} of all that the loader would load."""
+    """Returns {name: path or None} of all libraries that the loader would load."""
     found = {}
     for line in run("ldd", path).splitlines():
         row = re.match(r"\s+(\S+) => (not found|/\S+)", line)
@@ -145,7 +145,7 @@ def needed(path):
 
 
 def add_libraries(root, torch_root):
-    """Copies what programs and libraries need besides LibTorch and the system's own: {name: Debian's file}."""
+    """Copies the libraries that programs need besides LibTorch and the system's. Returns {name: Debian's file}."""
     own = {path.name for path in (root / "lib").iterdir()}
     foreign = (torch_root.resolve(), torch_root.resolve().parent / "nvidia")
     added = {}
@@ -155,7 +155,7 @@ def add_libraries(root, torch_root):
                 continue
             if place is None:
                 if name.startswith(("liblevin", "libtorch", "libc10", "libcu", "libnv", "libnccl")):
-                    continue  # found beside it, or beside LibTorch
+                    continue  # found next to it, or next to LibTorch
                 sys.exit(f"bundle: {path} needs {name}, which is not found")
             if any(folder in place.resolve().parents for folder in foreign):
                 continue
@@ -167,7 +167,7 @@ def add_libraries(root, torch_root):
 
 
 def set_search_paths(root):
-    """DT_RPATH rather than DT_RUNPATH: it also holds for what a library's own libraries need."""
+    """Sets DT_RPATH rather than DT_RUNPATH, because it also applies to indirect dependencies."""
     for path in elf_files(root):
         up = os.path.relpath(root / "lib", path.parent)
         place = "$ORIGIN" if up == "." else f"$ORIGIN/{up}"
@@ -175,7 +175,7 @@ def set_search_paths(root):
 
 
 def newest_versions(root):
-    """The newest symbol versions of glibc and libstdc++ that anything in it needs."""
+    """Returns the newest symbol versions of glibc and libstdc++ that any file in the bundle needs."""
     newest = {"GLIBC": (0,), "GLIBCXX": (0,)}
     for path in elf_files(root):
         for kind, version in re.findall(r"Name: (GLIBC|GLIBCXX)_([\d.]+)", run("readelf", "-V", "-W", path)):
@@ -188,7 +188,7 @@ def newest_versions(root):
 
 
 def add_licences(root, added):
-    """The copyright files of the Debian packages that the libraries are from."""
+    """Copies the copyright files of the Debian packages that contain the libraries."""
     folder = root / "share/doc/levin/libraries"
     folder.mkdir(parents=True)
     packages = {}
@@ -218,7 +218,7 @@ def pack(root, part, level):
 
 
 def keep(part, output, tests):
-    """Gives the archive its name and returns its megabytes; one with tests that is too large is removed."""
+    """Renames the archive and returns its size in MB; removes an archive with tests that is too large."""
     size = part.stat().st_size / 1e6
     if tests and size > MOST_MB:
         part.unlink()
@@ -228,7 +228,7 @@ def keep(part, output, tests):
 
 
 def fill(build, root, options):
-    """Puts everything into the folder; returns what bundle.json says of it."""
+    """Puts everything into the folder; returns the contents of bundle.json."""
     install(build, root, options.cuda)
     if options.tests:
         add_programs(build, root, options.cuda)

@@ -27,6 +27,7 @@ import torch
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from export_model import compare as compare_programs
+from output_path import output_path
 from step_graphs import Graph, Refused, Step, trace
 
 FORMAT = "levin-compiled-1"
@@ -38,7 +39,7 @@ SAFETENSORS = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16",
 # ---- what the user names --------------------------------------------------------------------------------------------
 
 def find_object(name):
-    """The object of "package.module:name" or "file.py:name"."""
+    """Returns the object named by "package.module:name" or "file.py:name"."""
     where, _, attribute = name.partition(":")
     if not attribute:
         raise Refused(f"\"{name}\" names no object. Write package.module:name or file.py:name.")
@@ -71,7 +72,7 @@ def find_loss(name):
 
 
 def sample(text):
-    """A tensor for "64,784" or "64,16:int64" or "64,16:int64<100" (values below 100)."""
+    """Returns a tensor for "64,784" or "64,16:int64" or "64,16:int64<100" (values below 100)."""
     sizes, _, kind = text.partition(":")
     kind, _, below = kind.partition("<")
     dtype = getattr(torch, kind or "float32", None)
@@ -81,7 +82,7 @@ def sample(text):
     except ValueError:
         shape = []
     if not isinstance(dtype, torch.dtype) or not shape or min(shape) < 1:
-        raise Refused(f"\"{text}\" is no input. Write its sizes, the batch first, and its type unless float32: 64,784 or "
+        raise Refused(f"\"{text}\" is not an input. Write its sizes, the batch first, and its type unless float32: 64,784 or "
                       "64,16:int64<100, where 100 bounds the values.")
     if dtype.is_floating_point:
         return torch.randn(shape, dtype=dtype)
@@ -119,7 +120,7 @@ def safetensors_bytes(tensors):
 
 
 def cpu_flags():
-    """What -march=native lets the compiler use, in the words of /proc/cpuinfo."""
+    """The instruction sets that -march=native enables, as named in /proc/cpuinfo."""
     compiler = os.environ.get("CXX", "g++").split()
     macros = subprocess.run([*compiler, "-march=native", "-dM", "-E", "-x", "c++", os.devnull], capture_output=True,
                             text=True, check=True).stdout
@@ -192,7 +193,7 @@ def check_training(files, graph, step, batch, tolerance):
 
 
 def check_traced(step, batch):
-    """Loss, buffers and gradients of the step as traced are the module's, with the same random numbers."""
+    """Checks that the traced step's loss, buffers and gradients equal the module's, with the same random numbers."""
     own, traced = copy.deepcopy(step).train(), copy.deepcopy(step).train()  # a program's gradients are its module's
     program = torch.export.export(traced, tuple(batch), strict=False).module()
     try:
@@ -212,7 +213,7 @@ def check_evaluation(files, graph, step, batch, tolerance):
 # ---- all of it ------------------------------------------------------------------------------------------------------
 
 def tensors_of(model):
-    """(parameters and buffers by name, the names that are saved): a tied weight has one name, the first."""
+    """Returns (parameters and buffers by name, the names that are saved). A tied weight has only its first name."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     return tensors, set(model.state_dict())
 
@@ -220,9 +221,7 @@ def tensors_of(model):
 def compile_step(model, inputs, loss="cross_entropy", output="net.pt2", target=None, dynamic_batch=False, source="",
                  tolerance=1e-4):
     """Writes `output`. `inputs` and `target` are sample tensors, `loss` a function or a name; returns the description."""
-    output = os.path.realpath(output)  # a link stays, and what it leads to is written
-    if os.path.exists(output) and not os.path.isfile(output):
-        raise Refused(f"the output {output} is not a regular file, and is not replaced. Give another name.")
+    output = output_path(output, Refused)
     loss_name = loss if isinstance(loss, str) else getattr(loss, "__name__", "none") if loss else "none"
     function = find_loss(loss) if isinstance(loss, str) else loss
     batch = list(inputs)
@@ -258,7 +257,7 @@ def compile_step(model, inputs, loss="cross_entropy", output="net.pt2", target=N
         "graphs": {name: {"dynamic_batch": graph.dynamic, "inputs": graph.inputs, "outputs": graph.outputs}
                    for name, graph in (("training", training), ("evaluation", evaluation))},
     }
-    # Random numbers of compiled code are Inductor's own, so a step with dropout is compared as it was traced alone.
+    # Random numbers of compiled code are Inductor's own, so that a step with dropout is compared only as it was traced.
     worst = 0.0 if training.random else check_training(files["training"], training, step, batch, tolerance)
     worst = max(worst, check_evaluation(files["evaluation"], evaluation, Step(model, function, True), batch, tolerance))
     manifest["checked"] = {"tolerance": tolerance, "worst": worst}
@@ -267,7 +266,7 @@ def compile_step(model, inputs, loss="cross_entropy", output="net.pt2", target=N
 
 
 def evaluation_graph(model, function, batch, own, tensors):
-    """For any number of samples where the module allows it: the last batch of an evaluation is usually smaller."""
+    """Traces for any number of samples if the module allows it: the last batch of an evaluation is usually smaller."""
     step = Step(model, function, predicts=True)
     if all(tensor.dim() and tensor.shape[0] > 1 for tensor in batch):
         try:

@@ -18,6 +18,8 @@ import sys
 import tempfile
 import zipfile
 
+from output_path import output_path
+
 # safetensors' name and bytes per element, by torch's name.
 DTYPES = {
     "float64": ("F64", 8), "float32": ("F32", 4), "float16": ("F16", 2), "bfloat16": ("BF16", 2),
@@ -199,9 +201,7 @@ def write_safetensors(path, tensors, archive):
         at = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    path = os.path.realpath(path)  # a link stays, and what it leads to is written
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise Refused(f"the output {path} is not a regular file, and is not replaced. Give another name.")
+    path = output_path(path, Refused)
     folder = os.path.dirname(path)
     with tempfile.NamedTemporaryFile(dir=folder, prefix=os.path.basename(path) + ".tmp-", delete=False) as file:
         try:

@@ -32,6 +32,8 @@ import re
 import sys
 import tempfile
 
+from output_path import output_path
+
 PRECISIONS = {"32-true": "float32", "bf16-true": "bfloat16", "16-true": "float16", "64-true": "float64",
               "bf16-mixed": "bfloat16", "16-mixed": "float16"}
 
@@ -50,13 +52,11 @@ def export_model(model, args, output, kwargs=None, dynamic_batch=True, train=Tru
     if dynamic_batch:
         def first_size(value):
             return {0: torch.export.Dim.DYNAMIC} if isinstance(value, torch.Tensor) and value.dim() else None
-        # One tuple for *args, whatever the names: positions first, then keywords.
+        # One tuple for *args, regardless of the names: positions first, then keywords.
         shapes = torch.utils._pytree.tree_map(first_size, (tuple(args), kwargs))
         shapes = (*shapes[0], *shapes[1].values()) if kwargs else shapes[0]
     modes = {"model": True, "evaluation": False} if train else {"model": False}
-    output = pathlib.Path(output).resolve()  # a link stays, and what it leads to is written
-    if output.exists() and not output.is_file():
-        raise ValueError(f"the output {output} is not a regular file, and is not replaced. Give another name.")
+    output = pathlib.Path(output_path(output, ValueError))
     initialize(model, args, kwargs)
     with kept(model) as restore, tempfile.TemporaryDirectory(prefix=f"{output.name}.tmp-", dir=output.parent) as folder:
         programs = {}
@@ -98,7 +98,7 @@ def initialize(model, args, kwargs):
 
 
 def name_tuples(spec):
-    """Gives named tuples among the outputs a name, without which no file can have them."""
+    """Registers named tuples among the outputs under a name, which is required to save them."""
     from torch.utils import _pytree
 
     of = spec.context
@@ -138,7 +138,7 @@ def kept(model):
 
 
 def same_graph(one, other):
-    """Whether two programs compute the same, in training and in evaluation."""
+    """Returns True if two programs compute the same, in training and in evaluation."""
     import torch
 
     def text(program):
@@ -154,7 +154,7 @@ def same_graph(one, other):
 
 
 def save(programs, output):
-    """One archive of the programs under their names, with the weights of the first, which are those of all."""
+    """One archive of the programs under their names, with the weights of the first, which all share."""
     from torch.export.pt2_archive import PT2ArchiveReader, PT2ArchiveWriter
     from torch.export.pt2_archive._package import package_pt2
 
@@ -182,7 +182,7 @@ def save(programs, output):
 
 
 def compare(model, again, args, kwargs, mode, gradients):
-    """Outputs, buffers and gradients of both, with the same random numbers, from the same state."""
+    """Compares outputs, buffers and gradients of both, with the same random numbers, from the same state."""
     import torch
 
     def run(module):
@@ -228,7 +228,7 @@ def compare_values(what, mode, wanted, given):
 
 
 def compare_gradients(model, again, mode):
-    """The program has a parameter for each name of a tied weight, whose gradients add up."""
+    """Adds up the gradients of tied weights: the program has a parameter for each of their names."""
     import torch
 
     names = {}
@@ -253,7 +253,7 @@ def compare_gradients(model, again, mode):
         # Where a gradient is rounding alone, as a bias's before a batch norm, it is compared with the others.
         scale = max(wanted.abs().max().item(), given.abs().max().item(), 1e-4 * largest)
         difference = (wanted - given).abs().max().item()
-        if not difference <= 1e-3 * scale:  # nan is no number
+        if not difference <= 1e-3 * scale:  # also for nan
             raise ValueError(
                 f"the gradient of {name} of the saved program of {mode} differs from the model's by {difference:.3g}, where "
                 f"the largest is {scale:.3g}. An export records forward, and loses gradients that Python defines: "
@@ -293,7 +293,7 @@ def make_input(text):
 
 @contextlib.contextmanager
 def recording(precision, model, inputs):
-    """The model and the inputs as a run of that precision has them; None: as they are."""
+    """The model and the inputs as a run of that precision has them; None: unchanged."""
     import torch
 
     dtype = getattr(torch, PRECISIONS.get(precision) or PRECISIONS[f"{precision}-true"]) if precision else None

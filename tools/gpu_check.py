@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks everything of Levin that needs a GPU, in one go: as JSON and as a table.
+"""Checks everything in Levin that needs a GPU, in one run, and reports it as JSON and as a table.
 
     ./dev gpu-check                                     in a tree that was built with CUDA
     bin/gpu-check --json gpu.json                       in a bundle (./dev bundle --cuda --tests)
@@ -38,13 +38,13 @@ DEVICE_FAILED = "no GPU can be used: see the step device"
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description="Checks everything of Levin that needs a GPU.")
+    parser = argparse.ArgumentParser(description="Checks everything in Levin that needs a GPU.")
     parser.add_argument("--json", metavar="FILE", help="write the results there; default: gpu_check.json")
     parser.add_argument("--only", metavar="NAME", nargs="+", default=[], help="only these steps, by name")
     parser.add_argument("--within", metavar="SECONDS", type=float,
                         help="end within this time: begin only steps whose time limits fit into what is left of it")
     parser.add_argument("--continue", dest="continues", action="store_true",
-                        help="keep the results in --json FILE and run only the steps that it lacks; those that did not "
+                        help="keep the results in --json FILE and run only the missing steps; steps that did not "
                              "end run last")
     parser.add_argument("--list", action="store_true", help="print the steps and their time limits")
     parser.add_argument("--root", help=argparse.SUPPRESS)  # of the tree or bundle; default: where this file is
@@ -64,7 +64,7 @@ def cpu_model():
 
 
 def machine(levin):
-    """What the figures depend on."""
+    """The machine and the versions that the measurements depend on."""
     about = {"cpu": cpu_model(), "cores": os.cpu_count(), "system": platform.platform(), "gpus": [], "driver": None}
     if shutil.which("nvidia-smi"):
         try:
@@ -114,7 +114,7 @@ def print_entry(entry):
 
 
 def write(path, results):
-    """After each step, so that what is known stays if the machine goes away."""
+    """Writes the results after each step, so that they survive the loss of the machine."""
     part = path.with_name(path.name + ".part")
     part.write_text(json.dumps(results, indent=1) + "\n")
     part.replace(path)
@@ -131,7 +131,7 @@ def steps_to_run(options, results):
 
 
 def put(results, entry):
-    """In place of an earlier entry of its step."""
+    """Replaces an earlier entry of the same step."""
     results["steps"] = [other for other in results["steps"] if other["name"] != entry["name"]] + [entry]
 
 
@@ -155,7 +155,7 @@ def check(options, levin, results, path, end):
 
 
 def conclude(results, path, why, not_begun):
-    """The exit status."""
+    """Returns the exit status."""
     counts = {outcome: sum(entry["outcome"] == outcome for entry in results["steps"])
               for outcome in ("passed", "failed", "skipped")}
     results.update(counts=counts, no_gpu=why, not_begun=not_begun)
@@ -170,7 +170,7 @@ def conclude(results, path, why, not_begun):
 
 
 def earlier(path):
-    """The results that a call before has written there."""
+    """Reads the results of an earlier call."""
     try:
         results = json.loads(path.read_text())
         no_gpu = results.get("no_gpu")  # what was skipped for it is tried again

@@ -1,4 +1,4 @@
-"""What gpu_check.py reads out of the programs it runs: tables, traces, nvidia-smi's CSV, results of benchmarks."""
+"""Parsers for the output of programs that gpu_check.py runs: tables, traces, nvidia-smi's CSV, benchmark results."""
 import csv
 import json
 import re
@@ -8,7 +8,7 @@ Interval = namedtuple("Interval", "start end stream bytes")
 
 
 class Unreadable(Exception):
-    """A program's output is not what it should be; the message says what is missing."""
+    """A program's output is not as expected; the message names what is missing."""
 
 
 def number(text):
@@ -22,7 +22,7 @@ def number(text):
 # ---- levin -------------------------------------------------------------------------------------------------------
 
 def test_metrics(output):
-    """{name: value} of the lines after "test metrics:"."""
+    """Returns {name: value} of the lines after "test metrics:"."""
     _, found, rest = output.partition("\ntest metrics:\n")
     metrics = {}
     for line in rest.splitlines():
@@ -36,7 +36,7 @@ def test_metrics(output):
 
 
 def fit_seconds(output):
-    """Of "Trained 8 epochs, 6880 steps, in 11.1 s: …"."""
+    """The seconds in "Trained 8 epochs, 6880 steps, in 11.1 s: …"."""
     found = re.search(r"^Trained .*, in ([^:]+):", output, re.M)
     if not found:
         raise Unreadable('levin fit printed no line "Trained …, in …"')
@@ -44,7 +44,7 @@ def fit_seconds(output):
 
 
 def seconds(text):
-    """Of "778 ms", "11.1 s", "7 min 54 s", "1 h 2 min"."""
+    """The seconds in "778 ms", "11.1 s", "7 min 54 s", "1 h 2 min"."""
     units = {"us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86400}
     parts = re.findall(r"([\d.]+) (us|ms|s|min|h|d)\b", text)
     if not parts:
@@ -53,7 +53,7 @@ def seconds(text):
 
 
 def size(text):
-    """Bytes of "83.2 MiB"."""
+    """The number of bytes in "83.2 MiB"."""
     units = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
     found = re.fullmatch(r"([\d.]+) (B|KiB|MiB|GiB|TiB)", text)
     if not found:
@@ -62,7 +62,7 @@ def size(text):
 
 
 def predicted_peaks(output):
-    """{plan: bytes} of the table of levin plan memory."""
+    """Returns {plan: bytes} of the table of `levin plan memory`."""
     _, found, rest = output.partition("\nplan  ")
     peaks = {}
     for line in rest.splitlines()[1:]:
@@ -120,7 +120,7 @@ def smi_column(rows, field):
 
 
 def sanitizer_errors(output):
-    """Of "========= ERROR SUMMARY: 0 errors", summed over processes."""
+    """The number in "========= ERROR SUMMARY: 0 errors", summed over processes."""
     found = re.findall(r"^=+ ERROR SUMMARY: (\d+) error", output, re.M)
     if not found:
         raise Unreadable("compute-sanitizer printed no summary")
@@ -128,7 +128,7 @@ def sanitizer_errors(output):
 
 
 def gtest_suites(output):
-    """["GpuGraph", …] of --gtest_list_tests."""
+    """Returns ["GpuGraph", …] from the output of --gtest_list_tests."""
     suites = re.findall(r"^(\w+)\.(?:$| )", output, re.M)
     if not suites:
         raise Unreadable("the tests did not list themselves")
@@ -136,7 +136,7 @@ def gtest_suites(output):
 
 
 def gtest_counts(output):
-    """(passed, [names of failed tests], skipped)."""
+    """Returns (passed, [names of failed tests], skipped)."""
     passed = re.search(r"^\[  PASSED  \] (\d+) test", output, re.M)
     skipped = re.search(r"^\[  SKIPPED \] (\d+) test", output, re.M)
     failed = re.findall(r"^\[  FAILED  \] (\w+\.\w+)(?:,|$| \()", output, re.M)
@@ -164,7 +164,7 @@ def _intervals(events, category, part_of_name=""):
 
 
 def copies_to_device(events, least_bytes=0):
-    """Of Kineto's events, by start; those of unknown size count."""
+    """The copies to the device among Kineto's events, sorted by start; copies of unknown size are included."""
     return [copy for copy in _intervals(events, "gpu_memcpy", "HtoD") if not copy.bytes or copy.bytes >= least_bytes]
 
 
@@ -173,7 +173,7 @@ def kernels(events):
 
 
 def overlapped_share(copies, others):
-    """The share of the copies' time in which one of the others, on another stream, was running too."""
+    """The fraction of the copies' time during which one of the others, on a different stream, was running."""
     total = sum(copy.end - copy.start for copy in copies)
     if not total:
         raise Unreadable("the trace holds no copies to the GPU")
@@ -190,7 +190,7 @@ def overlapped_share(copies, others):
 
 
 def idle_share(spans):
-    """The share of the time from the first of them, which are sorted by start, to the last in which none ran."""
+    """The fraction of the time between the first and the last interval, sorted by start, during which none was active."""
     if not spans:
         raise Unreadable("the trace holds no kernels")
     busy, end = 0.0, spans[0].start

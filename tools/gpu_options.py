@@ -20,8 +20,8 @@ COMMON = ("--seed_everything=1", "--trainer.deterministic=warn", "--trainer.limi
 SMALL_GPT = ("--model.n_layer=2", "--data.batch_size=4", f"--model.lr={LR}", "--model.warmup_steps=0")
 RECORDED = ("--trainer.record_steps=true",)
 BLOCKS_AGAIN = ('--trainer.recompute.modules=["h.*"]',)
-STEPPED_BY_ITSELF = ("SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "LAMB", "LARS", "Muon", "NAdam", "RAdam",
-                     "RMSprop", "ScheduleFreeAdamW")
+STEPPED_BY_ITSELF = ("SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adafactor", "Adamax", "LAMB", "LARS", "Muon",
+                     "NAdam", "RAdam", "RMSprop", "ScheduleFreeAdamW")
 WRAPPING = ("Lookahead", "SAM")
 CALLBACKS = {"EMAWeightAveraging": {}, "WeightAveraging": {}, "StochasticWeightAveraging": {"swa_lrs": 0.01},
              "MixUp": {"num_classes": 10}, "CutMix": {"num_classes": 10}, "LearningRateFinder": {"num_training": 30},
@@ -82,7 +82,7 @@ def everything(accelerator):
 
 
 def fit(run, one, which, options):
-    """The callbacks of the run files need a validation's metrics, which a few steps do not give."""
+    """Removes the run files' callbacks, which need metrics of a validation; a few steps have none."""
     folder = "".join(letter if letter.isalnum() else "_" for letter in f"{one.name} {which}")
     unless_named = () if any(word.startswith("--trainer.callbacks") for word in options) else ("--trainer.callbacks=[]",)
     return Fit(run, folder, one.config, f"--trainer.max_steps={one.steps}", *COMMON, *unless_named, *options)
@@ -93,7 +93,7 @@ def saved(fitted):
 
 
 def outcome(run, one):
-    """What to say of it. Failed if it does not hold."""
+    """Runs one check and returns its result as text. Raises Failed if it does not hold."""
     first = fit(run, one, 1, one.options)
     if isinstance(one, Alone):
         return "trained"
@@ -101,11 +101,11 @@ def outcome(run, one):
     differing = differing_tensors(run, saved(first), saved(second))
     if differing:
         raise Failed(f"{len(differing)} tensors of the checkpoints differ, first: {differing[0]}")
-    return "the same bits"
+    return "bitwise identical"
 
 
 def attempt(run, one):
-    """(what to say, why it failed)."""
+    """Returns (result, reason of the failure)."""
     try:
         return outcome(run, one), ""
     except (Failed, figures.Unreadable, OSError, ValueError) as error:
@@ -113,7 +113,7 @@ def attempt(run, one):
 
 
 def carry_out(run, wanted):
-    """[why one failed] of the runs `wanted`."""
+    """Runs `wanted` and returns the reasons of failed runs."""
     pool = concurrent.futures.ThreadPoolExecutor(max(1, min(12, (os.cpu_count() or 1) - 1)))
     try:
         done = list(pool.map(lambda one: attempt(run, one), wanted))

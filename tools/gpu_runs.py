@@ -1,4 +1,4 @@
-"""Where gpu_check.py finds Levin, and how it runs programs: with a time limit, and every command written down."""
+"""Finds Levin for gpu_check.py and runs programs, with a time limit and a record of every command."""
 import contextlib
 import ctypes
 import math
@@ -21,11 +21,11 @@ PEER_PYTHON = '#!/bin/sh\nunset PYTHONNOUSERSITE\nexport PYTHONPATH={path}\nexec
 
 
 class Skipped(Exception):
-    """The step cannot be done here; the message says why."""
+    """The step cannot run here; the message gives the reason."""
 
 
 class Failed(Exception):
-    """The step was done, and what it checks does not hold."""
+    """The step ran, and its check failed."""
 
 
 def end_of(output):
@@ -33,7 +33,7 @@ def end_of(output):
 
 
 class Levin:
-    """Levin in a tree that was built, or unpacked from a bundle: programs, run files, peers and data."""
+    """Levin in a built tree or an unpacked bundle: programs, run files, peers and data."""
 
     def __init__(self, root=None, accelerator="gpu"):
         self.root, self.accelerator = Path(root).resolve() if root else HERE.parent, accelerator
@@ -80,7 +80,7 @@ class Levin:
 
 
 def ask_driver():
-    """(the number of GPUs that this process may use, why there is none)."""
+    """Returns (the number of GPUs that this process may use, the reason if there is none)."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -118,12 +118,12 @@ PRCTL = ctypes.CDLL(None).prctl  # looked up before a fork, after which the load
 
 
 def die_with_parent():
-    """In a new process: the kernel ends it with this one, also if this one is killed."""
+    """Runs in a new process: makes the kernel kill it when its parent ends, even if the parent is killed."""
     PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Run:
-    """One step: its folder, its commands, and the time that it has left."""
+    """One step: its folder, its commands, and its remaining time."""
 
     def __init__(self, levin, folder, limit):
         self.levin, self.folder, self.limit = levin, Path(folder), limit
@@ -214,7 +214,7 @@ class Fit:
 
 
 def differing_tensors(run, one, other):
-    """What levin checkpoint diff says of the tensors of two checkpoints."""
+    """The tensors that differ between two checkpoints, from `levin checkpoint diff`."""
     output = run.command([run.levin.program("levin"), "checkpoint", "diff", one, other], allowed=(0, 1))
     return figures.differing_tensors(output)
 

@@ -48,7 +48,7 @@ def expect_same_tensors(run, what, one, other):
 
 
 def bench(run, name, words, result):
-    """Runs a benchmark; its bars must be met."""
+    """Runs a benchmark, whose targets must be met."""
     path = run.folder / f"build/bench/{result}.json"
     try:
         output = run.command([run.levin.program(f"bench_{name}"), *words], environment=run.peers())
@@ -82,7 +82,7 @@ def device(run):
 def smi(run):
     program = shutil.which("nvidia-smi")
     if program is None:
-        raise Skipped("there is no nvidia-smi")
+        raise Skipped("nvidia-smi was not found")
     return figures.smi_rows(run.command(smi_words(program)))
 
 
@@ -125,10 +125,10 @@ def fit(run):
     for precision, accuracy in accuracies.items():
         expect(accuracy > 0.87, f"{precision}: test_acc {accuracy} is not above 0.87")
         expect(abs(accuracy - accuracies["32-true"]) < 0.015,
-               f"{precision}: test_acc {accuracy} is not that of float32")
+               f"{precision}: test_acc {accuracy} is not within 0.015 of float32's")
 
 
-@step(60, "steps replayed as CUDA graphs train to the same bits")
+@step(60, "steps replayed as CUDA graphs train with bitwise identical results")
 def cuda_graph(run):
     options = (*TO_THE_BIT, "--trainer.max_epochs=3")
     eager = Fit(run, "eager", "fashion_mnist.yaml", *options)
@@ -144,7 +144,7 @@ RANDOM_RUNS = "1000:150"
 
 @step(180, "random runs end bitwise identical with and without CUDA graphs")
 def recorded(run):
-    """LEVIN_RANDOM_RUNS=FIRST:COUNT draws other runs."""
+    """LEVIN_RANDOM_RUNS=FIRST:COUNT selects other runs."""
     runs = os.environ.get("LEVIN_RANDOM_RUNS", RANDOM_RUNS)
     output = run.command([run.levin.program("cuda_test"), "--gtest_filter=GpuRecorded.*"],
                          environment={"LEVIN_RANDOM_RUNS": runs})
@@ -172,7 +172,7 @@ def trace(run, name, *options):
     return figures.read_trace(found[0])
 
 
-@step(60, "batches are copied while the GPU computes, and what the host waits for leaves the GPU no idler")
+@step(60, "batches are copied while the GPU computes, and the host's waits do not keep the GPU idle")
 def copies_ahead(run):
     events = trace(run, "default")
     copies = figures.copies_to_device(events, least_bytes=2**20)
@@ -183,7 +183,7 @@ def copies_ahead(run):
     unchecked = trace(run, "unchecked", "--trainer.nonfinite_loss=ignore")
     free = figures.waits_a_step(unchecked)
     idle, least_idle = figures.idle_share(kernels), figures.idle_share(figures.kernels(unchecked))
-    run.figures.update({"copies of batches": len(copies), "their time beside kernels": share,
+    run.figures.update({"copies of batches": len(copies), "fraction of their time that overlaps with kernels": share,
                         "host waits a step": waits, "host waits a step, nonfinite_loss: ignore": free,
                         "GPU idle": idle, "GPU idle, nonfinite_loss: ignore": least_idle})
     expect(not streams[0] & streams[1], f"copies and kernels share streams {streams[0] & streams[1]}")
@@ -193,7 +193,7 @@ def copies_ahead(run):
     expect(idle <= least_idle + 0.01, f"the GPU is idle {idle:.1%} of the time, without the check {least_idle:.1%}")
 
 
-@step(60, "a run that is resumed on the GPU ends with the same bits")
+@step(60, "a run that is resumed on the GPU ends bitwise identical")
 def resume(run):
     whole = Fit(run, "whole", "fashion_mnist.yaml", *TO_THE_BIT, "--trainer.max_epochs=4")
     half = Fit(run, "half", "fashion_mnist.yaml", *TO_THE_BIT, "--trainer.max_epochs=2")
@@ -220,7 +220,7 @@ NVML = (("memory.total", "memory_total_bytes", 0.01), ("memory.used", "memory_us
 
 
 def watched_fit(run, program):
-    """A fit, and what nvidia-smi says of its GPU while it runs."""
+    """A fit, and nvidia-smi's report of its GPU while it runs."""
     rows, done = [], threading.Event()
 
     def watch():
@@ -244,7 +244,7 @@ def watched_fit(run, program):
 
 
 def visible_gpu():
-    """nvidia-smi's name for cuda:0; both count by PCI bus."""
+    """nvidia-smi's name for cuda:0; both number GPUs by PCI bus."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0"
 
 
@@ -252,7 +252,7 @@ def visible_gpu():
 def nvml(run):
     program = shutil.which("nvidia-smi")
     if program is None:
-        raise Skipped("there is no nvidia-smi")
+        raise Skipped("nvidia-smi was not found")
     fitted, rows = watched_fit(run, program)
     expect(rows, "nvidia-smi gave no figures during the fit")
     busy = [row for row in rows if (row["utilization.gpu"] or 0) > 0] or rows
@@ -278,7 +278,7 @@ def ddp(run):
     return strategy("ddp", process_group_backend="nccl" if run.levin.accelerator == "gpu" else "gloo")
 
 
-@step(60, "ddp over NCCL: one rank trains to the bits of none, also recorded; two where there are two GPUs")
+@step(60, "ddp over NCCL: one rank trains bitwise identically to a run without ranks, also recorded; two ranks if there are two GPUs")
 def nccl(run):
     options = (*TO_THE_BIT, "--trainer.max_epochs=1")
     for name, words in (("one rank", ()), ("one rank, recorded", ("--trainer.record_steps=true",))):
@@ -295,8 +295,8 @@ def nccl(run):
         expect(two.metrics()["test_acc"] > 0.87, f"{name}: test_acc {two.metrics()['test_acc']}")
 
 
-def beside_one_device(run, options):
-    """Runs on one device by another strategy, {name: options}: to the bit as without."""
+def compare_with_one_device(run, options):
+    """Runs on one device with a different strategy, {name: options}, must be bitwise identical to a run without one."""
     common = (*TO_THE_BIT, "--trainer.max_epochs=1")
     alone = Fit(run, "alone", "fashion_mnist.yaml", *common)
     run.figures["alone: seconds"] = alone.seconds()
@@ -306,23 +306,23 @@ def beside_one_device(run, options):
         expect_same_tensors(run, name, alone.last, fitted.last)
 
 
-@step(60, "fsdp on one GPU, stages 1 to 3: the bits of a run without")
+@step(60, "fsdp on one GPU, stages 1 to 3: bitwise identical to a run without")
 def fsdp(run):
-    beside_one_device(run, {f"stage {stage}": strategy("fsdp", stage=stage) for stage in (1, 2, 3)})
+    compare_with_one_device(run, {f"stage {stage}": strategy("fsdp", stage=stage) for stage in (1, 2, 3)})
 
 
-@step(60, "dp over one GPU: the bits of a run without")
+@step(60, "dp over one GPU: bitwise identical to a run without")
 def dp(run):
-    beside_one_device(run, {"dp": ["--trainer.strategy=dp"]})
+    compare_with_one_device(run, {"dp": ["--trainer.strategy=dp"]})
 
 
-@step(180, "optimizers, precisions, callbacks, quantized weights; recorded, recomputed and sharded to the same bits")
+@step(180, "optimizers, precisions, callbacks, quantized weights; recorded, recomputed and sharded runs are bitwise identical")
 def options(run):
     failed = gpu_options.carry_out(run, gpu_options.everything(run.levin.accelerator))
     expect(not failed, "\n".join(failed))
 
 
-@step(120, "recomputed blocks: memory and time beside torch.utils.checkpoint")
+@step(120, "recomputed blocks: memory and time compared with torch.utils.checkpoint")
 def recompute(run):
     bench(run, "recompute", ["gpu", "--rounds", "3"], "recompute_gpu")
 
@@ -364,14 +364,14 @@ def gpt(run):
     bench(run, "gpt", ["gpu", "--rounds", "3"], "gpt_gpu")
 
 
-@step(300, "GPT-2 small in bf16: the share of the GPU's peak beside PyTorch with FlashAttention")
+@step(300, "GPT-2 small in bf16: the fraction of the GPU's peak, compared with PyTorch with FlashAttention")
 def gpt_124m(run):
     bench(run, "gpt", ["gpu", "124m", "--rounds", "3"], "gpt_124m_gpu")
 
 
-@step(400, "XLM-R's six columns beside the article's; recomputation at least halves the large model's memory")
+@step(400, "XLM-R's six columns next to the article's; recomputation at least halves the large model's memory")
 def xlmr(run):
-    """With attention as the article's library had it, which is compared with the article, and with the fused one."""
+    """With the attention of the article's library, which is compared with the article, and with fused attention."""
     written = bench(run, "xlmr", ["gpu", "--rounds", "1"], "xlmr_gpu")
     for title, table in written["tables"].items():
         fused = ", fused" if "fused" in title else ""

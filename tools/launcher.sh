@@ -1,7 +1,7 @@
 #!/bin/sh
-# Starts the program of this name in libexec/ with the LibTorch that it needs, which a bundle does not contain: that of
-# LEVIN_TORCH_DIR (a folder with lib/libtorch_cpu.so, or one with torch/lib such as site-packages), or the PyTorch of
-# LEVIN_PYTHON or python3. LEVIN_LAUNCH_WITH: a command to run it with, such as "gdb --args" or "nsys profile".
+# Starts the program of this name in libexec/ with the LibTorch that it needs, which a bundle does not contain: the one
+# in LEVIN_TORCH_DIR (a folder with lib/libtorch_cpu.so, or a folder with torch/lib such as site-packages), or the PyTorch
+# of LEVIN_PYTHON or python3. LEVIN_LAUNCH_WITH: a command to run it with, such as "gdb --args" or "nsys profile".
 set -eu
 
 name=${0##*/}

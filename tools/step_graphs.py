@@ -89,7 +89,7 @@ def used_in_loss(step, tensors, batch):
     step.zero_grad()
     loss = step(*batch)[0]
     if not isinstance(loss, torch.Tensor) or loss.dim() != 0 or not loss.requires_grad:
-        raise Refused("the loss is no scalar with a graph: it has " + (f"shape {tuple(loss.shape)}" if isinstance(
+        raise Refused("the loss is not a scalar with a graph: it has " + (f"shape {tuple(loss.shape)}" if isinstance(
             loss, torch.Tensor) else f"type {type(loss).__name__}") + ". Return a mean or a sum.")
     loss.backward()
     used = {name for name, value in tensors.items() if value.grad is not None}
@@ -134,7 +134,7 @@ class Graph:
             elif spec.kind == OutputKind.GRADIENT_TO_USER_INPUT:
                 self.outputs.append("unused")
             else:
-                raise Refused(f"the step changes {spec.target}, which is no buffer ({spec.kind.name.lower()}). Register "
+                raise Refused(f"the step changes {spec.target}, which is not a buffer ({spec.kind.name.lower()}). Register "
                               "it with register_buffer, or do not change it in forward.")
         self.random = sorted({str(node.target) for node in program.graph.nodes if node.op == "call_function" and
                               torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())})

@@ -3,8 +3,9 @@
 #include <set>
 #include <vector>
 
-#include "levin/core/error.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/units.h"
+#include "levin/core/tensors.h"
 #include "levin/strategies/strategy.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/trainer.h"
@@ -34,7 +35,7 @@ std::string HeldMemory::str() const {
 
 HeldMemory held_memory(Trainer& trainer) {
   if (trainer.module() == nullptr) throw Error("held_memory: the trainer has no module. Call it in a fit.");
-  std::vector<at::Tensor> weights = trainer.strategy().held();
+  std::vector<at::Tensor> weights = trainer.strategy().sharding().held();
   std::vector<at::Tensor> gradients;
   for (const at::Tensor& parameter : trainer.module()->parameters()) {
     weights.push_back(parameter);

@@ -1,67 +1,9 @@
-// The places of a run where user code is called, and what `log` may do in each. docs/hooks.md shows them in order.
+// The hooks of a run, where user code is called, and what `log` may do in each. docs/hooks.md shows them in order.
 #pragma once
 
-#include <string>
+#include <cstddef>
 
 namespace levin {
-
-enum class Hook {
-  none,  // outside a run
-  configure_callbacks,
-  prepare_data,
-  setup,
-  configure_model,
-  adapt_model,
-  configure_optimizers,
-  teardown,
-  on_fit_start,
-  on_fit_end,
-  on_sanity_check_start,
-  on_sanity_check_end,
-  on_train_start,
-  on_train_end,
-  on_train_epoch_start,
-  on_train_epoch_end,
-  on_train_batch_start,
-  on_train_batch_end,
-  training_step,
-  on_before_zero_grad,
-  on_before_backward,
-  backward,
-  on_after_backward,
-  on_before_optimizer_step,
-  configure_gradient_clipping,
-  optimizer_step,
-  lr_scheduler_step,
-  on_validation_start,
-  on_validation_end,
-  on_validation_epoch_start,
-  on_validation_epoch_end,
-  on_validation_batch_start,
-  on_validation_batch_end,
-  validation_step,
-  on_test_start,
-  on_test_end,
-  on_test_epoch_start,
-  on_test_epoch_end,
-  on_test_batch_start,
-  on_test_batch_end,
-  test_step,
-  on_predict_start,
-  on_predict_end,
-  on_predict_epoch_start,
-  on_predict_epoch_end,
-  on_predict_batch_start,
-  on_predict_batch_end,
-  predict_step,
-  dataloader,
-  transfer,
-  on_save_checkpoint,
-  on_load_checkpoint,
-  on_exception,
-};
-
-[[nodiscard]] const char* hook_name(Hook hook);
 
 /// What `log` may do in a hook, and its defaults there.
 struct LogRule {
@@ -71,6 +13,94 @@ struct LogRule {
   bool default_on_epoch = false;
 };
 
-[[nodiscard]] LogRule log_rule(Hook hook);
+/// The rules, by the name that the list of hooks uses.
+namespace log_rules {
+inline constexpr LogRule none;
+inline constexpr LogRule train_batch{true, true, true, false};
+inline constexpr LogRule eval_batch{true, true, false, true};
+inline constexpr LogRule epoch{true, false, false, true};
+}  // namespace log_rules
+
+// Every hook, once, with its rule: the enumeration, the names, the rules and the check of docs/hooks.md are made of it.
+// clang-format off
+#define LEVIN_HOOKS(X) \
+  X(configure_callbacks, none) \
+  X(prepare_data, none) \
+  X(setup, none) \
+  X(configure_model, none) \
+  X(adapt_model, none) \
+  X(configure_optimizers, none) \
+  X(teardown, none) \
+  X(on_fit_start, none) \
+  X(on_fit_end, none) \
+  X(on_sanity_check_start, none) \
+  X(on_sanity_check_end, none) \
+  X(on_train_start, epoch) \
+  X(on_train_end, none) \
+  X(on_train_epoch_start, epoch) \
+  X(on_train_epoch_end, epoch) \
+  X(on_train_batch_start, train_batch) \
+  X(on_train_batch_end, train_batch) \
+  X(training_step, train_batch) \
+  X(on_before_zero_grad, train_batch) \
+  X(on_before_backward, train_batch) \
+  X(backward, train_batch) \
+  X(on_after_backward, train_batch) \
+  X(on_before_optimizer_step, train_batch) \
+  X(configure_gradient_clipping, train_batch) \
+  X(optimizer_step, train_batch) \
+  X(lr_scheduler_step, train_batch) \
+  X(on_validation_start, epoch) \
+  X(on_validation_end, none) \
+  X(on_validation_epoch_start, epoch) \
+  X(on_validation_epoch_end, epoch) \
+  X(on_validation_batch_start, eval_batch) \
+  X(on_validation_batch_end, eval_batch) \
+  X(validation_step, eval_batch) \
+  X(on_test_start, epoch) \
+  X(on_test_end, none) \
+  X(on_test_epoch_start, epoch) \
+  X(on_test_epoch_end, epoch) \
+  X(on_test_batch_start, eval_batch) \
+  X(on_test_batch_end, eval_batch) \
+  X(test_step, eval_batch) \
+  X(on_predict_start, none) \
+  X(on_predict_end, none) \
+  X(on_predict_epoch_start, none) \
+  X(on_predict_epoch_end, none) \
+  X(on_predict_batch_start, none) \
+  X(on_predict_batch_end, none) \
+  X(predict_step, none) \
+  X(dataloader, none) \
+  X(transfer, none) \
+  X(on_save_checkpoint, none) \
+  X(on_load_checkpoint, none) \
+  X(on_exception, none)
+// clang-format on
+
+enum class Hook {
+  none,  // outside a run
+#define LEVIN_HOOK(name, rule) name,
+  LEVIN_HOOKS(LEVIN_HOOK)
+#undef LEVIN_HOOK
+};
+
+[[nodiscard]] constexpr const char* hook_name(Hook hook) {
+  constexpr const char* kNames[] = {"code outside a run",
+#define LEVIN_HOOK(name, rule) #name,
+                                    LEVIN_HOOKS(LEVIN_HOOK)
+#undef LEVIN_HOOK
+  };
+  return kNames[static_cast<size_t>(hook)];
+}
+
+[[nodiscard]] constexpr LogRule log_rule(Hook hook) {
+  constexpr LogRule kRules[] = {log_rules::none,
+#define LEVIN_HOOK(name, rule) log_rules::rule,
+                                LEVIN_HOOKS(LEVIN_HOOK)
+#undef LEVIN_HOOK
+  };
+  return kRules[static_cast<size_t>(hook)];
+}
 
 }  // namespace levin

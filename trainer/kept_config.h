@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "levin/core/config_node.h"
+#include "levin/core/options/config_node.h"
 
 namespace levin {
 

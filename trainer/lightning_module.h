@@ -23,7 +23,7 @@
 #include <string_view>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/core/state.h"
 #include "levin/data/batch.h"
 #include "levin/data/data_module.h"

@@ -8,12 +8,12 @@
 
 namespace levin {
 
-class Trainer;
+struct StepCore;
 
 class LightningOptimizer {
  public:
-  LightningOptimizer(Trainer& trainer, std::shared_ptr<Optimizer> optimizer)
-      : trainer_(&trainer), optimizer_(std::move(optimizer)) {}
+  LightningOptimizer(StepCore& core, std::shared_ptr<Optimizer> optimizer)
+      : core_(&core), optimizer_(std::move(optimizer)) {}
 
   /// on_before_optimizer_step, the update, global_step + 1. If a scaled gradient overflowed, none of these happens and
   /// the step counts as skipped. The scale is updated once per batch, after all optimizers. Throws Error for a closure
@@ -35,7 +35,7 @@ class LightningOptimizer {
  private:
   void step_with(const Optimizer::Closure& closure);
 
-  Trainer* trainer_;
+  StepCore* core_;
   std::shared_ptr<Optimizer> optimizer_;
   at::Tensor found_inf_;  // defined while the gradients are unscaled
   bool stepped_in_batch_ = false;

@@ -9,12 +9,12 @@
 
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/weights.h"
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 
 namespace levin {
 
-/// `Module` has `using Options = …` (a struct with fields(), see core/fields.h) and a constructor that takes it and
-/// calls save_hyperparameters(options); or it has a default constructor. Throws CheckpointError for a file that is
+/// `Module` has `using Options = …` (a struct with fields(), see core/options/fields.h) and a constructor that takes it
+/// and calls save_hyperparameters(options); or it has a default constructor. Throws CheckpointError for a file that is
 /// missing, damaged, or whose weights do not fit, and ConfigError for hyper-parameters that the options do not have.
 template <class Module>
 [[nodiscard]] std::shared_ptr<Module> load_from_checkpoint(const std::string& path, bool strict = true) {

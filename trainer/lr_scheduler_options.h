@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 
 namespace levin {
 

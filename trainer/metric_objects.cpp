@@ -8,9 +8,8 @@
 #include <limits>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
 #include "levin/metrics/metric.h"
 #include "levin/metrics/update_sources.h"
 #include "levin/strategies/rank_collectives.h"
@@ -30,8 +29,8 @@ std::string about(const std::string& name, Hook hook) {
 // What this rank has accumulated, as bytes, and the numbers to read them by: for each state its type, its dimensions
 // and the metric's updates; zeros for a metric that this rank has not logged.
 using StatesOfRank = std::pair<MetricStates, int64_t>;  // and its updates
-constexpr int64_t kMostDims = 5;
-constexpr int64_t kStateHeader = 3 + kMostDims;
+constexpr int64_t kMaxDims = 5;
+constexpr int64_t kStateHeader = 3 + kMaxDims;
 
 struct Packed {
   std::vector<int64_t> headers = {};
@@ -42,7 +41,7 @@ struct Packed {
       const at::Tensor here = state.cpu().contiguous();
       headers.push_back(static_cast<int64_t>(here.scalar_type()));
       headers.push_back(here.dim());
-      for (int64_t d = 0; d < kMostDims; ++d) headers.push_back(d < here.dim() ? here.size(d) : 0);
+      for (int64_t d = 0; d < kMaxDims; ++d) headers.push_back(d < here.dim() ? here.size(d) : 0);
       headers.push_back(metric.update_count());
       bytes.append(static_cast<const char*>(here.const_data_ptr()), here.nbytes());
     }

@@ -8,10 +8,9 @@
 #include <limits>
 #include <set>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/utf8.h"
-#include "levin/loggers/counter_names.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/utf8.h"
+#include "levin/loggers/logger.h"
 #include "levin/metrics/metric.h"
 #include "levin/metrics/update_sources.h"
 

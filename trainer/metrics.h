@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "levin/core/options/value.h"
 #include "levin/core/state.h"
-#include "levin/core/value.h"
 #include "levin/loggers/log_values.h"
 #include "levin/trainer/hook.h"
 

@@ -4,7 +4,7 @@
 #include <sstream>
 #include <utility>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/strategies/rank_collectives.h"
 #include "levin/trainer/metrics.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include "levin/core/seed.h"
+#include "levin/core/random.h"
 #include "levin/metrics/metric.h"
 #include "levin/strategies/rank_collectives.h"
 #include "levin/trainer/metrics.h"
@@ -35,7 +35,7 @@ bool all_begin_alike(const at::Tensor& all) {
   return true;
 }
 
-// Of a total and the samples behind it.
+// A total and the number of samples in it.
 double value_of_pair(ReduceFx reduce, const double* pair) {
   return reduce == ReduceFx::mean ? pair[0] / pair[1] : pair[0];
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/optim/optimizer.h"
 
 namespace torch::nn {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/seed.h"
+#include "levin/core/random.h"
 #include "levin/dispatch/generator_state.h"
 #include "levin/strategies/accelerator.h"
 

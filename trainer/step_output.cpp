@@ -1,6 +1,6 @@
 #include "levin/trainer/step_output.h"
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 

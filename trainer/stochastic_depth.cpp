@@ -35,7 +35,7 @@ at::Tensor StochasticDepthImpl::forward(const at::Tensor& branch) const {
 }
 
 void StochasticDepthImpl::pretty_print(std::ostream& stream) const {
-  stream << "StochasticDepth(p=" << p_ << ", mode=" << enum_word(mode_) << ")";
+  stream << "StochasticDepth(p=" << p_ << ", mode=" << enum_name(mode_) << ")";
 }
 
 }  // namespace levin

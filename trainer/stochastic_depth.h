@@ -8,7 +8,7 @@
 #include <array>
 #include <utility>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/trainer/lightning_module.h"
 
 namespace levin {

@@ -13,8 +13,7 @@
 #include <vector>
 
 #include "levin/checkpoint/weights.h"
-#include "levin/core/duration.h"
-#include "levin/core/period.h"
+#include "levin/core/options/units.h"
 #include "levin/core/state.h"
 #include "levin/data/data_module.h"
 #include "levin/data/loader.h"

@@ -10,11 +10,10 @@
 #include <variant>
 #include <vector>
 
-#include "levin/core/component.h"
-#include "levin/core/duration.h"
-#include "levin/core/fields.h"
-#include "levin/core/log_file.h"
-#include "levin/core/period.h"
+#include "levin/core/options/fields.h"
+#include "levin/core/options/registry.h"
+#include "levin/core/options/units.h"
+#include "levin/core/process/log.h"
 #include "levin/loggers/logger.h"
 #include "levin/precision/precision.h"
 #include "levin/profilers/profiler.h"

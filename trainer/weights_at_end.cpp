@@ -5,8 +5,8 @@
 #include <map>
 
 #include "levin/checkpoint/sharded_checkpoint.h"
-#include "levin/core/console.h"
-#include "levin/strategies/whole_parameter.h"
+#include "levin/core/process/console.h"
+#include "levin/strategies/strategy.h"
 #include "levin/trainer/callback.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/trainer.h"
@@ -49,7 +49,7 @@ WeightsAtEnd::WeightsAtEnd(Trainer& trainer, const LightningModule& module, Whic
                                " It is the best checkpoint of the run; the last weights are taken instead.");
     }
   }
-  found = trainer.strategy().broadcast(found);
+  found = trainer.strategy().ranks().broadcast(found);
   if (found.empty()) return;
   for (const auto& item : module.named_parameters()) saved->names[item.value().unsafeGetTensorImpl()] = item.key();
   best_ = std::move(saved);
@@ -57,7 +57,7 @@ WeightsAtEnd::WeightsAtEnd(Trainer& trainer, const LightningModule& module, Whic
 }
 
 at::Tensor WeightsAtEnd::operator()(const at::Tensor& parameter) const {
-  if (best_ == nullptr) return whole_parameter(trainer_->strategy(), parameter);
+  if (best_ == nullptr) return full_parameter(trainer_->strategy().sharding(), parameter);
   if (!trainer_->is_global_zero()) return {};
   const auto name = best_->names.find(parameter.unsafeGetTensorImpl());
   if (name == best_->names.end()) throw Error("WeightsAtEnd: the tensor is not a parameter of the module.");

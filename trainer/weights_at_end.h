@@ -13,7 +13,7 @@
 #include <memory>
 #include <string>
 
-#include "levin/core/which_checkpoint.h"
+#include "levin/core/options/which_checkpoint.h"
 
 namespace levin {
 

@@ -4,14 +4,14 @@
 #include <iterator>
 #include <utility>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/yaml/yaml_limits.h"
 
 namespace levin::detail {
 
 namespace {
 
-constexpr size_t kMostProblems = 50;  // of one file; a malicious file could have 100,000
+constexpr size_t kMaxProblems = 50;  // of one file; a malicious file could have 100,000
 constexpr std::string_view kCoreTag = "tag:yaml.org,2002:";
 
 bool is_core_tag(const std::string& tag, std::initializer_list<std::string_view> names) {
@@ -44,7 +44,7 @@ constexpr Reworded kSyntaxErrors[] = {
     {"end of map not found",
      "this belongs to no key. Check the indentation, the space after \":\", and that quotes close where the "
      "text ends."},
-    {"end of sequence not found", "this is no list item. Start it with \"- \", or check the indentation."},
+    {"end of sequence not found", "not a list item. Start it with \"- \", or check the indentation."},
     {"end of sequence flow not found", kOpenList},
     {"end of map flow not found", kOpenMap},
     {"illegal flow end", "a closing bracket that nothing opened. Remove it."},
@@ -113,9 +113,9 @@ std::string YamlBuilder::path() const {
 
 void YamlBuilder::report(const YAML::Mark& mark, const std::string& what) {
   problems_.add(place(mark), path(), what);
-  if (++reported_ < kMostProblems) return;
+  if (++reported_ < kMaxProblems) return;
   problems_.add(place(mark), "",
-                "and perhaps more: reading stopped after " + std::to_string(kMostProblems) + " problems.");
+                "and perhaps more: reading stopped after " + std::to_string(kMaxProblems) + " problems.");
   throw StopReading{};
 }
 

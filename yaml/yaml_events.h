@@ -11,8 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "levin/core/config_node.h"
-#include "levin/core/value.h"
+#include "levin/core/options/config_node.h"
+#include "levin/core/options/value.h"
 
 namespace levin::detail {
 

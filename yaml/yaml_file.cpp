@@ -7,9 +7,9 @@
 #include <sstream>
 #include <string_view>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
-#include "levin/core/utf8.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/utf8.h"
 #include "levin/yaml/yaml_events.h"
 
 namespace levin {

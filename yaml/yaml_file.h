@@ -10,8 +10,8 @@
 
 #include <string>
 
-#include "levin/core/config_node.h"
-#include "levin/core/value.h"
+#include "levin/core/options/config_node.h"
+#include "levin/core/options/value.h"
 #include "levin/yaml/yaml_limits.h"
 
 namespace levin {

@@ -131,7 +131,7 @@ def why_not(way):
         if way == "compiled":
             value = torch.compile(lambda x: (x * 2).sum(), mode="reduce-overhead")(torch.ones(8, device=DEVICE))
             assert value.item() == 16
-    except Exception as error:  # whatever keeps it from working is the answer
+    except Exception as error:  # the error is the answer
         lines = [line for line in str(error).splitlines() if line.strip()]
         return f"{type(error).__name__}: {lines[0][:200] if lines else ''}"
     return ""

@@ -6,7 +6,7 @@ import torch
 
 
 def path():
-    """As levin::kjv_path()."""
+    """As bible_path() of examples/models/bible.h."""
     kept = os.path.join(os.environ.get("LEVIN_HOME", ""), "datasets/bible.data")
     return kept if os.path.isfile(kept) else "/usr/lib/bible.data"
 

@@ -12,7 +12,7 @@ import warnings
 from rounds import serve
 import lightning
 
-# TensorBoard is beside Lightning's packages: `./dev` installs it for tests.
+# TensorBoard is in a folder next to Lightning's packages: `./dev` installs it for tests.
 sys.path.append(str(pathlib.Path(lightning.__file__).parents[2] / "python"))
 from lightning.pytorch.loggers import TensorBoardLogger  # noqa: E402
 import torch

@@ -22,8 +22,8 @@ def _versions():
 
 
 def serve(run, threads=1, why_not=None):
-    """`run(words)` is one round and returns its figure; `words` are those of the line. To "can WAY" the answer is
-    `why_not(way)`: why rounds of that kind cannot run here, or ""."""
+    """Runs rounds on request: `run(words)` runs one round and returns its measurement; `words` are the words of the
+    request's line. The answer to "can WAY" is `why_not(way)`: why rounds of that kind cannot run here, or ""."""
     import torch
     torch.set_num_threads(threads)
     _answer(_versions())

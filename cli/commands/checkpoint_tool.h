@@ -6,10 +6,8 @@
 
 namespace levin {
 
-/// Runs the words after "levin checkpoint", prints to the Console and returns the exit code: 0; 1 for damaged
+/// Runs the arguments after "levin checkpoint", prints to the Console and returns the exit code: 0; 1 for damaged
 /// files (inspect, verify) and files that differ (diff); 2 for wrong use, and for files that diff cannot compare.
-[[nodiscard]] int run_checkpoint_tool(const std::vector<std::string>& words, int width);
-
-[[nodiscard]] std::string checkpoint_usage(int width);
+[[nodiscard]] int run_checkpoint_tool(const std::vector<std::string>& arguments, int width);
 
 }  // namespace levin

@@ -2,15 +2,15 @@
 
 #include <filesystem>
 
-#include "levin/cli/commands/command_words.h"
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/report.h"
+#include "levin/cli/config/arguments.h"
 #include "levin/cli/config/commented_yaml.h"
 #include "levin/cli/config/lightning_file.h"
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/exit_codes.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/main_guard.h"
 #include "levin/yaml/yaml_file.h"
 
 namespace levin {
@@ -23,17 +23,18 @@ std::string convert_usage(int width) {
   return "levin convert FILE [--output FILE] [options]\n\n" +
          wrapped(
              "Makes a run file of one that Lightning's LightningCLI reads, or prints with \"python main.py fit "
-             "--print_config\". What cannot be translated is listed, each with its place and what to do instead, and "
+             "--print_config\". What cannot be translated is listed, each with its position and what to do instead, "
+             "and "
              "stands in the new file as a comment; the exit status is 4 then, else 0.",
              width) +
-         "\n" + options_table(describe_options<ConvertOptions>(), width);
+         "\n" + own_options_table(describe_options<ConvertOptions>(), width);
 }
 
 // A wrong name must not overwrite anything.
 void check_output(const std::string& output, Problems& problems) {
   std::error_code ignored;
   if (!output.empty() && std::filesystem::exists(output, ignored))
-    problems.add({}, "--output", output + " is there already. Give another name, or remove it.");
+    problems.add({}, "--output", output + " exists. Give a different name, or remove it.");
 }
 
 std::string header(const std::string& input) {
@@ -43,27 +44,21 @@ std::string header(const std::string& input) {
 
 }  // namespace
 
-int run_convert(const std::vector<std::string>& words, int width) {
+int run_convert(const std::vector<std::string>& arguments, int width) {
   Console& console = Console::instance();
   Problems problems;
-  const CommandWords read = read_command_words(words, field_names<ConvertOptions>(), {}, problems);
+  ConvertOptions options;
+  const SplitArguments read = read_own_options(arguments, options, problems);
   if (read.help) {
     console.print(convert_usage(width));
     return kExitOk;
   }
-  ConvertOptions options;
-  read_options(read.options, options, "", problems);
-  if (read.run.empty()) problems.add({}, "levin convert", "no file was given. Write levin convert FILE.");
-  for (size_t k = 0; k < read.run.size(); ++k) {
-    const bool is_option = read.run[k].starts_with("-");
-    if (is_option || k > 0)
-      problems.add({}, "\"" + cut_text(read.run[k]) + "\"",
-                   is_option ? "unknown option. See levin convert --help." : "a second file. Convert one at a time.");
-  }
+  if (read.rest.empty()) problems.add({}, "levin convert", "no file was given. Write levin convert FILE.");
+  refuse_rest(read.rest, own_options(ConvertOptions::fields()), 1, "a second file. Convert one at a time.", problems);
   check_output(options.output, problems);
   if (!problems.empty()) return report_problems(problems, kNothingWritten);
 
-  const std::string& input = read.run[0];
+  const std::string& input = read.rest[0];
   const ConfigNode file = read_yaml_input(input, problems);
   if (!problems.empty()) return report_problems(problems, kNothingWritten);
   const TranslatedFile translated =

@@ -4,10 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 
 namespace levin {
 
+/// Options of "levin convert".
 struct ConvertOptions {
   std::string output = "";
   std::string model = "";
@@ -26,8 +27,8 @@ struct ConvertOptions {
   }
 };
 
-/// `words` follow "levin convert". Options that could not be translated are listed on standard error. Returns kExitOk,
-/// kExitPartly if something was left out, or kExitBadConfig if nothing was written.
-int run_convert(const std::vector<std::string>& words, int width);
+/// `arguments` follow "levin convert". Options that could not be translated are listed on standard error. Returns
+/// kExitOk, kExitPartly if something was left out, or kExitBadConfig if nothing was written.
+int run_convert(const std::vector<std::string>& arguments, int width);
 
 }  // namespace levin

@@ -1,5 +1,6 @@
 #include "levin/cli/commands/export_model.h"
 
+#include <ATen/TensorOperators.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -7,32 +8,115 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "levin/adapters/lora.h"
 #include "levin/checkpoint/safetensors_writer.h"
-#include "levin/cli/commands/command_words.h"
-#include "levin/cli/commands/export_example.h"
-#include "levin/cli/commands/export_options.h"
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/report.h"
+#include "levin/cli/config/arguments.h"
 #include "levin/cli/config/resolve_run.h"
 #include "levin/cli/config/run_parts.h"
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/exit_codes.h"
-#include "levin/core/files.h"
-#include "levin/core/tensor_text.h"
+#include "levin/cli/config/text_layout.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/units.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/main_guard.h"
+#include "levin/core/tensors.h"
+#include "levin/data/batch.h"
+#include "levin/models/huggingface_classifier.h"
 #include "levin/models/huggingface_module.h"
 #include "levin/models/onnx_export.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/no_loader_error.h"
-#include "levin/trainer/run/override.h"
+#include "levin/trainer/step/override.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
 
 namespace {
+
+// What of a module becomes a graph, and which tensors of a batch are its inputs.
+struct ExportExample {
+  OnnxExample inputs = {};
+  OnnxForward forward = {};
+  std::string output_name = "output";
+};
+
+// The batch's own where every field is a tensor; else input, or input_0, input_1, …
+std::vector<std::string> default_names(const Batch& batch, size_t count) {
+  const std::vector<std::string> fields = batch.names();
+  bool are_tensors = fields.size() == batch.count();
+  for (const std::string& field : fields) are_tensors = are_tensors && batch.kind(field) == FieldKind::tensor;
+  std::vector<std::string> names;
+  for (size_t k = 0; k < count; ++k) {
+    if (are_tensors) names.push_back(fields[k]);
+    if (!are_tensors) names.push_back(count == 1 ? "input" : "input_" + std::to_string(k));
+  }
+  return names;
+}
+
+// As in transformers: logits of tokens, with a mask where the model knows its padding, or of images.
+ExportExample pretrained_example(HuggingFaceModule& module, const Batch& batch) {
+  ExportExample example;
+  example.output_name = "logits";
+  if (batch[0].is_floating_point()) {
+    example.inputs = {{"pixel_values", batch[0]}};
+    example.forward = [&module](const std::vector<at::Tensor>& inputs) {
+      return std::vector<at::Tensor>{module.model()->forward({.pixel_values = inputs.at(0)}).logits};
+    };
+    return example;
+  }
+  example.inputs = {{"input_ids", batch[0]}};
+  const auto pad = module.model()->config().pad_token_id();
+  if (dynamic_cast<const HuggingFaceClassifier*>(&module) != nullptr && pad) {
+    const at::Tensor mask = batch.count() == 3 ? batch[1] : batch[0].ne(*pad);
+    example.inputs.emplace_back("attention_mask", mask.to(at::kLong));
+  }
+  example.forward = [&module](const std::vector<at::Tensor>& inputs) {
+    ModelInputs given{.input_ids = inputs.at(0)};
+    if (inputs.size() > 1) given.attention_mask = inputs[1];
+    return std::vector<at::Tensor>{module.model()->forward(given).logits};
+  };
+  return example;
+}
+
+ExportExample forward_example(LightningModule& module, const Batch& batch) {
+  ExportExample example;
+  example.inputs = {{default_names(batch, 1).front(), batch[0]}};
+  example.forward = [&module](const std::vector<at::Tensor>& inputs) {
+    return std::vector<at::Tensor>{module.forward(inputs.at(0))};
+  };
+  return example;
+}
+
+ExportExample predict_example(LightningModule& module, const Batch& batch) {
+  ExportExample example;
+  const auto names = default_names(batch, batch.count());
+  for (size_t k = 0; k < batch.count(); ++k) example.inputs.emplace_back(names[k], batch[k]);
+  example.forward = [&module, &batch](const std::vector<at::Tensor>& inputs) {
+    Batch given = batch;
+    given.tensors = inputs;
+    return std::vector<at::Tensor>{module.predict_step(given, 0)};
+  };
+  return example;
+}
+
+ExportExample example_of(LightningModule& module, const Batch& batch, ExportMethod method) {
+  if (method == ExportMethod::automatic) {
+    if (auto* pretrained = dynamic_cast<HuggingFaceModule*>(&module)) return pretrained_example(*pretrained, batch);
+    const bool has_forward = detail::overrides<LightningModule>(module, &LightningModule::forward);
+    method = has_forward ? ExportMethod::forward : ExportMethod::predict_step;
+  }
+  return method == ExportMethod::forward ? forward_example(module, batch) : predict_example(module, batch);
+}
+
+// `module` and `batch` must live as long as the result.
+ExportExample export_example(LightningModule& module, const Batch& batch, ExportMethod method) {
+  if (batch.count() == 0) throw Error("levin export: the data's batches hold no tensors.");
+  return example_of(module, batch, method);
+}
 
 constexpr const char* kNothingWritten = "nothing was written. See levin export --help.";
 
@@ -45,7 +129,7 @@ std::string export_usage(int width) {
              "and buffers by name, or as a folder for Hugging Face's from_pretrained. An ONNX graph is what the model "
              "computes of one batch of the run's data, on the CPU and in evaluation mode.",
              width) +
-         "\n" + options_table(describe_options<ExportOptions>(), width);
+         "\n" + own_options_table(describe_options<ExportOptions>(), width);
 }
 
 // "": any name may be a folder of Hugging Face's.
@@ -72,10 +156,10 @@ void settle_format(ExportOptions& options, Problems& problems) {
   if (!said || *said == *options.format) return;
   const std::string fitting = ending_of(*options.format);
   problems.add({}, "--output",
-               "\"" + cut_text(options.output) + "\" ends as a file of " + enum_word(*said) + ", and --format is " +
-                   enum_word(*options.format) + ". " +
+               "\"" + cut_text(options.output) + "\" ends as a file of " + enum_name(*said) + ", and --format is " +
+                   enum_name(*options.format) + ". " +
                    (fitting.empty() ? "Name a folder" : "Let it end in " + fitting) + ", or give --format " +
-                   enum_word(*said) + ".");
+                   enum_name(*said) + ".");
 }
 
 // A wrong name must not overwrite anything.
@@ -86,12 +170,12 @@ void check_output(const ExportOptions& options, Problems& problems) {
   std::error_code ignored;
   for (const std::string& file : files) {
     if (!std::filesystem::exists(file, ignored)) continue;
-    problems.add({}, "--output", file + " is there already. Give another name, or add --overwrite.");
+    problems.add({}, "--output", file + " exists. Give a different name, or add --overwrite.");
   }
 }
 
 // The run's options for one batch on the CPU, in float32 or float64. Callbacks stay, as they find checkpoints and may
-// change the model; those that write predictions do not.
+// change the model; callbacks that write predictions are removed.
 TrainerOptions one_batch(TrainerOptions options, bool finds_checkpoint, std::shared_ptr<Callback> exporter) {
   const TrainerOptions defaults;
   Callbacks kept;
@@ -115,17 +199,6 @@ TrainerOptions one_batch(TrainerOptions options, bool finds_checkpoint, std::sha
   return options;
 }
 
-// "a,b"
-std::vector<std::string> words_of(const std::string& list) {
-  std::vector<std::string> words;
-  for (size_t at = 0; at < list.size();) {
-    const size_t end = std::min(list.find(',', at), list.size());
-    words.push_back(list.substr(at, end - at));
-    at = end + 1;
-  }
-  return words;
-}
-
 void write_onnx(const ExportOptions& options, LightningModule& module, const Batch& batch) {
   const ExportExample example = export_example(module, batch, options.method);
   const std::string output = options.output_name.empty() ? example.output_name : options.output_name;
@@ -134,7 +207,7 @@ void write_onnx(const ExportOptions& options, LightningModule& module, const Bat
                                          .fixed_batch = options.fixed_batch,
                                          .dynamic_length = options.dynamic_length,
                                          .external_data = options.external_data,
-                                         .input_names = words_of(options.input_names),
+                                         .input_names = comma_separated(options.input_names),
                                          .output_names = {output}});
   Console& console = Console::instance();
   console.print(options.output + ": opset " + std::to_string(options.opset) + ", " + count_of(report.nodes, "node") +
@@ -242,7 +315,7 @@ std::vector<Stage> stages(ExportMethod method) {
   return {Stage::validate, Stage::test, Stage::predict};
 }
 
-// Data that are for training only: their batches as those of a prediction, which changes no file of the run.
+// For data with a training loader only: predicts on a training batch, which changes no file of the run.
 void export_at_a_training_batch(const ResolvedRun& run, const RunParts& parts, Trainer& trainer) {
   if (parts.data == nullptr) return;
   parts.data->prepare_data();
@@ -286,17 +359,15 @@ void export_at_a_batch(const ResolvedRun& run, const ExportOptions& options) {
 
 }  // namespace
 
-int run_export(const std::vector<std::string>& words, int width) {
+int run_export(const std::vector<std::string>& arguments, int width) {
   Problems problems;
-  const CommandWords read = read_command_words(
-      words, field_names<ExportOptions>(), {"overwrite", "fixed_batch", "dynamic_length", "external_data"}, problems);
+  ExportOptions options;
+  const SplitArguments read = read_own_options(arguments, options, problems);
   if (read.help) {
     Console::instance().print(export_usage(width));
     return kExitOk;
   }
-  ExportOptions options;
-  read_options(read.options, options, "", problems);
-  const ResolvedRun run = resolve_fit_words(read.run, RunPlace::elsewhere, problems).run;
+  const ResolvedRun run = resolve_fit_arguments(read.rest, RunPlace::elsewhere, problems).run;
   settle_format(options, problems);
   check_output(options, problems);
   if (!problems.empty()) return report_problems(problems, kNothingWritten);

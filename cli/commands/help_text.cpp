@@ -2,35 +2,20 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include "levin/cli/config/run_config.h"
-#include "levin/core/error.h"
-#include "levin/core/known_names.h"
+#include "levin/cli/config/text_layout.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 
 namespace {
 
-// Characters, not bytes: "…" and "é" take one column.
-size_t columns(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
-}
-
-// The first `count` characters of `text`, in bytes.
-size_t bytes_of(std::string_view text, size_t count) {
-  size_t at = 0;
-  while (at < text.size() && (count > 0 || (text[at] & 0xc0) == 0x80)) {
-    if ((text[at] & 0xc0) != 0x80) --count;
-    ++at;
-    while (at < text.size() && (text[at] & 0xc0) == 0x80) ++at;
-  }
-  return at;
-}
-
 std::vector<std::string> lines_of(std::string_view text, size_t width) {
   std::vector<std::string> lines;
-  while (columns(text) > width) {
-    const size_t most = bytes_of(text, width);
+  while (text_width(text) > width) {
+    const size_t most = bytes_of_columns(text, width);
     size_t end = text[most] == ' ' ? most : text.rfind(' ', most);
     if (end == std::string_view::npos || end == 0) end = text.rfind('|', most - 1);  // names of an enum
     const bool broken = end == std::string_view::npos || end == 0;
@@ -43,16 +28,12 @@ std::vector<std::string> lines_of(std::string_view text, size_t width) {
   return lines;
 }
 
-std::string padded(const std::string& text, size_t width) {
-  return text + std::string(width - std::min(width, columns(text)), ' ');
-}
-
 // The last column takes the rest of `width`.
 std::vector<size_t> column_widths(const std::vector<std::vector<std::string>>& rows, const std::vector<size_t>& widest,
                                   size_t width) {
   std::vector<size_t> widths(rows[0].size(), 0);
   for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns(row[i]));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], text_width(row[i]));
   }
   size_t used = 2;
   for (size_t i = 0; i + 1 < widths.size(); ++i) {
@@ -75,7 +56,7 @@ std::string row_text(const std::vector<std::string>& row, const std::vector<size
   for (size_t line = 0; line < height; ++line) {
     std::string text = "  ";
     for (size_t i = 0; i < cells.size(); ++i)
-      text += padded(line < cells[i].size() ? cells[i][line] : "", widths[i]) + "  ";
+      text += padded_to(line < cells[i].size() ? cells[i][line] : "", widths[i]) + "  ";
     text.erase(text.find_last_not_of(' ') + 1);
     out += text + "\n";
   }
@@ -90,19 +71,14 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
   return out;
 }
 
-std::string one_line(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
-
 // A class without options is its name.
 std::string default_of(const FieldInfo& field) {
   constexpr std::string_view key = "class_path: ";
-  const std::string text = one_line(field.default_text);
+  const std::string text = one_line_text(field.default_text);
   return text.starts_with(key) && text.find(':', key.size()) == std::string::npos ? text.substr(key.size()) : text;
 }
 
-// Where a class comes from, in the order of their sections: those of the user's program and plugins are the first.
+// Where a class comes from, in the order of the sections: the user's program and plugins come first.
 enum class Origin { own, levin, example, article };
 constexpr std::array kOrigins{std::pair{Origin::own, "yours"}, std::pair{Origin::levin, "Levin's"},
                               std::pair{Origin::example, "examples (examples/models)"},
@@ -165,7 +141,7 @@ constexpr std::array kCommandDocs{
     std::pair{"convert FILE", "turn a config file of LightningCLI into a run file"},
     std::pair{"runs [FOLDER]", "a table of all runs below a folder, sorted and filtered"},
     std::pair{"report RUN…", "one HTML page about runs: health, curves, differences"},
-    std::pair{"list [KIND]", "the classes that a run file can name; with --plugins, those of your libraries too"},
+    std::pair{"list [KIND]", "the classes that a run file can name; with --plugins also the classes of your libraries"},
     std::pair{"help [NAME]", "every option of a class, of the trainer, or of a command: levin help fit"},
 };
 
@@ -190,6 +166,85 @@ std::string run_options_table(bool has_output, int width) {
   return table(rows, {all / 2}, all);
 }
 
+struct Group {
+  const char* title;
+  std::vector<std::string> names;  // the most used first
+};
+
+const std::vector<Group>& groups() {
+  static const std::vector<Group> all{
+      {"How long",
+       {"max_epochs", "max_steps", "max_time", "min_epochs", "min_steps", "fast_dev_run", "overfit_batches"}},
+      {"On what", {"accelerator", "devices", "precision", "strategy", "num_nodes"}},
+      {"Logging, checkpoints, callbacks",
+       {"callbacks", "logger", "log", "default_root_dir", "log_every_n_steps", "enable_checkpointing",
+        "enable_progress_bar", "enable_model_summary", "profiler"}},
+      {"Batches",
+       {"accumulate_grad_batches", "micro_batch_size", "lr_scale", "limit_train_batches", "limit_val_batches",
+        "limit_test_batches", "limit_predict_batches", "reload_dataloaders_every_n_epochs"}},
+      {"Validation", {"val_check_interval", "check_val_every_n_epoch", "num_sanity_val_steps", "inference_mode"}},
+      {"Gradients and losses", {"gradient_clip_val", "gradient_clip_algorithm", "nonfinite_loss", "detect_anomaly"}},
+      {"Continuing", {"auto_resume", "auto_requeue", "stop_grace"}},
+      {"Memory and speed",
+       {"recompute", "num_threads", "deterministic", "benchmark", "float32_matmul_precision", "channels_last",
+        "record_steps", "cuda_graph", "barebones"}},
+      {"Several ranks", {"use_distributed_sampler", "sync_batchnorm", "max_restarts", "oversubscribe"}}};
+  return all;
+}
+
+std::string lower(std::string text) {
+  for (char& letter : text) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  return text;
+}
+
+// As much of the meaning as fits into a line: whole parts between semicolons. Where the first part alone is longer, as
+// a list of values is, as many of its words as fit into two lines.
+std::string short_meaning(const FieldInfo& option, size_t widest, size_t width) {
+  const size_t gap = std::max(widest, option.name.size()) - option.name.size() + 2;
+  const std::string name = "  " + option.name + std::string(gap, ' ');
+  const size_t room = width > name.size() + 20 ? width - name.size() : 20;
+  std::string text = option.doc;
+  while (text.size() > room) {
+    const size_t part = text.rfind("; ");
+    if (part == std::string::npos) break;
+    text.resize(part);
+  }
+  if (text.size() <= room) return name + text + "\n";
+  const size_t end = std::min(text.rfind(' ', room), text.size());
+  std::string rest = text.substr(std::min(end + 1, text.size()));
+  if (rest.size() > room) {
+    rest.resize(room - 1);
+    rest.resize(std::min(rest.rfind(' '), rest.size()));
+    rest += "…";
+  }
+  return name + text.substr(0, end) + "\n" + std::string(name.size(), ' ') + rest + "\n";
+}
+
+std::string overview(const std::vector<FieldInfo>& options, int width) {
+  constexpr size_t widest = 24;  // the width of most names; longer ones take more
+  std::vector<Group> all = groups();
+  Group others{"Others", {}};
+  for (const auto& option : options) {
+    const bool is_listed = std::any_of(all.begin(), all.end(), [&](const Group& group) {
+      return std::find(group.names.begin(), group.names.end(), option.name) != group.names.end();
+    });
+    if (!is_listed) others.names.push_back(option.name);
+  }
+  if (!others.names.empty()) all.push_back(others);
+  std::string out =
+      "Options of the trainer: trainer: {NAME: VALUE}, or --trainer.NAME=VALUE.\n"
+      "levin help trainer.NAME explains one of them.\n";
+  for (const auto& group : all) {
+    out += std::string(group.title) + "\n";
+    for (const auto& name : group.names) {
+      for (const auto& option : options) {
+        if (option.name == name) out += short_meaning(option, widest, static_cast<size_t>(std::max(width, 0)));
+      }
+    }
+  }
+  return out + "levin list strategies (precisions, profilers, …) describes these classes.\n";
+}
+
 }  // namespace
 
 std::string wrapped(const std::string& text, int width, int indent) {
@@ -198,6 +253,10 @@ std::string wrapped(const std::string& text, int width, int indent) {
   std::string out;
   for (const auto& line : lines_of(text, all > pad + 20 ? all - pad : 20)) out += std::string(pad, ' ') + line + "\n";
   return out;
+}
+
+std::string described(const std::string& name, const std::string& doc, int width) {
+  return "  " + name + "\n" + wrapped(doc, width, 6);
 }
 
 std::string options_table(const std::vector<FieldInfo>& fields, int width) {
@@ -214,6 +273,11 @@ std::string options_table(const std::vector<FieldInfo>& fields, int width) {
                wrapped(row->at(3), width, 6);
   }
   return stacked;
+}
+
+std::string own_options_table(std::vector<FieldInfo> fields, int width) {
+  for (FieldInfo& field : fields) field.name = "--" + field.name;
+  return options_table(fields, width);
 }
 
 std::string usage_text(int width) {
@@ -271,6 +335,32 @@ std::string class_help(const std::string& name, const std::vector<ClassKind>& ki
                      " For a class of a library, add --plugins FILE or --config FILE.");
   }
   return out;
+}
+
+bool is_about_trainer(const std::string& topic) {
+  const std::string name = lower(topic);
+  return name == "trainer" || name.starts_with("trainer.");
+}
+
+std::string trainer_help(const std::string& topic, const std::vector<FieldInfo>& options, int width,
+                         Problems& problems) {
+  const size_t dot = topic.find('.');
+  if (dot == std::string::npos) return overview(options, width);
+  const std::string name = topic.substr(dot + 1);
+  std::vector<std::string> known;
+  for (const auto& option : options) {
+    known.push_back(option.name);
+    if (option.name != lower(name)) continue;
+    return "trainer." + option.name + "\n" + wrapped(option.doc + ".", width, 2) +
+           wrapped("type: " + option.type, width, 2) + wrapped("default: " + option.default_text, width, 2) +
+           wrapped(
+               "in a run file: trainer: {" + option.name + ": …}; on the command line: --trainer." + option.name + "=…",
+               width, 2);
+  }
+  problems.add({}, "help",
+               "the trainer has no option \"" + cut_text(name) + "\"." + did_you_mean(name, known) +
+                   " levin help trainer lists all.");
+  return "";
 }
 
 }  // namespace levin

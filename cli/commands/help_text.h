@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "levin/cli/config/arguments.h"
-#include "levin/core/registry.h"
+#include "levin/core/options/fields.h"
+#include "levin/core/options/registry.h"
 
 namespace levin {
 
@@ -27,9 +28,15 @@ ClassKind class_kind(const std::string& name, const std::string& where) {
 /// Breaks `text` into lines of at most `width` characters, at spaces if possible; each starts with `indent` spaces.
 [[nodiscard]] std::string wrapped(const std::string& text, int width, int indent = 0);
 
+/// `name` on a line, and its meaning below it.
+[[nodiscard]] std::string described(const std::string& name, const std::string& doc, int width);
+
 /// Name, type, default and meaning of each option, in columns; the meaning below the others where too little of `width`
 /// is left for it.
 [[nodiscard]] std::string options_table(const std::vector<FieldInfo>& fields, int width);
+
+/// The same for the own options of a command, which are written --NAME.
+[[nodiscard]] std::string own_options_table(std::vector<FieldInfo> fields, int width);
 
 /// An overview of the program: for "levin", "levin --help" and "levin help".
 [[nodiscard]] std::string usage_text(int width);
@@ -45,5 +52,15 @@ ClassKind class_kind(const std::string& name, const std::string& where) {
 /// "levin help NAME": every option of a class, and how a run file names it; an unknown name is a problem.
 [[nodiscard]] std::string class_help(const std::string& name, const std::vector<ClassKind>& kinds, int width,
                                      Problems& problems);
+
+// --- What "levin help trainer" prints: every option in a line, the most used first, and "levin help trainer.NAME",
+// everything about one of them.
+
+/// "trainer", "Trainer", "TRAINER.max_epochs": whether "levin help TOPIC" is about the trainer's options.
+[[nodiscard]] bool is_about_trainer(const std::string& topic);
+
+/// The text; an unknown option is a problem.
+[[nodiscard]] std::string trainer_help(const std::string& topic, const std::vector<FieldInfo>& options, int width,
+                                       Problems& problems);
 
 }  // namespace levin

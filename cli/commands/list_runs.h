@@ -6,9 +6,8 @@
 
 namespace levin {
 
-[[nodiscard]] std::string list_runs_usage(int width);
-
-/// Returns the exit status; `words` follow "levin runs".
-int run_list_runs(const std::vector<std::string>& words, int width);
+/// Returns the exit status; `arguments` follow "levin runs". After "send" it sends what runs could not send to their
+/// servers.
+int run_list_runs(const std::vector<std::string>& arguments, int width);
 
 }  // namespace levin

@@ -1,4 +1,4 @@
-// "levin report": one HTML page about one run, or several beside each other.
+// "levin report": one HTML page about one run, or a comparison of several.
 #pragma once
 
 #include <string>
@@ -6,9 +6,7 @@
 
 namespace levin {
 
-[[nodiscard]] std::string make_report_usage(int width);
-
-/// Returns the exit status; `words` follow "levin report".
-int run_make_report(const std::vector<std::string>& words, int width);
+/// Returns the exit status; `arguments` follow "levin report".
+int run_make_report(const std::vector<std::string>& arguments, int width);
 
 }  // namespace levin

@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "levin/cli/commands/step_model.h"
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 
 namespace levin {
 
+/// Options of "levin plan cluster": the measurements of one device, and the cluster to predict.
 struct PlanClusterOptions {
   int64_t parameters = 0;
   int64_t bytes = 4;
@@ -71,12 +72,12 @@ struct MeasuredStep {
   double forward_ms = 0, backward_ms = 0, optimizer_ms = 0, other_ms = 0;
 };
 
-/// Measures the run that these words of a command line describe (--config FILE, overrides); throws ConfigError.
-using MeasureRun = std::function<MeasuredStep(const std::vector<std::string>& run_words)>;
+/// Measures the run that these arguments describe (--config FILE, overrides); throws ConfigError.
+using MeasureRun = std::function<MeasuredStep(const std::vector<std::string>& run_arguments)>;
 
 /// Runs "levin plan cluster": prints a table of step times and efficiencies of ddp and of fsdp's stages. Words that are
 /// not its options are the run's. Returns the exit code.
-[[nodiscard]] int run_plan_cluster(const std::vector<std::string>& words, int width, const MeasureRun& measure);
+[[nodiscard]] int run_plan_cluster(const std::vector<std::string>& arguments, int width, const MeasureRun& measure);
 
 /// One line of the table.
 struct ClusterLine {
@@ -84,5 +85,11 @@ struct ClusterLine {
   StepPrediction ddp = {}, fsdp_2 = {}, fsdp_3 = {};  // stage 1 sends the same as stage 2
 };
 [[nodiscard]] std::vector<ClusterLine> plan_cluster(const PlanClusterOptions& options, double other_ms);
+
+// --- Measures the time of a run's steps on one device of this machine.
+
+/// Measures the run that these arguments describe, as after "levin fit": 5 warm-up steps, then up to 50 measured ones,
+/// without logs and checkpoints. Throws ConfigError for mistakes in the arguments, and the run's exceptions.
+[[nodiscard]] MeasuredStep measure_step(const std::vector<std::string>& run_arguments);
 
 }  // namespace levin

@@ -11,20 +11,22 @@
 
 namespace levin {
 
+/// Predicted memory of one device, in bytes.
 struct DeviceMemory {
   std::string device = "";
-  int64_t samples = 0;          // its share of the batch
+  int64_t samples = 0;          // its part of the batch
   int64_t weights = 0;          // the module's on the first device, a replica's on the others
   int64_t gradients = 0;        // on the first device also the sum
   int64_t optimizer_state = 0;  // on the first device only
   int64_t peak = 0;
 };
 
-/// The samples of the largest share, which is the first device's.
+/// The samples of the largest part of the batch, which the first device computes.
 [[nodiscard]] int64_t largest_share(int64_t batch, size_t devices);
 
-/// Of a batch of `batch` samples. `one` and `other`: of two shares, see at_batch; inputs are those of the whole batch,
-/// which the first device is given. Devices without a sample are left out, as in training.
+/// Predicts each device for a batch of `batch` samples. `one` and `other` are costs of two batch sizes, see at_batch;
+/// their inputs are the whole batch, which the first device is given. Devices without a sample are left out, as in
+/// training.
 [[nodiscard]] std::vector<DeviceMemory> predict_devices(const ChainCost& one, const ChainCost& other, int64_t batch,
                                                         const std::vector<std::string>& devices,
                                                         const Segments& segments);

@@ -6,13 +6,22 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/byte_size.h"
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
+#include "levin/core/options/units.h"
 #include "levin/recompute/chain_cost.h"
 #include "levin/recompute/chain_plan.h"
 
 namespace levin {
 
+// --- Changes trainer.recompute in the text of a run file, and nothing else; comments are kept.
+
+/// `text` (of the file `path`) with trainer.recompute: {modules}, replacing an existing one; without `modules` the key
+/// is removed. Throws ConfigError with what to write by hand if the layout of the file does not allow this without
+/// changing the rest.
+[[nodiscard]] std::string with_recompute(const std::string& text, const std::string& path,
+                                         const std::vector<std::string>& modules);
+
+/// Options of "levin plan memory".
 struct PlanMemoryOptions {
   std::optional<ByteSize> budget = std::nullopt;
   std::string picture = "memory_plan.svg";
@@ -47,12 +56,12 @@ struct MeasuredMemory {
   std::vector<std::string> notes = {};                      // sentences that the table begins with
 };
 
-/// Measures the run that these words of a command line describe (--config FILE, overrides); throws ConfigError.
-using MeasureMemory = std::function<MeasuredMemory(const std::vector<std::string>& run_words)>;
+/// Measures the run that these arguments describe (--config FILE, overrides); throws ConfigError.
+using MeasureMemory = std::function<MeasuredMemory(const std::vector<std::string>& run_arguments)>;
 
-/// Runs "levin plan memory": a table of plans, a picture of them, and with --apply a run file. Words that are not its
-/// options are the run's. Returns the exit code.
-[[nodiscard]] int run_plan_memory(const std::vector<std::string>& words, int width, const MeasureMemory& measure);
+/// Runs "levin plan memory": a table of plans, a chart of them, and with --apply a run file. All other arguments
+/// describe the run. Returns the exit code.
+[[nodiscard]] int run_plan_memory(const std::vector<std::string>& arguments, int width, const MeasureMemory& measure);
 
 /// One line of the table.
 struct MemoryLine {
@@ -64,5 +73,11 @@ struct MemoryLine {
 /// No recomputation, each block, √n segments, the least memory, what the run's `recompute` says, and the best under the
 /// budget if anything meets it.
 [[nodiscard]] std::vector<MemoryLine> plan_memory(const MeasuredMemory& measured, MemoryBudget budget);
+
+// --- Measures the memory of a run's step, on this machine, without training.
+
+/// Measures the run that these arguments describe, as after "levin fit": on one device of the requested kind, without
+/// logs and checkpoints. Throws ConfigError for mistakes in the arguments, and the run's exceptions.
+[[nodiscard]] MeasuredMemory measure_memory(const std::vector<std::string>& run_arguments);
 
 }  // namespace levin

@@ -4,25 +4,27 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "levin/callbacks/progress_bar.h"
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/exit_codes.h"
-#include "levin/core/tensor_text.h"
-#include "levin/core/utf8.h"
+#include "levin/cli/config/text_layout.h"
+#include "levin/cli/runs/metrics_reader.h"
+#include "levin/cli/sweep/trial_result.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/utf8.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/main_guard.h"
+#include "levin/core/process/this_process.h"
+#include "levin/core/tensors.h"
+#include "levin/trainer/measured_metrics.h"
+#include "levin/trainer/plan/stop_after.h"
 
 namespace levin {
 
 namespace {
-
-std::string value_text(double value) {
-  char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%.4f", value);
-  return buffer;
-}
 
 std::string checkpoint_of(Trainer& trainer, const std::string& which) {
   for (const auto& callback : trainer.callbacks()) {
@@ -46,7 +48,8 @@ std::string printable(const std::string& text) {
   return result;
 }
 
-// Prints the first predictions as texts, short ones on one line each; false if they are not texts.
+// Prints the first predictions as text, each short one on one line; returns false if the data module has no text for
+// them.
 bool print_texts(const DataModule& data, const std::vector<at::Tensor>& predictions) {
   constexpr int64_t kMost = 20;
   Console& console = Console::instance();
@@ -61,6 +64,45 @@ bool print_texts(const DataModule& data, const std::vector<at::Tensor>& predicti
     }
   }
   return true;
+}
+
+using nlohmann::json;
+
+// A run that was complete when it was started again has logged nothing in this process: its file has all values.
+void add_metrics(Trainer& trainer, json& result) {
+  Metrics metrics = trainer.callback_metrics();
+  MetricsReader reader(trainer.log_dir());
+  try {
+    reader.update();
+  } catch (const Error&) {
+    // the fit succeeded nevertheless: the values at its end are used
+  }
+  result["measured_at"] = json::object();  // in training batches done
+  for (const auto& [name, value] : metrics) {
+    if (const auto batches = measured_at(trainer, name)) result["measured_at"][name] = *batches;
+  }
+  for (const auto& [name, series] : reader.series()) {
+    if (!series.values.empty()) metrics.emplace(name, series.values.back());
+  }
+  result["metrics"] = metrics;
+}
+
+void add_checkpoints(Trainer& trainer, bool stopped, json& result) {
+  result["checkpoints"] = json::object();
+  result["best"] = json::array();
+  for (const auto& callback : trainer.callbacks()) {
+    if (!callback->is_checkpoint()) continue;
+    for (const char* which : {"best", "last", "interrupted"}) {
+      const std::string path = callback->checkpoint_path(trainer, which);
+      if (path.empty() || (which == std::string("interrupted") && !stopped)) continue;
+      const SavedPosition saved = position_of_checkpoint(path);
+      if (saved.step >= 0) result["checkpoints"][path] = {{"step", saved.step}, {"batches", saved.batches}};
+    }
+    const BestCheckpoint best = callback->best_checkpoint();
+    if (best.monitor.empty() || !best.score) continue;
+    result["best"].push_back(
+        {{"monitor", best.monitor}, {"mode", best.mode}, {"value", *best.score}, {"checkpoint", best.path}});
+  }
 }
 
 }  // namespace
@@ -79,7 +121,7 @@ void warn_of_initial_weights(const std::string& command, const RunConfig& config
   if (!config.ckpt_path.value_or("").empty() || config.weights) return;
   Console::instance().warn("levin " + command +
                            ": neither ckpt_path nor weights were given, so the model has its initial weights. For "
-                           "those of a run, pass --ckpt_path best, last or a file.");
+                           "the weights of a run, pass --ckpt_path best, last or a file.");
 }
 
 void report_fit(Trainer& trainer) {
@@ -87,7 +129,7 @@ void report_fit(Trainer& trainer) {
   const std::string best = checkpoint_of(trainer, "best");
   if (!trainer.loggers().empty()) console.print("logs:        " + trainer.log_dir());
   if (!best.empty()) console.print("checkpoint:  " + best);
-  if (trainer.callback<ProgressBar>() != nullptr) return;  // it has said how long it took
+  if (trainer.callback<ProgressBar>() != nullptr) return;  // it has printed the duration
   console.print("took:        " + readable_duration(trainer.elapsed()) + "; the run has " +
                 count_of(trainer.global_step(), "step") + " in " + count_of(trainer.current_epoch(), "epoch"));
 }
@@ -107,7 +149,7 @@ void report_metrics(const std::string& what, const std::vector<Metrics>& results
     std::string line = "  " + name + std::string(widest - name.size(), ' ');
     for (const auto& result : results) {
       const auto found = result.find(name);
-      line += "  " + (found == result.end() ? std::string("-") : value_text(found->second));
+      line += "  " + (found == result.end() ? std::string("-") : formatted("%.4f", found->second));
     }
     console.print(line);
   }
@@ -129,6 +171,18 @@ void report_predictions(const Trainer& trainer, const Predictions& predictions, 
     first << (batch.dim() == 0 ? batch : batch.narrow(0, 0, std::min<int64_t>(4, batch.size(0))));
     console.print("first batch " + shape_text(batch.sizes()) + ", its first rows:\n" + first.str());
   }
+}
+
+void write_result_file(Trainer& trainer, bool stopped) {
+  const auto path = process_variables()("LEVIN_RESULT_FILE");
+  if (!path || !trainer.is_global_zero()) return;
+  const bool paused =
+      stopped && stop_after(process_variables()).is_reached(trainer.current_epoch(), trainer.global_step());
+  json result;
+  result["status"] = paused ? "paused" : stopped ? "interrupted" : "success";
+  add_metrics(trainer, result);
+  add_checkpoints(trainer, stopped, result);
+  write_output(*path, result.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 }  // namespace levin

@@ -10,10 +10,8 @@
 
 namespace levin {
 
-/// Prints to the Console and returns the exit code: 0; 1 if the sweep or a trial failed; 2 for a mistake in words or
-/// files; 130 and so on after a signal.
-[[nodiscard]] int run_sweep_tool(const std::vector<std::string>& words, int width);
-
-[[nodiscard]] std::string sweep_usage(int width);
+/// Runs the arguments after "levin sweep". Prints to the Console and returns the exit code: 0; 1 if the sweep or a
+/// trial failed; 2 for a mistake in arguments or files; 128 + N after signal N.
+[[nodiscard]] int run_sweep_tool(const std::vector<std::string>& arguments, int width);
 
 }  // namespace levin

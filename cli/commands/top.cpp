@@ -1,26 +1,175 @@
+// Compiled by itself: curses defines short names.
 #include "levin/cli/commands/top.h"
 
+#define NCURSES_NOMACROS 1
+#define NCURSES_WIDECHAR 1
+#include <langinfo.h>
+#include <ncurses.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <clocale>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <memory>
 #include <thread>
 
-#include "levin/cli/commands/command_words.h"
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/report.h"
-#include "levin/cli/commands/top_screen.h"
 #include "levin/cli/commands/top_view.h"
+#include "levin/cli/config/arguments.h"
 #include "levin/cli/runs/metrics_reader.h"
 #include "levin/cli/runs/run_folder.h"
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/exit_codes.h"
-#include "levin/core/wall_clock.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/main_guard.h"
+#include "levin/core/process/this_process.h"
 
 namespace levin {
 
 namespace {
+
+// Curses writes UTF-8 only in a locale that has it.
+void use_utf8() {
+  std::setlocale(LC_CTYPE, "");
+  if (std::strcmp(::nl_langinfo(CODESET), "UTF-8") == 0) return;
+  if (std::setlocale(LC_CTYPE, "C.UTF-8") == nullptr) std::setlocale(LC_CTYPE, "en_US.UTF-8");
+}
+
+bool wants_colors() {
+  const char* no_color = std::getenv("NO_COLOR");
+  return (no_color == nullptr || *no_color == '\0') && ::has_colors();
+}
+
+struct Look {
+  short color;  // -1: the terminal's own
+  attr_t attributes;
+};
+
+constexpr std::array<Look, 13> kLooks{{
+    {-1, A_NORMAL},           // plain
+    {-1, A_BOLD},             // title
+    {-1, A_DIM},              // faint
+    {COLOR_GREEN, A_NORMAL},  // good
+    {COLOR_RED, A_BOLD},      // bad
+    {COLOR_CYAN, A_NORMAL},   // curve
+    {COLOR_YELLOW, A_BOLD},   // chosen
+    {COLOR_GREEN, A_NORMAL},
+    {COLOR_YELLOW, A_NORMAL},
+    {COLOR_BLUE, A_NORMAL},
+    {COLOR_MAGENTA, A_NORMAL},
+    {COLOR_RED, A_NORMAL},
+    {COLOR_WHITE, A_NORMAL},
+}};
+
+// A terminal that lines are drawn on and keys are read from.
+enum class TopKey { none, quit, left, right, up, down, resized };
+
+class TopScreen {
+ public:
+  // Takes the terminal; the destructor restores it. Uses no colours if NO_COLOR is set. Throws Error if
+  // the terminal (TERM) is not known.
+  TopScreen();
+  ~TopScreen();
+  TopScreen(const TopScreen&) = delete;
+  TopScreen& operator=(const TopScreen&) = delete;
+
+  [[nodiscard]] int columns() const;
+  [[nodiscard]] int rows() const;
+
+  void draw(const std::vector<TopLine>& lines);
+
+  // Waits up to `milliseconds` for a key.
+  [[nodiscard]] TopKey wait(int milliseconds);
+
+ private:
+  struct Curses;
+  std::unique_ptr<Curses> curses_;
+};
+
+struct TopScreen::Curses {
+  SCREEN* screen = nullptr;
+  bool colors = false;
+
+  // Pair k + 1 is the colour of style k.
+  [[nodiscard]] attr_t look_of(TopStyle style) const {
+    const auto k = static_cast<size_t>(style);
+    attr_t look = kLooks[k].attributes;
+    if (colors && kLooks[k].color >= 0) look |= static_cast<attr_t>(COLOR_PAIR(static_cast<int>(k) + 1));
+    return look;
+  }
+};
+
+TopScreen::TopScreen() : curses_(std::make_unique<Curses>()) {
+  use_utf8();
+  curses_->screen = ::newterm(nullptr, stdout, stdin);
+  if (curses_->screen == nullptr) {
+    const char* term = std::getenv("TERM");
+    throw Error("levin top: the terminal \"" + cut_text(term == nullptr ? "" : term) +
+                "\" (TERM) is not known here. Set TERM to one that is, such as xterm, or use --plain.");
+  }
+  ::cbreak();
+  ::noecho();
+  ::keypad(stdscr, true);
+  ::curs_set(0);
+  curses_->colors = wants_colors();
+  if (!curses_->colors) return;
+  ::start_color();
+  ::use_default_colors();
+  for (size_t k = 0; k < kLooks.size(); ++k) ::init_pair(static_cast<short>(k + 1), kLooks[k].color, -1);
+}
+
+TopScreen::~TopScreen() {
+  ::endwin();
+  ::delscreen(curses_->screen);
+}
+
+int TopScreen::columns() const {
+  return ::getmaxx(stdscr);
+}
+
+int TopScreen::rows() const {
+  return ::getmaxy(stdscr);
+}
+
+void TopScreen::draw(const std::vector<TopLine>& lines) {
+  ::werase(stdscr);
+  for (size_t row = 0; row < lines.size(); ++row) {
+    ::wmove(stdscr, static_cast<int>(row), 0);
+    for (const TopPiece& piece : lines[row]) {
+      ::wattrset(stdscr, static_cast<int>(curses_->look_of(piece.style)));
+      ::waddnstr(stdscr, piece.text.c_str(), -1);
+    }
+  }
+  ::wattrset(stdscr, A_NORMAL);
+  ::wrefresh(stdscr);
+}
+
+TopKey TopScreen::wait(int milliseconds) {
+  ::wtimeout(stdscr, milliseconds);
+  switch (::wgetch(stdscr)) {
+    case 'q':
+    case 'Q': return TopKey::quit;
+    case KEY_LEFT: return TopKey::left;
+    case '\t':
+    case KEY_RIGHT: return TopKey::right;
+    case KEY_UP: return TopKey::up;
+    case KEY_DOWN: return TopKey::down;
+    case KEY_RESIZE: return TopKey::resized;
+    default: return TopKey::none;
+  }
+}
+
+// Whether levin top can draw here: standard input and output are a terminal, and TERM is not "dumb".
+bool has_screen() {
+  const char* term = std::getenv("TERM");
+  const bool dumb = term == nullptr || *term == '\0' || std::strcmp(term, "dumb") == 0;
+  return ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1 && !dumb;
+}
 
 std::string top_usage(int width) {
   return "levin top [RUN] [options]\n\n" +
@@ -28,9 +177,9 @@ std::string top_usage(int width) {
              "Shows a live run: its progress, rates and time, curves of its metrics and all its ranks. RUN is the "
              "folder of a run (levin_logs/version_0), or a folder above several, whose newest run is taken; without "
              "it the working directory. q quits, ← and → choose a curve, ↑ and ↓ its metric. Where standard output "
-             "is no terminal, one line is printed each time until the run ends.",
+             "is not a terminal, one line is printed each time until the run ends.",
              width) +
-         "\n" + options_table(describe_options<TopOptions>(), width);
+         "\n" + own_options_table(describe_options<TopOptions>(), width);
 }
 
 // The run that is looked at, and why it is this one.
@@ -42,7 +191,7 @@ struct ChosenRun {
 ChosenRun choose_run(const std::string& folder) {
   std::error_code code;
   if (!std::filesystem::exists(folder, code)) {
-    throw Error("levin top: there is no folder " + cut_text(folder, 300) +
+    throw Error("levin top: no folder " + cut_text(folder, 300) +
                 ". Give the folder of a run, such as levin_logs/version_0, or one above it.");
   }
   if (is_run_folder(folder)) return {folder, ""};
@@ -122,25 +271,17 @@ int show_screen(const ChosenRun& chosen, double every) {
 
 }  // namespace
 
-int run_top(const std::vector<std::string>& words, int width) {
+int run_top(const std::vector<std::string>& arguments, int width) {
   Problems problems;
-  const CommandWords read = read_command_words(words, field_names<TopOptions>(), {"plain"}, problems);
+  TopOptions options;
+  const SplitArguments read = read_own_options(arguments, options, problems);
   if (read.help) {
     Console::instance().print(top_usage(width));
     return kExitOk;
   }
-  TopOptions options;
-  read_options(read.options, options, "", problems);
-  for (size_t k = 0; k < read.run.size(); ++k) {
-    if (read.run[k].starts_with("-")) {
-      problems.add({}, "\"" + cut_text(read.run[k]) + "\"",
-                   "unknown option." + did_you_mean(read.run[k], {"--plain", "--every"}) + " See levin top --help.");
-    } else if (k > 0) {
-      problems.add({}, "\"" + cut_text(read.run[k]) + "\"", "a second run. Give one folder.");
-    }
-  }
+  refuse_rest(read.rest, own_options(TopOptions::fields()), 1, "a second run. Give one folder.", problems);
   if (!problems.empty()) return report_problems(problems, "nothing is shown. See levin top --help.");
-  const ChosenRun chosen = choose_run(read.run.empty() ? "." : read.run[0]);
+  const ChosenRun chosen = choose_run(read.rest.empty() ? "." : read.rest[0]);
   return options.plain || !has_screen() ? show_lines(chosen, options.every) : show_screen(chosen, options.every);
 }
 

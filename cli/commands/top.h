@@ -4,10 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 
 namespace levin {
 
+/// Options of "levin top".
 struct TopOptions {
   bool plain = false;
   double every = 1;
@@ -20,8 +21,8 @@ struct TopOptions {
   }
 };
 
-/// Runs the words after "levin top"; returns the exit code: 0 when the run has ended, however it ended, or q was
+/// Runs the arguments after "levin top"; returns the exit code: 0 when the run has ended, however it ended, or q was
 /// pressed. Throws Error for a folder without a run.
-int run_top(const std::vector<std::string>& words, int width);
+int run_top(const std::vector<std::string>& arguments, int width);
 
 }  // namespace levin

@@ -5,24 +5,114 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
+#include <limits>
 #include <utility>
 
-#include "levin/cli/commands/braille_plot.h"
-#include "levin/core/count_of.h"
-#include "levin/core/duration.h"
-#include "levin/core/error.h"
-#include "levin/core/short_number.h"
-#include "levin/core/utf8.h"
+#include "levin/cli/config/text_layout.h"
+#include "levin/cli/runs/html.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/units.h"
+#include "levin/core/tensors.h"
 
 namespace levin {
 
 namespace {
 
+// Dots of one character, U+2800 + bits, by row and column.
+constexpr std::array<std::array<unsigned, 2>, 4> kDots{{{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}}};
+
+std::string braille_character(unsigned dots) {
+  const unsigned code = 0x2800 + dots;
+  return {static_cast<char>(0xe0 | (code >> 12)), static_cast<char>(0x80 | ((code >> 6) & 0x3f)),
+          static_cast<char>(0x80 | (code & 0x3f))};
+}
+
+// What the values in one column of dots cover.
+struct DotColumn {
+  double low = std::numeric_limits<double>::infinity();
+  double high = -std::numeric_limits<double>::infinity();
+  double entry = 0;  // the first value, and the last one
+  double exit = 0;
+  bool after_gap = false;  // the line from the column before is broken
+  [[nodiscard]] bool empty() const { return low > high; }
+};
+
+class Dots {
+ public:
+  Dots(int columns, int rows)
+      : columns_(columns), rows_(rows), cells_(static_cast<size_t>(columns) * static_cast<size_t>(rows), 0) {}
+
+  [[nodiscard]] int width() const { return columns_ * 2; }
+  [[nodiscard]] int height() const { return rows_ * 4; }
+
+  void set(int x, int y) {
+    if (x < 0 || y < 0 || x >= width() || y >= height()) return;
+    const size_t cell = static_cast<size_t>(y / 4) * static_cast<size_t>(columns_) + static_cast<size_t>(x / 2);
+    cells_[cell] |= kDots[static_cast<size_t>(y % 4)][static_cast<size_t>(x % 2)];
+  }
+
+  void vertical(int x, int from, int to) {
+    for (int y = std::min(from, to); y <= std::max(from, to); ++y) set(x, y);
+  }
+
+  // Steep parts are drawn without gaps.
+  void line(int x0, int y0, int x1, int y1) {
+    int before = y0;
+    for (int x = x0 + 1; x <= x1; ++x) {
+      const int y = y0 + static_cast<int>(std::lround(static_cast<double>(y1 - y0) * (x - x0) / (x1 - x0)));
+      vertical(x, before + (y > before ? 1 : y < before ? -1 : 0), y);
+      before = y;
+    }
+  }
+
+  [[nodiscard]] std::vector<std::string> text() const {
+    std::vector<std::string> lines;
+    for (int row = 0; row < rows_; ++row) {
+      std::string line;
+      for (int column = 0; column < columns_; ++column) {
+        line += braille_character(
+            cells_[static_cast<size_t>(row) * static_cast<size_t>(columns_) + static_cast<size_t>(column)]);
+      }
+      lines.push_back(std::move(line));
+    }
+    return lines;
+  }
+
+ private:
+  int columns_;
+  int rows_;
+  std::vector<unsigned> cells_;
+};
+
+std::vector<DotColumn> dot_columns(const std::vector<int64_t>& steps, const std::vector<double>& values, size_t count,
+                                   const BraillePlot& plot, int width) {
+  std::vector<DotColumn> columns(static_cast<size_t>(width));
+  const double span = std::max<double>(1, static_cast<double>(plot.last) - static_cast<double>(plot.first));
+  bool gap = true;
+  for (size_t k = 0; k < count; ++k) {
+    if (!std::isfinite(values[k])) {
+      gap = true;
+      continue;
+    }
+    const double at = (static_cast<double>(steps[k]) - static_cast<double>(plot.first)) / span;
+    DotColumn& column = columns[static_cast<size_t>(std::clamp(std::lround(at * (width - 1)), 0L, width - 1L))];
+    if (column.empty()) {
+      column.entry = values[k];
+      column.after_gap = gap;
+    }
+    column.low = std::min(column.low, values[k]);
+    column.high = std::max(column.high, values[k]);
+    column.exit = values[k];
+    gap = false;
+  }
+  return columns;
+}
+
 constexpr int kLabel = 9;  // columns of a curve's labels
 constexpr std::array kPartMarks{"█", "▓", "▒", "░", "▞", "·"};
 
 int width_of(const std::string& text) {
-  return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+  return static_cast<int>(text_width(text));
 }
 
 std::string repeated(const std::string& mark, int count) {
@@ -32,39 +122,15 @@ std::string repeated(const std::string& mark, int count) {
 }
 
 std::string cut_to(const std::string& text, int columns) {
-  int used = 0;
-  for (size_t at = 0; at < text.size(); ++at) {
-    if ((text[at] & 0xc0) != 0x80 && ++used > columns) return text.substr(0, at);
-  }
-  return text;
+  return text.substr(0, bytes_of_columns(text, static_cast<size_t>(std::max(0, columns))));
 }
 
-std::string padded_to(const std::string& text, int columns) {
-  const std::string cut = cut_to(text, columns);
-  return cut + repeated(" ", columns - width_of(cut));
+std::string column_text(const std::string& text, int columns) {
+  return padded_to(cut_to(text, columns), static_cast<size_t>(columns));
 }
 
-// Names and errors come from files: on one line, and nothing that a terminal would obey.
-std::string shown(const std::string& text) {
-  std::string line = printable_text(text);
-  std::replace_if(
-      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
-  return line;
-}
-
-std::string grouped(double number) {
-  std::string digits = std::to_string(std::llround(number));
-  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > (digits[0] == '-' ? 1 : 0); at -= 3)
-    digits.insert(static_cast<size_t>(at), ",");
-  return digits;
-}
-
-std::string bytes_text(double bytes) {
-  if (std::isnan(bytes)) return "-";
-  char text[32];
-  std::snprintf(text, sizeof text, bytes < 1 << 30 ? "%.0f MiB" : "%.2f GiB",
-                bytes / (bytes < 1 << 30 ? 1 << 20 : 1 << 30));
-  return text;
+std::string memory_text(double bytes) {
+  return bytes >= 0 ? bytes_text(static_cast<uint64_t>(bytes)) : "-";
 }
 
 std::string percent(double share) {
@@ -92,7 +158,7 @@ std::string status_text(const RunRecord& run) {
 void add(TopLine& line, const std::string& text, TopStyle style = TopStyle::plain) {
   if (text.empty()) return;
   if (!line.empty()) line.push_back({"  "});
-  line.push_back({shown(text), style});
+  line.push_back({one_line_text(text), style});
 }
 
 double run_seconds(const RunRecord& run, double now) {
@@ -139,7 +205,8 @@ TopLine progress_line(const RunRecord& run, int columns) {
 TopLine rates_line(const RunRecord& run) {
   TopLine line;
   if (!std::isnan(run.batches_per_second)) add(line, short_number(run.batches_per_second) + " batches/s");
-  if (!std::isnan(run.samples_per_second)) add(line, grouped(run.samples_per_second) + " samples/s");
+  if (!std::isnan(run.samples_per_second))
+    add(line, grouped_number(std::llround(run.samples_per_second)) + " samples/s");
   if (run.skipped_steps > 0) add(line, count_of(run.skipped_steps, "skipped step"), TopStyle::bad);
   if (run.nonfinite_losses > 0)
     add(line, count_of(run.nonfinite_losses, "loss or gradient", "losses or gradients") + " not finite", TopStyle::bad);
@@ -167,7 +234,7 @@ TopLine time_line(const RunRecord& run, int columns) {
   for (size_t k = 0; k < parts.size(); ++k) {
     const auto& [name, seconds] = parts[k];
     if (!(seconds / sum >= 0.005)) continue;
-    const std::string text = " " + shown(name) + " " + percent(seconds / sum);
+    const std::string text = " " + one_line_text(name) + " " + percent(seconds / sum);
     if (used + 3 + width_of(text) > columns - 6 - 10) break;
     used += 3 + width_of(text);
     legend.push_back({"  "});
@@ -193,7 +260,7 @@ std::vector<TopLine> curve_lines(const std::string& name, const MetricSeries& me
   std::vector<TopLine> lines;
   const double last = metric.values.empty() ? kUnknown : metric.values.back();
   const std::string value = metric.values.empty() ? "" : " " + short_number(last);
-  const std::string title = cut_to(shown(name), std::max(1, columns - width_of(value) - 2));
+  const std::string title = cut_to(one_line_text(name), std::max(1, columns - width_of(value) - 2));
   lines.push_back({{(chosen ? "▸" : " ") + title, chosen ? TopStyle::chosen : TopStyle::title}, {value}});
   const int inner = rows - 2;
   const BraillePlot plot = braille_plot(metric.steps, metric.values, columns - kLabel - 1, inner);
@@ -232,7 +299,7 @@ TopLine cut_line(TopLine line, int columns) {
   return line;
 }
 
-// The curves beside each other.
+// The curves in one row.
 std::vector<TopLine> curves_block(const std::map<std::string, MetricSeries>& series, const TopCurves& curves,
                                   int columns, int rows) {
   std::vector<TopLine> block(static_cast<size_t>(rows));
@@ -261,23 +328,23 @@ std::vector<TopLine> rank_lines(const RunRecord& run, int columns, int most) {
   int host = 4;
   int stage = 5;
   for (const auto& rank : run.ranks) {
-    host = std::max(host, std::min(20, width_of(shown(rank.host))));
-    stage = std::max(stage, std::min(20, width_of(shown(rank.stage))));
+    host = std::max(host, std::min(20, width_of(one_line_text(rank.host))));
+    stage = std::max(stage, std::min(20, width_of(one_line_text(rank.stage))));
   }
   const auto line = [&](const std::string& rank, const std::string& where, const std::string& pid,
                         const std::string& doing, const std::string& memory, const std::string& peak) {
-    return padded_to(rank, 5) + padded_to(where, host + 2) + padded_to(pid, 9) + padded_to(doing, stage + 2) +
-           padded_to(memory, 11) + peak;
+    return column_text(rank, 5) + column_text(where, host + 2) + column_text(pid, 9) + column_text(doing, stage + 2) +
+           column_text(memory, 11) + peak;
   };
   lines.push_back({{cut_to(line("rank", "host", "process", "stage", "memory", "peak"), columns), TopStyle::faint}});
   const size_t room = static_cast<size_t>(most) - 1;
   const size_t count = run.ranks.size() <= room ? run.ranks.size() : room - 1;
   for (size_t k = 0; k < count; ++k) {
     const RunRank& rank = run.ranks[k];
-    lines.push_back(
-        {{cut_to(line(std::to_string(rank.rank), shown(rank.host), rank.pid > 0 ? std::to_string(rank.pid) : "-",
-                      shown(rank.stage), bytes_text(rank.memory_bytes), bytes_text(rank.peak_memory_bytes)),
-                 columns)}});
+    lines.push_back({{cut_to(
+        line(std::to_string(rank.rank), one_line_text(rank.host), rank.pid > 0 ? std::to_string(rank.pid) : "-",
+             one_line_text(rank.stage), memory_text(rank.memory_bytes), memory_text(rank.peak_memory_bytes)),
+        columns)}});
   }
   if (count < run.ranks.size()) {
     lines.push_back(
@@ -294,6 +361,41 @@ int importance(const std::string& name) {
 }
 
 }  // namespace
+
+BraillePlot braille_plot(const std::vector<int64_t>& steps, const std::vector<double>& values, int columns, int rows) {
+  BraillePlot plot;
+  const size_t count = std::min(steps.size(), values.size());
+  plot.low = std::numeric_limits<double>::infinity();
+  plot.high = -plot.low;
+  for (size_t k = 0; k < count; ++k) {
+    if (!std::isfinite(values[k])) continue;
+    plot.low = std::min(plot.low, values[k]);
+    plot.high = std::max(plot.high, values[k]);
+  }
+  if (columns < 1 || rows < 1 || plot.low > plot.high) return {};
+  const auto [first, last] = std::minmax_element(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(count));
+  plot.first = *first;
+  plot.last = *last;
+  Dots dots(columns, rows);
+  const double span = plot.high - plot.low;
+  const auto row_of = [&](double value) {
+    const double share = span > 0 && std::isfinite(span) ? (value - plot.low) / span : 0.5;
+    return static_cast<int>(std::lround((1 - share) * (dots.height() - 1)));
+  };
+  const std::vector<DotColumn> drawn = dot_columns(steps, values, count, plot, dots.width());
+  int before = -1;
+  for (int x = 0; x < dots.width(); ++x) {
+    const DotColumn& column = drawn[static_cast<size_t>(x)];
+    if (column.empty()) continue;
+    if (before >= 0 && !column.after_gap) {
+      dots.line(before, row_of(drawn[static_cast<size_t>(before)].exit), x, row_of(column.entry));
+    }
+    dots.vertical(x, row_of(column.low), row_of(column.high));
+    before = x;
+  }
+  plot.rows = dots.text();
+  return plot;
+}
 
 std::vector<std::string> metrics_in_order(const std::map<std::string, MetricSeries>& series) {
   std::vector<std::string> names;
@@ -321,8 +423,8 @@ size_t curves_for(int columns) {
 std::vector<TopLine> top_view(const RunRecord& run, const std::map<std::string, MetricSeries>& series,
                               const TopCurves& curves, int columns, int rows, double now, const std::string& note) {
   std::vector<TopLine> lines{title_line(run, now)};
-  if (!run.unreadable.empty()) lines.push_back({{shown(run.unreadable), TopStyle::bad}});
-  if (!run.error.empty()) lines.push_back({{shown(run.error), TopStyle::bad}});
+  if (!run.unreadable.empty()) lines.push_back({{one_line_text(run.unreadable), TopStyle::bad}});
+  if (!run.error.empty()) lines.push_back({{one_line_text(run.error), TopStyle::bad}});
   for (TopLine line : {progress_line(run, columns), rates_line(run), time_line(run, columns)}) {
     if (!line.empty()) lines.push_back(std::move(line));
   }
@@ -342,7 +444,7 @@ std::vector<TopLine> top_view(const RunRecord& run, const std::map<std::string, 
   const std::string keys = "q quits   ← → curve   ↑ ↓ metric";
   TopLine& last = lines.back();
   last = {{keys, TopStyle::faint}};
-  if (!note.empty()) last.push_back({"   " + shown(note), TopStyle::faint});
+  if (!note.empty()) last.push_back({"   " + one_line_text(note), TopStyle::faint});
   for (TopLine& line : lines) line = cut_line(std::move(line), columns);
   return lines;
 }
@@ -360,7 +462,7 @@ std::string plain_line(const RunRecord& run, const std::map<std::string, MetricS
   size_t shown_metrics = 0;
   for (const auto& name : metrics_in_order(series)) {
     if (shown_metrics++ == 3) break;
-    line += ", " + shown(name) + " " + short_number(series.at(name).values.back());
+    line += ", " + one_line_text(name) + " " + short_number(series.at(name).values.back());
   }
   if (!std::isnan(run.batches_per_second)) line += ", " + short_number(run.batches_per_second) + " batches/s";
   if (is_active(run) && !std::isnan(run.remaining_seconds)) line += ", " + span_text(run.remaining_seconds) + " left";
@@ -370,7 +472,7 @@ std::string plain_line(const RunRecord& run, const std::map<std::string, MetricS
 std::string end_text(const RunRecord& run) {
   std::string text = status_text(run);
   if (const double seconds = run.duration(); !std::isnan(seconds)) text += " after " + span_text(seconds);
-  return text + (run.error.empty() ? "" : ": " + shown(run.error));
+  return text + (run.error.empty() ? "" : ": " + one_line_text(run.error));
 }
 
 }  // namespace levin

@@ -1,6 +1,7 @@
 // What `levin top` shows of a run, as lines of text with styles: the same on every terminal, and without one in tests.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -10,8 +11,25 @@
 
 namespace levin {
 
+// --- A curve drawn with braille characters, each of which has two by four dots.
+
+/// A plot as rows of text, with the ranges of both axes.
+struct BraillePlot {
+  std::vector<std::string> rows = {};  // from top to bottom, all of the same number of characters
+  double low = 0;                      // the value at the bottom, and at the top
+  double high = 0;
+  int64_t first = 0;  // the step at the left, and at the right
+  int64_t last = 0;
+};
+
+/// Draws a curve of `columns` by `rows` characters. A column of dots covers all values that fall into it, so that no
+/// peak is lost. Values that are not finite leave a gap. `rows` is empty if no value is finite, or without room.
+[[nodiscard]] BraillePlot braille_plot(const std::vector<int64_t>& steps, const std::vector<double>& values,
+                                       int columns, int rows);
+
 enum class TopStyle { plain, title, faint, good, bad, curve, chosen, part0, part1, part2, part3, part4, part5 };
 
+/// Text in one style.
 struct TopPiece {
   std::string text;
   TopStyle style = TopStyle::plain;
@@ -31,7 +49,7 @@ struct TopCurves {
 /// Completes `curves` with metrics that are not drawn yet, up to `count` curves; removes those beyond.
 void choose_curves(TopCurves& curves, const std::vector<std::string>& metrics, size_t count);
 
-/// The curves that fit beside each other in so many columns.
+/// Returns how many curves fit next to each other in this many columns.
 [[nodiscard]] size_t curves_for(int columns);
 
 /// At most `rows` lines of at most `columns` characters. `now`: seconds since 1970; `note`: a sentence for the last
@@ -44,7 +62,7 @@ void choose_curves(TopCurves& curves, const std::vector<std::string>& metrics, s
 [[nodiscard]] std::string plain_line(const RunRecord& run, const std::map<std::string, MetricSeries>& series,
                                      double now);
 
-/// Whether the run goes on.
+/// Whether the run is active.
 [[nodiscard]] inline bool is_active(const RunRecord& run) {
   return run.status == RunStatus::running;
 }

@@ -4,15 +4,14 @@
 #include <memory>
 #include <utility>
 
-#include "levin/cli/commands/command_words.h"
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/report.h"
+#include "levin/cli/config/arguments.h"
 #include "levin/cli/config/resolve_run.h"
 #include "levin/cli/config/run_parts.h"
-#include "levin/core/console.h"
-#include "levin/core/error.h"
-#include "levin/core/exit_codes.h"
-#include "levin/core/short_number.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/main_guard.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/trainer.h"
 
@@ -20,7 +19,7 @@ namespace levin {
 
 namespace {
 
-constexpr const char* kConclusion = "nothing was tried. See levin tune --help.";
+constexpr const char* kNothingTried = "nothing was tried. See levin tune --help.";
 
 std::string tune_usage(int width) {
   return "levin tune --config FILE… [--batch_size] [--lr] [options] [overrides…]\n\n" +
@@ -38,7 +37,7 @@ class EndOfSearch final : public Callback {
   void on_fit_start(Trainer& trainer, LightningModule&) override { trainer.request_stop("levin tune"); }
 };
 
-// The run's options, without those that write or wait.
+// The run's options without logs, checkpoints, validation and limits.
 TrainerOptions for_search(TrainerOptions options, Callbacks finders) {
   options.callbacks = std::move(finders);
   options.callbacks.push_back(std::make_shared<EndOfSearch>());
@@ -54,14 +53,14 @@ TrainerOptions for_search(TrainerOptions options, Callbacks finders) {
   return options;
 }
 
-void say_batch_size(const BatchSizeFinder& finder) {
+void print_batch_size(const BatchSizeFinder& finder) {
   const std::string found = std::to_string(finder.found().value_or(0));
   Console::instance().print("batch size: " + found + " (configured: " + std::to_string(finder.configured()) +
                             "). Write data: {init_args: {batch_size: " + found + "}}, or --data.batch_size=" + found +
                             ".");
 }
 
-void say_learning_rate(const LearningRateFinder& finder, const RunConfig& config) {
+void print_learning_rate(const LearningRateFinder& finder, const RunConfig& config) {
   if (!finder.suggestion()) return;
   const std::string found = short_number(*finder.suggestion());
   Console::instance().print("learning rate: " + found + ". Write " +
@@ -73,17 +72,16 @@ void say_learning_rate(const LearningRateFinder& finder, const RunConfig& config
 
 }  // namespace
 
-int run_tune(const std::vector<std::string>& words, int width) {
+int run_tune(const std::vector<std::string>& arguments, int width) {
   Problems problems;
-  const CommandWords read = read_command_words(words, field_names<TuneOptions>(), {"batch_size", "lr"}, problems);
+  TuneOptions options;
+  const SplitArguments read = read_own_options(arguments, options, problems);
   if (read.help) {
     Console::instance().print(tune_usage(width));
     return kExitOk;
   }
-  TuneOptions options;
-  read_options(read.options, options, "", problems);
-  const ResolvedRun run = resolve_fit_words(read.run, RunPlace::here, problems).run;
-  if (!problems.empty()) return report_problems(problems, kConclusion);
+  const ResolvedRun run = resolve_fit_arguments(read.rest, RunPlace::here, problems).run;
+  if (!problems.empty()) return report_problems(problems, kNothingTried);
 
   const RunParts parts = make_parts(run.config);
   const bool both = !options.batch_size && !options.lr;
@@ -95,8 +93,8 @@ int run_tune(const std::vector<std::string>& words, int width) {
   Trainer trainer(for_search(run.trainer, std::move(finders)));
   if (run.config.weights) trainer.start_from(*run.config.weights);
   fit(trainer, parts);
-  if (both || options.batch_size) say_batch_size(*sizes);
-  if (both || options.lr) say_learning_rate(*rates, run.config);
+  if (both || options.batch_size) print_batch_size(*sizes);
+  if (both || options.lr) print_learning_rate(*rates, run.config);
   return kExitOk;
 }
 

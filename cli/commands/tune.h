@@ -7,11 +7,11 @@
 
 #include "levin/callbacks/batch_size_finder.h"
 #include "levin/callbacks/learning_rate_finder.h"
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 
 namespace levin {
 
-/// Its own options; all other words are the run's.
+/// Its own options; all other arguments describe the run.
 struct TuneOptions {
   bool batch_size = false;
   bool lr = false;
@@ -28,7 +28,7 @@ struct TuneOptions {
   }
 };
 
-/// Runs the words after "levin tune"; returns the exit code. Throws the exceptions of a fit that cannot begin.
-int run_tune(const std::vector<std::string>& words, int width);
+/// Runs the arguments after "levin tune"; returns the exit code. Throws the exceptions of a fit that cannot begin.
+int run_tune(const std::vector<std::string>& arguments, int width);
 
 }  // namespace levin

@@ -1,13 +1,12 @@
 #include "levin/cli/config/arguments.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <optional>
 #include <utility>
 
 #include "levin/cli/config/run_config.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 
@@ -37,14 +36,20 @@ bool is_run(Command command) {
          command == Command::predict;
 }
 
-std::vector<std::string> command_words() {
-  std::vector<std::string> words;
-  for (const auto& [word, command] : kCommands) words.emplace_back(word);
-  return words;
+std::vector<std::string> subcommands() {
+  std::vector<std::string> names;
+  for (const auto& [name, command] : kCommands) names.emplace_back(name);
+  return names;
 }
 
-// Extracts files and overrides, in order, and leaves the rest to CLI11, which would lose the order between known
-// options (--config) and others (--trainer.max_epochs).
+std::optional<Command> find_command(const std::string& name) {
+  for (const auto& [known, command] : kCommands) {
+    if (name == known) return command;
+  }
+  return std::nullopt;
+}
+
+// Extracts files and overrides, in order, and leaves all other arguments in `rest`.
 class SourceReader {
  public:
   SourceReader(const std::vector<std::string>& args, Problems& problems) : args_(args), problems_(problems) {}
@@ -122,11 +127,10 @@ void report_extra(const std::string& extra, bool has_command, const std::vector<
                   Problems& problems) {
   if (!extra.starts_with('-')) {
     const bool is_file = extra.ends_with(".yaml") || extra.ends_with(".yml");
-    std::string what =
-        has_command ? "unexpected argument." : "unknown subcommand. Known: " + join(command_words()) + ".";
+    std::string what = has_command ? "unexpected argument." : "unknown subcommand. Known: " + join(subcommands()) + ".";
     if (is_file)
       what += " Did you mean " + std::string(has_command ? "" : "fit ") + "--config " + cut_text(extra) + "?";
-    if (!is_file && !has_command) what += did_you_mean(extra, command_words());
+    if (!is_file && !has_command) what += did_you_mean(extra, subcommands());
     problems.add({}, "\"" + cut_text(extra) + "\"", what);
     return;
   }
@@ -150,24 +154,36 @@ void report_extra(const std::string& extra, bool has_command, const std::vector<
                what + " Options of a run are written --trainer.NAME=VALUE, --model.NAME=VALUE, …; see --help.");
 }
 
-void add_options(CLI::App& app, Arguments& result, bool& version) {
-  app.set_help_flag();  // help lists options that CLI11 does not know: see help_text.h
-  app.allow_extras();
-  app.add_flag("--version", version);
-  app.add_flag("-h,--help", result.help);
-  for (const auto& [word, command] : kCommands) {
-    CLI::App* sub = app.add_subcommand(word);
-    sub->set_help_flag();
-    sub->allow_extras();
-    sub->add_flag("-h,--help", result.help);
-    if (is_run(command)) {
-      sub->add_flag("--print_config", result.print_config);
-      sub->add_option("--log_level", result.log_level);
-      sub->add_option("--log_format", result.log_format);
+// "lr_finder.mode" is an option of lr_finder.
+void set_option(ConfigNode& options, const std::string& name, const OwnOption& option, const std::string& value) {
+  const size_t dot = name.find('.');
+  if (dot != std::string::npos) {
+    const ConfigNode* known = options.find(name.substr(0, dot));
+    ConfigNode inner = known != nullptr ? *known : ConfigNode::map();
+    set_option(inner, name.substr(dot + 1), option, value);
+    options.set(name.substr(0, dot), std::move(inner));
+  } else if (option.kind == OwnOption::Kind::values || option.kind == OwnOption::Kind::numbers) {
+    const ConfigNode* known = options.find(name);
+    ConfigNode list = known != nullptr ? *known : ConfigNode::list();
+    for (size_t start = 0; start <= value.size();) {
+      const size_t comma = option.kind == OwnOption::Kind::numbers ? value.find(',', start) : std::string::npos;
+      list.items.push_back(ConfigNode::scalar(value.substr(start, comma - start)));
+      start = std::min(comma, value.size()) + 1;
     }
-    if (command == Command::predict) sub->add_option("--output", result.output);
-    if (!is_run(command)) sub->add_option("topic", result.topic);
+    options.set(name, std::move(list));
+  } else {
+    options.set(name, ConfigNode::scalar(value));
   }
+}
+
+// The options that are not part of a run's configuration. --version stands alone.
+std::vector<OwnOption> options_of(std::optional<Command> command) {
+  using Kind = OwnOption::Kind;
+  if (!command) return {{"version", Kind::flag}};
+  if (!is_run(*command)) return {};
+  std::vector<OwnOption> options{{"print_config", Kind::flag}, {"log_level"}, {"log_format"}};
+  if (*command == Command::predict) options.push_back({"output"});
+  return options;
 }
 
 // "levin list" and "levin help" open the libraries that these name, and read nothing else of them.
@@ -198,43 +214,118 @@ std::string command_word(Command command) {
 Arguments parse_arguments(const std::vector<std::string>& args, const std::vector<std::string>& trainer_options,
                           Problems& problems) {
   Arguments result;
-  for (const Command reader :
-       {Command::checkpoint, Command::submit, Command::plan, Command::tune, Command::sweep, Command::convert,
-        Command::export_model, Command::top, Command::runs, Command::report}) {  // they parse their words themselves
-    if (args.empty() || args[0] != command_word(reader)) continue;
-    result.command = reader;
-    result.words.assign(args.begin() + 1, args.end());
+  const auto named = args.empty() ? std::nullopt : find_command(args[0]);
+  if (named && !is_run(*named) && *named != Command::list && *named != Command::help) {
+    result.command = *named;
+    result.own.assign(args.begin() + 1, args.end());
     return result;
   }
   SourceReader reader(args, problems);
   reader.read();
-
-  CLI::App app;
-  bool version = false;
-  add_options(app, result, version);
-  try {
-    app.parse(std::vector<std::string>(reader.rest.rbegin(), reader.rest.rend()));  // CLI11 takes them in reverse order
-  } catch (const CLI::ParseError& error) {
-    problems.add({}, "", std::string(error.what()) + ". See levin --help.");
-    return result;
+  std::optional<Command> command;
+  for (const auto& arg : reader.rest) {
+    if (!command && !arg.starts_with('-')) command = find_command(arg);
   }
-  const std::vector<CLI::App*> chosen = app.get_subcommands();
-  for (const auto& extra : app.remaining(true)) report_extra(extra, !chosen.empty(), trainer_options, problems);
-  if (version) result.command = Command::version;
-  if (chosen.empty() || version) return result;
-  // CLI11 sees two subcommands in "levin help fit", which is "levin fit --help".
-  const bool help_with_command = chosen[0]->get_name() == "help" && chosen.size() == 2;
-  if (help_with_command) result.help = true;
-  if (chosen.size() > 1 && !help_with_command) {
-    problems.add({}, chosen[1]->get_name(),
-                 "a second subcommand after " + chosen[0]->get_name() + ". Run them one after another.");
+  const SplitArguments split = split_arguments(reader.rest, options_of(command), problems);
+  const auto text = [&](const char* name) {
+    const ConfigNode* value = split.options.find(name);
+    return value == nullptr ? "" : value->text;
+  };
+  result.help = split.help;
+  result.print_config = text("print_config") == "true";
+  result.log_level = text("log_level");
+  result.log_format = text("log_format");
+  result.output = text("output");
+  std::string first;  // the subcommand
+  for (const auto& extra : split.rest) {
+    const auto known = extra.starts_with('-') ? std::nullopt : find_command(extra);
+    const bool takes_topic = !first.empty() && (result.command == Command::list || result.command == Command::help) &&
+                             result.topic.empty() && !extra.starts_with('-');
+    if (known && first.empty()) {
+      first = extra;
+      result.command = *known;
+    } else if (known && takes_topic && result.command == Command::help) {  // "levin help fit" is "levin fit --help"
+      result.command = *known;
+      result.help = true;
+    } else if (takes_topic) {
+      result.topic = extra;
+    } else if (known) {
+      problems.add({}, extra, "a second subcommand after " + first + ". Run them one after another.");
+    } else {
+      report_extra(extra, !first.empty(), trainer_options, problems);
+    }
   }
-  for (const auto& [word, command] : kCommands) {
-    if (chosen[help_with_command ? 1 : 0]->get_name() == word) result.command = command;
-  }
+  if (text("version") == "true") result.command = Command::version;
+  if (first.empty()) return result;
   result.sources = std::move(reader.sources);
   check_sources(result, problems);
   return result;
+}
+
+// One reader for all commands, and not CLI11, because a mistake on the command line must be found with all others and
+// by its own name. CLI11 2.1.2, tried with the same options, takes "--time --nodes 2" for the time "--nodes", reads
+// "--picture= --apply" as a picture called "--apply", accepts "--dry-run=yes", and stops at the first mistake. The
+// options come from the structs that describe them, so that help, suggestions and types need no second list.
+SplitArguments split_arguments(const std::vector<std::string>& arguments, const std::vector<OwnOption>& own,
+                               Problems& problems) {
+  SplitArguments split;
+  const auto option_named = [&](const std::string& name) {
+    return std::find_if(own.begin(), own.end(), [&](const OwnOption& option) { return option.name == name; });
+  };
+  for (size_t k = 0; k < arguments.size(); ++k) {
+    const std::string& argument = arguments[k];
+    const size_t equals = std::min(argument.find('='), argument.size());
+    std::string name = argument.starts_with("--") ? argument.substr(2, equals - 2) : "";
+    auto option = option_named(name.substr(0, name.find('.')));
+    if (option == own.end()) {
+      std::string dashed = name;
+      std::replace(dashed.begin(), dashed.end(), '_', '-');
+      option = option_named(dashed);
+      if (option != own.end()) name = dashed;
+    }
+    const bool is_last = k + 1 == arguments.size();
+    if (argument == "-h" || argument == "--help") {
+      split.help = true;
+    } else if (option == own.end()) {
+      split.rest.push_back(argument);
+    } else if (equals < argument.size()) {
+      set_option(split.options, name, *option, argument.substr(equals + 1));
+    } else if (option->kind == OwnOption::Kind::flag) {
+      set_option(split.options, name, *option, "true");
+    } else if (!is_last && !arguments[k + 1].starts_with("--")) {
+      set_option(split.options, name, *option, arguments[++k]);
+    } else {
+      problems.add({}, "--" + name, "no value follows. Write --" + name + "=VALUE.");
+    }
+  }
+  return split;
+}
+
+std::vector<OwnOption> own_options(const FieldList& fields) {
+  std::vector<OwnOption> options;
+  for (const AnyField& field : fields) {
+    const std::string type = field.operations->name();
+    options.push_back({field.name, type == "bool"                    ? OwnOption::Kind::flag
+                                   : type.starts_with("list of int") ? OwnOption::Kind::numbers
+                                   : type.starts_with("list of")     ? OwnOption::Kind::values
+                                                                     : OwnOption::Kind::value});
+  }
+  return options;
+}
+
+void refuse_rest(const std::vector<std::string>& rest, const std::vector<OwnOption>& own, size_t most,
+                 const std::string& surplus, Problems& problems) {
+  std::vector<std::string> known;
+  for (const OwnOption& option : own) known.push_back("--" + option.name);
+  size_t count = 0;
+  for (const auto& argument : rest) {
+    const bool is_option = argument.starts_with("-") && argument.size() > 1;
+    if (!is_option && ++count <= most) continue;
+    problems.add({}, "\"" + cut_text(argument) + "\"",
+                 is_option ? "unknown option." + did_you_mean(argument.substr(0, argument.find('=')), known) +
+                                 (known.empty() ? "" : " Known: " + join(known) + ".")
+                           : surplus);
+  }
 }
 
 }  // namespace levin

@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "levin/cli/config/merge.h"
-#include "levin/core/value.h"
+#include "levin/core/options/fields.h"
+#include "levin/core/options/value.h"
 
 namespace levin {
 
@@ -34,6 +35,7 @@ enum class Command {
   version
 };
 
+/// A parsed command line.
 struct Arguments {
   Command command = Command::help;
   std::vector<ConfigSource> sources = {};  // of fit, validate, test and predict; the plugins of list and help
@@ -42,9 +44,8 @@ struct Arguments {
   std::string log_format = "";             // "text" or "json"; "": not given
   std::string output = "";                 // of predict: a file for the predictions; "": none
   bool help = false;                       // --help after a subcommand
-  std::vector<std::string> words =
-      {};  // what follows "levin checkpoint", "submit", "plan", "tune", "sweep", "convert", "export", …
-  std::string topic = "";  // "levin list TOPIC": a kind of class; "levin help TOPIC": a class; or ""
+  std::vector<std::string> own = {};       // what follows a command that reads its arguments itself, such as submit
+  std::string topic = "";                  // "levin list TOPIC": a kind of class; "levin help TOPIC": a class; or ""
 };
 
 /// Parses the arguments after the program's name. `trainer_options` are the names below "trainer.": they make
@@ -52,7 +53,43 @@ struct Arguments {
 [[nodiscard]] Arguments parse_arguments(const std::vector<std::string>& args,
                                         const std::vector<std::string>& trainer_options, Problems& problems);
 
-/// The word on the command line: "fit".
+/// The subcommand on the command line: "fit"; "--version" for Command::version.
 [[nodiscard]] std::string command_word(Command command);
+
+/// An option that a command reads itself. `values` and `numbers` may be given several times, numbers also as "1,2,4".
+struct OwnOption {
+  enum class Kind { flag, value, values, numbers };
+  std::string name = "";
+  Kind kind = Kind::value;
+};
+
+/// A command's own options, and all its other arguments.
+struct SplitArguments {
+  ConfigNode options = ConfigNode::map();  // by name; a flag is true, an option of several values a list
+  std::vector<std::string> rest = {};      // files, folders and options of a run, in their order
+  bool help = false;                       // -h or --help is among them
+};
+
+/// Takes --NAME=VALUE and --NAME VALUE out of the arguments if NAME, or its part before the first dot, is in `own`.
+/// A name with dashes may be written with underscores. An option without its value becomes a problem.
+[[nodiscard]] SplitArguments split_arguments(const std::vector<std::string>& arguments,
+                                             const std::vector<OwnOption>& own, Problems& problems);
+
+/// The options of a struct: bools are flags, lists take several values.
+[[nodiscard]] std::vector<OwnOption> own_options(const FieldList& fields);
+
+/// Splits the arguments of a command whose own options are the fields of `options`, and reads these.
+template <class Options>
+[[nodiscard]] SplitArguments read_own_options(const std::vector<std::string>& arguments, Options& options,
+                                              Problems& problems) {
+  SplitArguments split = split_arguments(arguments, own_options(Options::fields()), problems);
+  read_options(split.options, options, "", problems);
+  return split;
+}
+
+/// For a command that is not about one run: options in `rest` are unknown, and become problems that name the nearest
+/// option of `own`; so do arguments after the first `most`, for which `surplus` is the reason.
+void refuse_rest(const std::vector<std::string>& rest, const std::vector<OwnOption>& own, size_t most,
+                 const std::string& surplus, Problems& problems);
 
 }  // namespace levin

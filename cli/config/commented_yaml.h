@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "levin/core/config_node.h"
+#include "levin/core/options/config_node.h"
 
 namespace levin {
 

@@ -7,11 +7,9 @@
 
 #include "levin/cli/config/commented_yaml.h"
 #include "levin/cli/config/lightning_class.h"
-#include "levin/cli/config/lightning_values.h"
 #include "levin/cli/config/old_options.h"
 #include "levin/cli/config/run_config.h"
-#include "levin/core/error.h"
-#include "levin/core/known_names.h"
+#include "levin/core/options/error.h"
 #include "levin/data/data_module.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/plan/devices.h"

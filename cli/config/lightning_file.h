@@ -1,12 +1,12 @@
 // Translates a run file of Lightning's LightningCLI. Levin's options, classes and aliases are taken from the options
-// structs and the registries; there is no second list here.
+// structs and the registries; no list is repeated here.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "levin/core/config_node.h"
-#include "levin/core/value.h"
+#include "levin/core/options/config_node.h"
+#include "levin/core/options/value.h"
 
 namespace levin {
 
@@ -18,6 +18,7 @@ struct GivenClasses {
   std::string lr_scheduler = "";
 };
 
+/// A translated LightningCLI file, and what the translation left out.
 struct TranslatedFile {
   ConfigNode config = ConfigNode::map();  // with comments: see commented_yaml.h
   Problems left_out = {};                 // one line each: position and path in Lightning's file, reason, remedy

@@ -6,10 +6,9 @@
 #include <unordered_map>
 
 #include "levin/cli/config/run_config.h"
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/registry.h"
-#include "levin/core/scalar_text.h"
+#include "levin/core/options/config_node.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/registry.h"
 #include "levin/yaml/yaml_file.h"
 
 namespace levin {
@@ -184,7 +183,7 @@ class OverrideWalk {
   bool append(ConfigNode& target, const ConfigNode& value) {
     if (target.is_null()) target = ConfigNode::list();
     if (!target.is_list())
-      return fail("cannot append to " + target.shown() + ", which is no list. Use \"=\" to replace it.");
+      return fail("cannot append to " + target.shown() + ", which is not a list. Use \"=\" to replace it.");
     if (value.is_list()) {
       target.items.insert(target.items.end(), value.items.begin(), value.items.end());
     } else {
@@ -223,7 +222,7 @@ class OverrideWalk {
       fail("is a list of " + count_of(count, "item") + ": write the number of one, as in " + walked_ + ".0, not \"" +
            step.key + "\".");
     } else if (*step.index >= count) {
-      fail("there is no item " + step.key + ": the list has " + count_of(count, "item") +
+      fail("item " + step.key + " does not exist: the list has " + count_of(count, "item") +
            (count == 0 ? "" : ", counted from 0") + ". Append with --" + walked_ + "+=VALUE.");
     } else {
       walked_ = detail::index_path(walked_, *step.index);

@@ -11,8 +11,8 @@
 #include <variant>
 #include <vector>
 
-#include "levin/core/config_node.h"
-#include "levin/core/value.h"
+#include "levin/core/options/config_node.h"
+#include "levin/core/options/value.h"
 
 namespace levin {
 
@@ -26,6 +26,7 @@ struct Override {
   [[nodiscard]] std::string str() const;
 };
 
+/// A run file on the command line.
 struct ConfigFile {
   std::string path = "";
 };

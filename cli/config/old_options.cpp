@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 
@@ -85,9 +85,9 @@ class Translation {
     trainer_.erase(old.key);
     if (old.value.is_null() || !check_values(old.key, old.value, problems_)) return;
     const CurrentOptions current = current_options_of(old.key, old.value, old_);
-    std::string words = current.remark;
+    std::string text = current.remark;
     for (const auto& [name, value] : current.options) {
-      words += (words.empty() ? "today: " : ", ") + name + ": " + shown(value);
+      text += (text.empty() ? "today: " : ", ") + name + ": " + shown(value);
       put(old, name, value);
     }
     const std::string place = old.key_mark.str();
@@ -97,7 +97,7 @@ class Translation {
                       (!current.remark.empty() ? ""
                        : is_override           ? "an old spelling; "
                                                : "is an old spelling; ") +
-                      words + ".");
+                      text + ".");
   }
 
  private:
@@ -116,7 +116,7 @@ class Translation {
   }
 
   ConfigNode& trainer_;
-  const ConfigNode old_;  // as it was written
+  const ConfigNode old_;  // the trainer's part as written in the file
   Problems& problems_;
 };
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/config_node.h"
-#include "levin/core/value.h"
+#include "levin/core/options/config_node.h"
+#include "levin/core/options/value.h"
 
 namespace levin {
 

@@ -1,12 +1,15 @@
 #include "levin/cli/config/resolve_run.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <set>
 
 #include "levin/cli/config/arguments.h"
 #include "levin/cli/config/old_options.h"
-#include "levin/cli/config/open_plugins.h"
-#include "levin/core/error.h"
-#include "levin/core/known_names.h"
+#include "levin/cli/config/run_config.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/main_guard.h"
+#include "levin/core/process/shared_library.h"
 #include "levin/data/data_module.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/plan/resolve_plan.h"
@@ -15,6 +18,28 @@
 namespace levin {
 
 namespace {
+
+constexpr const char* kFix =
+    "Build it against this Levin (find_package(levin), levin::levin) and this LibTorch, as a shared library.";
+
+void open_plugin(const std::string& path, Problems& problems) {
+  static std::set<std::string> opened;  // resolve_run may see a run file several times
+  std::error_code code;
+  const auto file = std::filesystem::canonical(path, code);
+  if (code) {
+    problems.add({}, "plugins", "no file " + path + " (from " + std::filesystem::current_path().string() + ").");
+    return;
+  }
+  if (opened.contains(file)) return;
+  try {
+    SharedLibrary(file, "plugins", kFix).keep();
+    opened.insert(file);
+  } catch (const std::exception& error) {  // of the loader, or of a constructor in the library
+    std::string text = exception_text(error);
+    if (text.starts_with("plugins: ")) text.erase(0, 9);
+    problems.add({}, "plugins", text);
+  }
+}
 
 template <class Interface>
 void resolve_class(std::optional<ClassSpec>& spec, const std::string& path, Problems& problems) {
@@ -59,6 +84,25 @@ void check_plan(const TrainerOptions& options, const ConfigNode& as_written, Pro
 
 }  // namespace
 
+void open_plugins(const std::vector<std::string>& paths, Problems& problems) {
+  for (const std::string& path : paths) open_plugin(path, problems);
+}
+
+// Links are not resolved, because a new version of a library may replace the file that a link names.
+std::vector<std::string> absolute_plugins(const std::vector<std::string>& paths) {
+  std::vector<std::string> all;
+  for (const std::string& path : paths) all.push_back(std::filesystem::absolute(path).lexically_normal().string());
+  return all;
+}
+
+void open_plugins_of(const std::vector<ConfigSource>& sources, Problems& problems) {
+  ConfigNode plugins = ConfigNode::map();
+  const ConfigNode config = assemble_config(sources, problems);
+  if (const ConfigNode* named = config.find("plugins")) plugins.set("plugins", *named);
+  const RunConfig read = read_run_config(plugins, problems);
+  if (problems.empty()) open_plugins(read.plugins, problems);
+}
+
 ResolvedRun resolve_run(const std::vector<ConfigSource>& sources, RunPlace place, Problems& problems) {
   ResolvedRun run;
   ConfigNode written = assemble_config(sources, problems);
@@ -90,15 +134,15 @@ void require_model(const ResolvedRun& run, Problems& problems) {
         "no model was given. Write model: {class_path: NAME} in a config file, or --model=NAME. Known: " + known + ".");
 }
 
-std::vector<ConfigSource> read_fit_words(const std::vector<std::string>& words, Problems& problems) {
+std::vector<ConfigSource> read_fit_arguments(const std::vector<std::string>& arguments, Problems& problems) {
   std::vector<std::string> fit = {"fit"};
-  fit.insert(fit.end(), words.begin(), words.end());
+  fit.insert(fit.end(), arguments.begin(), arguments.end());
   return parse_arguments(fit, field_names<TrainerOptions>(), problems).sources;
 }
 
-FitWords resolve_fit_words(const std::vector<std::string>& words, RunPlace place, Problems& problems) {
-  FitWords result;
-  result.sources = read_fit_words(words, problems);
+FitArguments resolve_fit_arguments(const std::vector<std::string>& arguments, RunPlace place, Problems& problems) {
+  FitArguments result;
+  result.sources = read_fit_arguments(arguments, problems);
   if (!problems.empty()) return result;
   result.run = resolve_run(result.sources, place, problems);
   require_model(result.run, problems);

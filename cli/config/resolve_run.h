@@ -6,10 +6,27 @@
 
 #include "levin/cli/config/merge.h"
 #include "levin/cli/config/run_config.h"
+#include "levin/core/options/value.h"
 #include "levin/trainer/trainer_options.h"
 
 namespace levin {
 
+// --- Opens the libraries that a run file names under `plugins`, for the classes and devices that they register.
+//
+//   plugins: [build/libmymodels.so]
+
+/// Loads each library, once per process and until its end; `paths` are files, relative to the current folder. One that
+/// cannot be loaded becomes a problem. Runs the library's code.
+void open_plugins(const std::vector<std::string>& paths, Problems& problems);
+
+/// The same paths as they lead to the libraries from any folder.
+[[nodiscard]] std::vector<std::string> absolute_plugins(const std::vector<std::string>& paths);
+
+/// Opens the libraries that run files and --plugins name, and reads nothing else of the files: for "levin list" and
+/// "levin help".
+void open_plugins_of(const std::vector<ConfigSource>& sources, Problems& problems);
+
+/// A run file and its overrides after all checks: every class is known and every option has a value.
 struct ResolvedRun {
   RunConfig config;
   TrainerOptions trainer;
@@ -28,16 +45,19 @@ enum class RunPlace { here, elsewhere, before };
 /// A run needs a model: its absence is a problem, unless a file could not be read.
 void require_model(const ResolvedRun& run, Problems& problems);
 
-/// The files and overrides that "levin fit" would read from these words.
-[[nodiscard]] std::vector<ConfigSource> read_fit_words(const std::vector<std::string>& words, Problems& problems);
+/// The files and overrides that "levin fit" would read from these arguments.
+[[nodiscard]] std::vector<ConfigSource> read_fit_arguments(const std::vector<std::string>& arguments,
+                                                           Problems& problems);
 
-struct FitWords {
+/// What "levin fit" would run with some arguments.
+struct FitArguments {
   std::vector<ConfigSource> sources = {};  // the files and overrides, as written
   ResolvedRun run = {};
 };
 
-/// The run that "levin fit" followed by these words would be, model required: for commands that do something else with
-/// such words (tune, plan). Check `problems` before using it.
-[[nodiscard]] FitWords resolve_fit_words(const std::vector<std::string>& words, RunPlace place, Problems& problems);
+/// The run that "levin fit" with these arguments would be, model required: for commands that do something else with it
+/// (tune, plan). Check `problems` before using it.
+[[nodiscard]] FitArguments resolve_fit_arguments(const std::vector<std::string>& arguments, RunPlace place,
+                                                 Problems& problems);
 
 }  // namespace levin

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "levin/checkpoint/weights.h"
-#include "levin/core/fields.h"
-#include "levin/core/registry.h"
+#include "levin/core/options/fields.h"
+#include "levin/core/options/registry.h"
 #include "levin/trainer/lr_scheduler_options.h"
 #include "levin/trainer/param_groups.h"
 
@@ -84,6 +84,7 @@ struct ValueType<LrSchedulerSpec> : ClassWithMore<LrSchedulerSpec> {};
 template <>
 struct ValueType<OptimizerSpec> : ClassWithMore<OptimizerSpec> {};
 
+/// A run file: the top-level keys with their types, defaults and ranges.
 struct RunConfig {
   // The same default as in Lightning (true), where true may mean $PL_GLOBAL_SEED; here true is 0, because a run must
   // not depend on the environment.
@@ -112,7 +113,7 @@ struct RunConfig {
         field("data", &O::data, "the DataModule that feeds it"),
         field("optimizer", &O::optimizer, "instead of the model's configure_optimizers"),
         field("lr_scheduler", &O::lr_scheduler, "schedule of the optimizer above"),
-        field("weights", &O::weights, "weights to start from if there is no checkpoint: path, map, strict"),
+        field("weights", &O::weights, "weights to start from without a checkpoint: path, map, strict"),
         field("ckpt_path", &O::ckpt_path, "checkpoint to start from: a file, a run's folder, \"last\" or \"best\""),
         field("test_after_fit", &O::test_after_fit, "after fit, test the best checkpoint (or the last weights)"),
         field("plugins", &O::plugins, "shared libraries to open first: they register classes and devices")

@@ -11,6 +11,7 @@
 
 namespace levin {
 
+/// The objects of a run.
 struct RunParts {
   std::shared_ptr<LightningModule> model;
   std::shared_ptr<DataModule> data;  // null: the model's own loaders

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstdio>
 
-#include "levin/cli/runs/html_text.h"
-#include "levin/core/short_number.h"
-#include "levin/core/svg.h"
+#include "levin/cli/runs/html.h"
+#include "levin/core/files/svg.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 
@@ -20,14 +20,6 @@ constexpr double kLeft = 48;
 constexpr double kRight = 12;
 constexpr double kTop = 10;
 constexpr double kBottom = 26;
-
-std::string coordinate(double value) {
-  std::array<char, 32> text = {};
-  std::snprintf(text.data(), text.size(), "%.1f", value);
-  std::string out = text.data();
-  if (out.ends_with(".0")) out.resize(out.size() - 2);
-  return out;
-}
 
 struct Frame {
   double first_step = 0;
@@ -48,7 +40,7 @@ std::string path_of(const std::vector<int64_t>& steps, const std::vector<double>
   std::string path;
   std::string last;
   for (size_t k = 0; k < values.size(); ++k) {
-    std::string point = coordinate(frame.x(static_cast<double>(steps[k]))) + " " + coordinate(frame.y(values[k]));
+    std::string point = pixels(frame.x(static_cast<double>(steps[k]))) + " " + pixels(frame.y(values[k]));
     if (point == last) continue;
     path += (path.empty() ? "M" : "L") + point;
     last = std::move(point);
@@ -59,18 +51,17 @@ std::string path_of(const std::vector<int64_t>& steps, const std::vector<double>
 std::string axes(const Frame& frame) {
   std::string out = "<g class=\"axis\">";
   for (const Tick& tick : axis_ticks(frame.range.low, frame.range.high, 5)) {
-    const std::string y = coordinate(frame.y(tick.value));
-    out += "<path class=\"grid\" d=\"M" + coordinate(kLeft) + " " + y + "H" + coordinate(kChartWidth - kRight) + "\"/>";
-    out += "<text class=\"ty\" x=\"" + coordinate(kLeft - 7) + "\" y=\"" + y + "\">" + tick.label + "</text>";
+    const std::string y = pixels(frame.y(tick.value));
+    out += "<path class=\"grid\" d=\"M" + pixels(kLeft) + " " + y + "H" + pixels(kChartWidth - kRight) + "\"/>";
+    out += "<text class=\"ty\" x=\"" + pixels(kLeft - 7) + "\" y=\"" + y + "\">" + tick.label + "</text>";
   }
-  const std::string bottom = coordinate(kChartHeight - kBottom);
-  out +=
-      "<path class=\"base\" d=\"M" + coordinate(kLeft) + " " + bottom + "H" + coordinate(kChartWidth - kRight) + "\"/>";
+  const std::string bottom = pixels(kChartHeight - kBottom);
+  out += "<path class=\"base\" d=\"M" + pixels(kLeft) + " " + bottom + "H" + pixels(kChartWidth - kRight) + "\"/>";
   for (const Tick& tick : axis_ticks(frame.first_step, frame.last_step, 6)) {
     const double x = frame.x(tick.value);
     const char* anchor = x > kChartWidth - kRight - 12 ? " end" : "";
-    out += "<text class=\"tx" + std::string(anchor) + "\" x=\"" + coordinate(x) + "\" y=\"" +
-           coordinate(kChartHeight - 9) + "\">" + tick.label + "</text>";
+    out += "<text class=\"tx" + std::string(anchor) + "\" x=\"" + pixels(x) + "\" y=\"" + pixels(kChartHeight - 9) +
+           "\">" + tick.label + "</text>";
   }
   return out + "</g>";
 }
@@ -106,15 +97,15 @@ std::string curve_marks(const ChartSeries& series, int colour, const std::vector
          "\"/>";
   if (curve.values.size() <= kDottedPoints) {
     for (size_t k = 0; k < curve.values.size(); ++k) {
-      out += "<circle r=\"2.2\" cx=\"" + coordinate(frame.x(static_cast<double>(curve.steps[k]))) + "\" cy=\"" +
-             coordinate(frame.y(curve.values[k])) + "\"/>";
+      out += "<circle r=\"2.2\" cx=\"" + pixels(frame.x(static_cast<double>(curve.steps[k]))) + "\" cy=\"" +
+             pixels(frame.y(curve.values[k])) + "\"/>";
     }
   }
   if (curve.first_nonfinite_step >= 0) {
     const double x =
         frame.x(std::clamp(static_cast<double>(curve.first_nonfinite_step), frame.first_step, frame.last_step));
-    out += "<path class=\"lost\" d=\"M" + coordinate(x) + " " + coordinate(kTop) + "V" +
-           coordinate(kChartHeight - kBottom) + "\"><title>not finite from here</title></path>";
+    out += "<path class=\"lost\" d=\"M" + pixels(x) + " " + pixels(kTop) + "V" + pixels(kChartHeight - kBottom) +
+           "\"><title>not finite from here</title></path>";
   }
   return out + "</g>";
 }
@@ -169,9 +160,9 @@ std::string chart_svg(const Chart& chart, const std::vector<LegendKey>& keys, si
   const std::string id = "f" + std::to_string(number);
   std::string out =
       "<svg viewBox=\"0 0 420 236\" role=\"img\" aria-label=\"" + html_text(chart.title) + " over steps\">";
-  out += "<clipPath id=\"" + id + "\"><rect x=\"" + coordinate(kLeft) + "\" y=\"" + coordinate(kTop - 3) +
-         "\" width=\"" + coordinate(kChartWidth - kLeft - kRight + 3) + "\" height=\"" +
-         coordinate(kChartHeight - kTop - kBottom + 5) + "\"/></clipPath>";
+  out += "<clipPath id=\"" + id + "\"><rect x=\"" + pixels(kLeft) + "\" y=\"" + pixels(kTop - 3) + "\" width=\"" +
+         pixels(kChartWidth - kLeft - kRight + 3) + "\" height=\"" + pixels(kChartHeight - kTop - kBottom + 5) +
+         "\"/></clipPath>";
   out += axes(frame) + "<g clip-path=\"url(#" + id + ")\">";
   for (size_t k = 0; k < chart.series.size(); ++k) {
     const ChartSeries& series = chart.series[k];

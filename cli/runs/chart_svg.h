@@ -1,4 +1,5 @@
-// A chart as SVG, drawn without JavaScript: colours are classes of the page's style sheet.
+// A chart as SVG, drawn without JavaScript. It is not drawn by core/files/svg.h, whose shapes have fixed colours: the
+// colours of a page are classes of its style sheet, so that the dark theme, the legend and page.js can change them.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The curves of a run: metrics.csv, or metrics.jsonl where there is no metrics.csv. Both may be read while they are
+// The curves of a run: metrics.csv, or metrics.jsonl where metrics.csv is missing. Both may be read while they are
 // written, and may hold hundreds of megabytes.
 //
 //   MetricsReader reader("levin_logs/version_0");
@@ -22,6 +22,7 @@ struct MetricSeries {
   std::vector<double> values = {};
 };
 
+/// Reads the metrics of a run while they are written. Keeps all values in memory. Not thread safe.
 class MetricsReader {
  public:
   explicit MetricsReader(std::string folder) : folder_(std::move(folder)) {}
@@ -52,7 +53,7 @@ class MetricsReader {
   std::string folder_;
   std::map<std::string, MetricSeries> series_ = {};
   std::vector<std::pair<int64_t, double>> times_ = {};
-  int64_t time_stride_ = 1;  // every so many rows one is kept in times_
+  int64_t time_stride_ = 1;  // one row in this many is kept in times_
   int64_t timed_rows_ = 0;
   int64_t bad_lines_ = 0;
 

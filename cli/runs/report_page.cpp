@@ -2,71 +2,79 @@
 
 #include <array>
 #include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
-#include "levin/cli/runs/html_text.h"
-#include "levin/cli/runs/report_assets.h"
-#include "levin/cli/runs/report_details.h"
+#include "levin/cli/config/text_layout.h"
+#include "levin/cli/runs/html.h"
 #include "levin/cli/runs/report_sections.h"
 #include "levin/cli/runs/run_table.h"
-#include "levin/core/count_of.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/utf8.h"
+#include "levin/core/process/this_process.h"
 #include "levin/core/version.h"
-#include "levin/core/wall_clock.h"
 
 namespace levin {
 
 namespace {
 
-template <class Values, class Text>
-std::string json_list(const Values& values, const Text& text) {
-  std::string out = "[";
-  for (const auto& value : values) {
-    if (out.size() > 1) out += ',';
-    out += text(value);
-  }
-  return out + "]";
+using nlohmann::json;
+
+// Six digits are more than a screen shows. JSON has no nan: it becomes null.
+json json_numbers(const std::vector<double>& values) {
+  json numbers = json::array();
+  for (const double value : values) numbers.push_back(std::strtod(formatted("%.6g", value).c_str(), nullptr));
+  return numbers;
 }
 
-std::string json_steps(const std::vector<int64_t>& steps) {
-  return json_list(steps, [](int64_t step) { return std::to_string(step); });
-}
-
-std::string json_series(const ChartSeries& series) {
+json json_series(const ChartSeries& series) {
   const Curve& curve = *series.curve;
-  std::string out = "{\"label\":" + script_string(series.label) + ",\"key\":" + std::to_string(series.key) +
-                    ",\"dash\":" + std::to_string(series.dash) + ",\"run\":" + std::to_string(series.run) +
-                    ",\"lost\":" + std::to_string(curve.first_nonfinite_step) + ",\"x\":" + json_steps(curve.steps) +
-                    ",\"y\":" + json_list(curve.values, script_number);
+  json result{{"label", printable_text(series.label)},
+              {"key", series.key},
+              {"dash", series.dash},
+              {"run", series.run},
+              {"lost", curve.first_nonfinite_step},
+              {"x", curve.steps},
+              {"y", json_numbers(curve.values)}};
   if (curve.is_thinned()) {
-    out += ",\"meanSteps\":" + json_steps(curve.mean_steps) + ",\"means\":" + json_list(curve.means, script_number) +
-           ",\"counts\":" + json_steps(curve.counts);
+    result["meanSteps"] = curve.mean_steps;
+    result["means"] = json_numbers(curve.means);
+    result["counts"] = curve.counts;
   }
-  return out + "}";
+  return result;
 }
 
-std::string json_clock(const ReportRun& run) {
+// [steps, seconds] of a run's clock; null where it has none.
+json json_clock(const ReportRun& run) {
   const auto& clock = run.listed.record.clock;
-  if (clock.size() < 2) return "null";
-  return "[" + json_list(clock, [](const auto& point) { return std::to_string(point.first); }) + "," +
-         json_list(clock, [](const auto& point) { return script_number(point.second); }) + "]";
+  if (clock.size() < 2) return nullptr;
+  std::vector<int64_t> steps;
+  std::vector<double> seconds;
+  for (const auto& [step, time] : clock) {
+    steps.push_back(step);
+    seconds.push_back(time);
+  }
+  return json::array({steps, json_numbers(seconds)});
 }
 
-std::string json_data(const ReportData& data) {
-  return "{\"dotted\":" + std::to_string(kDottedPoints) + ",\"keys\":" +
-         json_list(data.keys,
-                   [](const LegendKey& key) {
-                     return "{\"name\":" + script_string(key.name) + ",\"colour\":" + std::to_string(key.colour) + "}";
-                   }) +
-         ",\"runs\":" +
-         json_list(data.runs, [](const ReportRun& run) { return "{\"clock\":" + json_clock(run) + "}"; }) +
-         ",\"charts\":" +
-         json_list(data.charts, [](const Chart& chart) { return json_list(chart.series, json_series); }) + "}";
+json json_data(const ReportData& data) {
+  json result{{"dotted", kDottedPoints}, {"keys", json::array()}, {"runs", json::array()}, {"charts", json::array()}};
+  for (const LegendKey& key : data.keys) {
+    result["keys"].push_back({{"name", printable_text(key.name)}, {"colour", key.colour}});
+  }
+  for (const ReportRun& run : data.runs) result["runs"].push_back({{"clock", json_clock(run)}});
+  for (const Chart& chart : data.charts) {
+    json series = json::array();
+    for (const ChartSeries& each : chart.series) series.push_back(json_series(each));
+    result["charts"].push_back(std::move(series));
+  }
+  return result;
 }
 
 std::string title_of(const ReportData& data) {
-  return data.runs.size() == 1 ? data.runs[0].listed.record.name
-                               : count_of(static_cast<int64_t>(data.runs.size()), "run") + " compared";
+  return data.runs.size() == 1 ? data.runs[0].listed.record.name : count_of(data.runs.size(), "run") + " compared";
 }
 
 std::string sub_title(const ReportData& data) {
@@ -123,7 +131,7 @@ std::string report_page(const ReportData& data) {
           "</header>\n<main>\n" + body + "</main>\n<footer>Made by levin " + version() +
           ". This page needs no network.</footer>\n</div>\n";
   if (!data.charts.empty()) {
-    page += "<script type=\"application/json\" id=\"data\">" + json_data(data) + "</script>\n<script>\n";
+    page += "<script type=\"application/json\" id=\"data\">" + script_text(json_data(data)) + "</script>\n<script>\n";
     page += kReportScript;
     page += "</script>\n";
   }

@@ -5,21 +5,21 @@
 #include <cmath>
 #include <tuple>
 
+#include "levin/cli/config/text_layout.h"
 #include "levin/cli/runs/chart_svg.h"
-#include "levin/cli/runs/html_table.h"
-#include "levin/cli/runs/html_text.h"
+#include "levin/cli/runs/html.h"
+#include "levin/cli/runs/run_health.h"
 #include "levin/cli/runs/run_table.h"
-#include "levin/core/count_of.h"
-#include "levin/core/duration.h"
-#include "levin/core/error.h"
-#include "levin/core/short_number.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/units.h"
+#include "levin/core/tensors.h"
 
 namespace levin {
 
 namespace {
 
-constexpr size_t kMostOptionColumns = 5;
-constexpr size_t kMostResultRows = 300;
+constexpr size_t kMaxOptionColumns = 5;
+constexpr size_t kMaxResultRows = 300;
 
 constexpr const char* kDash = "<span class=\"absent\">–</span>";
 
@@ -36,10 +36,6 @@ std::string took(const RunRecord& record) {
 std::string tile(const std::string& name, const std::string& value, const std::string& below) {
   return "<div class=\"card tile\"><dt title=\"" + html_text(name) + "\">" + html_text(name) + "</dt><dd>" + value +
          (below.empty() ? "" : "<small>" + html_text(below) + "</small>") + "</dd></div>\n";
-}
-
-std::string of_most(int64_t value, int64_t most) {
-  return most > 0 ? "of " + grouped_number(most) : value >= 0 ? "" : "";
 }
 
 std::string tiles_of(const ReportRun& run, const std::vector<ListedRun>& listed) {
@@ -65,15 +61,14 @@ std::string tiles_of(const ReportRun& run, const std::vector<ListedRun>& listed)
     out += tile("Last " + loss, html_text(short_number(values.last)), "lowest " + short_number(values.min));
   }
   if (record.step >= 0) {
-    std::string below = of_most(record.step, record.max_steps);
+    std::string below = record.max_steps > 0 ? "of " + grouped_number(record.max_steps) : "";
     if (record.epoch >= 0)
       below = "epoch " + grouped_number(record.epoch) +
               (record.max_epochs > 0 ? " of " + grouped_number(record.max_epochs) : "");
     out += tile("Steps", grouped_number(record.step), below);
   }
-  out +=
-      tile("Duration", took(record),
-           record.sessions.size() > 1 ? "in " + count_of(static_cast<int64_t>(record.sessions.size()), "session") : "");
+  out += tile("Duration", took(record),
+              record.sessions.size() > 1 ? "in " + count_of(record.sessions.size(), "session") : "");
   if (record.batches_per_second >= 0) {
     out += tile(
         "Speed", html_number(record.batches_per_second) + " it/s",
@@ -87,7 +82,7 @@ std::string table_of_runs(const ReportData& data, const std::vector<ListedRun>& 
   for (const auto& run : listed) all.push_back(&run.options);
   std::vector<OptionRow> rows = compare_options(all);
   std::erase_if(rows, [](const OptionRow& row) { return !row.differs; });
-  if (rows.size() > kMostOptionColumns) rows.resize(kMostOptionColumns);
+  if (rows.size() > kMaxOptionColumns) rows.resize(kMaxOptionColumns);
   std::vector<std::string> names;
   for (const auto& row : rows) names.push_back(row.name);
   std::vector<std::string> titles{"Run", "Status", "Started", "#Took"};
@@ -118,9 +113,6 @@ std::vector<ListedRun> listed_runs(const ReportData& data) {
   for (const auto& run : data.runs) listed.push_back(run.listed);
   return listed;
 }
-
-// ---- health
-// ----------------------------------------------------------------------------------------------------------
 
 std::string finding_item(const HealthFinding& finding) {
   struct Look {
@@ -161,13 +153,10 @@ std::string health_state(const ReportRun& run) {
       if (finding.level == level) topics.push_back(html_text(finding.topic));
     }
     if (topics.empty()) continue;
-    text += (text.empty() ? "" : "; ") + count_of(static_cast<int64_t>(topics.size()), one, many) + ": " + join(topics);
+    text += (text.empty() ? "" : "; ") + count_of(topics.size(), one, many) + ": " + join(topics);
   }
   return text.empty() ? "healthy" : text;
 }
-
-// ---- curves
-// ----------------------------------------------------------------------------------------------------------
 
 std::string legend(const ReportData& data) {
   std::string out = "<div class=\"keys\" role=\"group\" aria-label=\"Curves\">";
@@ -208,6 +197,88 @@ std::string chart_figure(const Chart& chart, const ReportData& data, size_t numb
          "<button type=\"button\" class=\"grow\" aria-pressed=\"false\" aria-label=\"Larger\" title=\"Larger\" "
          "hidden>⤢</button></figcaption><div class=\"plot\">" +
          chart_svg(chart, data.keys, number) + "</div></figure>\n";
+}
+
+constexpr size_t kMaxCheckpoints = 100;
+
+std::string memory_text(double bytes) {
+  return bytes >= 0 ? bytes_text(static_cast<uint64_t>(bytes)) : kDash;
+}
+
+std::string heading(const ReportData& data, size_t run) {
+  if (data.runs.size() == 1) return "";
+  return "<h3>" +
+         named_swatch(data.runs[run].listed.record.name, data.keys[run].colour, static_cast<int>(run) / kPalette) +
+         "</h3>";
+}
+
+HtmlTable options_table_of(const ReportData& data, const std::vector<OptionRow>& rows, bool only_differing) {
+  std::vector<std::string> titles{"Option"};
+  for (const auto& run : data.runs) titles.push_back(data.runs.size() == 1 ? "Value" : run.listed.record.name);
+  HtmlTable table(titles);
+  for (const auto& row : rows) {
+    if (only_differing && !row.differs) continue;
+    std::vector<std::string> cells{html_code(row.name)};
+    for (const std::string* value : row.values) cells.push_back(value == nullptr ? kDash : html_code(*value));
+    table.row(cells);
+  }
+  return table;
+}
+
+std::string bar_of(const RunRecord& record) {
+  double total = 0;
+  for (const auto& part : record.time_split) total += part.second;
+  std::string bar;
+  std::string keys;
+  for (size_t k = 0; k < record.time_split.size(); ++k) {
+    const auto& [name, seconds] = record.time_split[k];
+    const double share = total > 0 ? seconds / total : 0;
+    static constexpr std::array kNames{std::pair{"data", "waiting for data"},
+                                       std::pair{"transfer", "transfer to the device"},
+                                       std::pair{"communication", "other ranks"}};
+    std::string shown = name;
+    for (const auto& [key, text] : kNames) {
+      if (name == key) shown = text;
+    }
+    static constexpr std::array kColours{1, 4, 0, 2, 3, 5, 6, 3, 4};  // data stands out
+    const std::string colour = "c" + std::to_string(kColours[k % kColours.size()]);
+    if (share > 0.0005)
+      bar += "<span class=\"" + colour + "\" style=\"width:" + formatted("%.3f", 100 * share) + "%\" title=\"" +
+             html_text(shown) + "\"></span>";
+    keys += "<li><i class=\"" + colour + "\"></i>" + html_text(shown) + " <b>" + percent(share) +
+            "</b> <span class=\"muted\">" + readable_duration(Seconds(seconds)) + "</span></li>";
+  }
+  return "<div class=\"bar\" aria-hidden=\"true\">" + bar + "</div><ul class=\"barkeys\">" + keys + "</ul>";
+}
+
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+Facts facts_of(const RunRecord& record) {
+  Facts facts;
+  const auto add = [&](const char* name, const std::string& value) {
+    if (!value.empty()) facts.emplace_back(name, html_text(value));
+  };
+  if (!record.argv.empty()) facts.emplace_back("Command", html_code(shell_command(record.argv)));
+  facts.emplace_back("Folder", html_code(record.folder));
+  add("Started", time_text(record.started));
+  add(record.status == RunStatus::killed ? "Last seen" : "Ended", time_text(record.ended));
+  add("Stop reason", record.stop_reason);
+  add("Machine", record.host);
+  add("Device", record.device);
+  if (record.has_record) add("Ranks", std::to_string(record.world_size));
+  add("Strategy", record.strategy);
+  add("Precision", record.precision);
+  add("Levin", record.version);
+  std::string sessions;
+  for (const auto& session : record.sessions) {
+    if (record.sessions.size() < 2) break;
+    const double seconds = session.ended - session.started;
+    sessions += (sessions.empty() ? "" : "<br>") + html_text(time_text(session.started)) + ", from step " +
+                grouped_number(session.first_step) + (session.status.empty() ? "" : ": " + html_text(session.status)) +
+                (seconds >= 0 ? " after " + readable_duration(Seconds(seconds)) : "");
+  }
+  if (!sessions.empty()) facts.emplace_back("Sessions", sessions);
+  return facts;
 }
 
 }  // namespace
@@ -254,9 +325,9 @@ std::string curves_section(const ReportData& data) {
   out +=
       "</div>\n<p class=\"small muted\">Smoothed as in TensorBoard, the values themselves beneath in a lighter line; "
       "curves of at most " +
-      std::to_string(kDottedPoints) + " points are drawn as they are.";
+      std::to_string(kDottedPoints) + " points are drawn without smoothing.";
   if (!data.charts_left_out.empty()) {
-    out += " " + count_of(static_cast<int64_t>(data.charts_left_out.size()), "more metric") +
+    out += " " + count_of(data.charts_left_out.size(), "more metric") +
            " without a chart here: " + html_text(cut_text(join(data.charts_left_out), 400)) + ".";
   }
   return html_section("curves", "Curves", out + "</p>");
@@ -278,7 +349,7 @@ std::string results_section(const ReportData& data) {
   const auto step = [](int64_t value) { return value < 0 ? std::string(kDash) : grouped_number(value); };
   size_t shown = 0;
   for (const auto& [name, uses] : metrics) {
-    if (++shown > kMostResultRows) break;
+    if (++shown > kMaxResultRows) break;
     std::vector<std::string> cells{html_code(name)};
     for (const auto& run : data.runs) {
       const auto found = run.listed.record.metrics.find(name);
@@ -301,12 +372,126 @@ std::string results_section(const ReportData& data) {
     table.row(cells);
   }
   std::string out = table.str();
-  if (metrics.size() > kMostResultRows) {
-    out += "<p class=\"pad small muted\" style=\"margin:0\">The first " + std::to_string(kMostResultRows) + " of " +
+  if (metrics.size() > kMaxResultRows) {
+    out += "<p class=\"pad small muted\" style=\"margin:0\">The first " + std::to_string(kMaxResultRows) + " of " +
            std::to_string(metrics.size()) + " metrics; levin runs --json has all.</p>";
   }
   if (data.runs.size() > 1) out += "<p class=\"pad small muted\" style=\"margin:0\">Last value, lowest … highest.</p>";
   return html_section("results", "Metrics", html_card(out));
+}
+
+std::string options_section(const ReportData& data) {
+  std::vector<const RunOptions*> all;
+  for (const auto& run : data.runs) all.push_back(&run.listed.options);
+  const std::vector<OptionRow> rows = compare_options(all);
+  if (rows.empty()) return "";
+  std::string out;
+  const bool several = data.runs.size() > 1;
+  if (several) {
+    const HtmlTable differing = options_table_of(data, rows, true);
+    out +=
+        differing.empty() ? "<p class=\"pad muted\" style=\"margin:0\">All options are the same.</p>" : differing.str();
+  } else {
+    std::vector<OptionRow> own = rows;
+    std::erase_if(own, [&](const OptionRow& row) { return find_option(all[0]->hparams, row.name) == nullptr; });
+    if (!own.empty()) out += options_table_of(data, own, false).str();
+  }
+  out += "<details class=\"fold\"><summary>All " + count_of(rows.size(), "option") + "</summary>" +
+         options_table_of(data, rows, false).str() + "</details>";
+  return html_section("options", several ? "What differs" : "Hyperparameters", html_card(out));
+}
+
+std::string time_section(const ReportData& data) {
+  std::string out;
+  for (size_t k = 0; k < data.runs.size(); ++k) {
+    const RunRecord& record = data.runs[k].listed.record;
+    if (!record.time_split.empty()) out += html_card(heading(data, k) + bar_of(record), "pad") + "\n";
+  }
+  return html_section("time", "Where the time went", out.empty() ? "" : "<div class=\"stack\">" + out + "</div>");
+}
+
+std::string memory_section(const ReportData& data) {
+  const bool several = data.runs.size() > 1;
+  std::vector<std::string> titles{"Rank", "Machine", "#Now", "#At most", ""};
+  if (several) titles.insert(titles.begin(), "Run");
+  HtmlTable table(titles);
+  double most = 0;
+  for (const auto& run : data.runs) {
+    for (const auto& rank : run.listed.record.ranks)
+      most = std::max(most, std::isnan(rank.peak_memory_bytes) ? 0 : rank.peak_memory_bytes);
+  }
+  for (size_t k = 0; k < data.runs.size(); ++k) {
+    for (const auto& rank : data.runs[k].listed.record.ranks) {
+      if (std::isnan(rank.memory_bytes) && std::isnan(rank.peak_memory_bytes)) continue;
+      const double part = most > 0 && rank.peak_memory_bytes > 0 ? 100 * rank.peak_memory_bytes / most : 0;
+      std::vector<std::string> cells{std::to_string(rank.rank), html_text(rank.host), memory_text(rank.memory_bytes),
+                                     memory_text(rank.peak_memory_bytes),
+                                     std::string("<div class=\"meter\" aria-hidden=\"true\"><span style=\"width:") +
+                                         formatted("%.1f", part) + "%\"></span></div>"};
+      if (several) {
+        cells.insert(cells.begin(), named_swatch(data.runs[k].listed.record.name, data.keys[k].colour,
+                                                 static_cast<int>(k) / kPalette));
+      }
+      table.row(cells);
+    }
+  }
+  return html_section("memory", "Memory", table.empty() ? "" : html_card(table.str()));
+}
+
+std::string checkpoints_section(const ReportData& data) {
+  std::string out;
+  for (size_t k = 0; k < data.runs.size(); ++k) {
+    const RunRecord& record = data.runs[k].listed.record;
+    if (record.checkpoints.empty()) continue;
+    HtmlTable table({"File", "#Step", "#Epoch", "Saved", record.monitor.empty() ? "#Score" : "#" + record.monitor});
+    const size_t first = record.checkpoints.size() > kMaxCheckpoints ? record.checkpoints.size() - kMaxCheckpoints : 0;
+    for (size_t c = first; c < record.checkpoints.size(); ++c) {
+      const RunCheckpoint& checkpoint = record.checkpoints[c];
+      const bool best = !checkpoint.path.empty() && !record.best_path.empty() &&
+                        (record.best_path == checkpoint.path || record.best_path.ends_with("/" + checkpoint.path));
+      table.row(
+          {html_code(checkpoint.path) + (best ? " <span class=\"badge success\">best</span>" : ""),
+           checkpoint.step < 0 ? kDash : grouped_number(checkpoint.step),
+           checkpoint.epoch < 0 ? kDash : grouped_number(checkpoint.epoch),
+           std::isnan(checkpoint.time) ? kDash : "<span class=\"nowrap\">" + time_text(checkpoint.time) + "</span>",
+           html_number(checkpoint.score)});
+    }
+    const std::string head = heading(data, k);
+    out += html_card((head.empty() ? "" : "<div class=\"pad\" style=\"padding-bottom:0\">" + head + "</div>") +
+                     table.str()) +
+           "\n";
+  }
+  return html_section("checkpoints", "Checkpoints", out.empty() ? "" : "<div class=\"stack\">" + out + "</div>");
+}
+
+std::string system_section(const ReportData& data) {
+  std::string out;
+  for (size_t k = 0; k < data.runs.size(); ++k) {
+    std::string facts;
+    for (const auto& [name, value] : facts_of(data.runs[k].listed.record))
+      facts += "<dt>" + name + "</dt><dd>" + value + "</dd>";
+    out += html_card(heading(data, k) + "<dl class=\"facts\">" + facts + "</dl>", "pad") + "\n";
+  }
+  return html_section("system", "System",
+                      "<div class=\"" + std::string(data.runs.size() > 1 ? "two" : "stack") + "\">" + out + "</div>");
+}
+
+std::string errors_section(const ReportData& data) {
+  std::string out;
+  const auto add = [&](size_t run, const std::string& text) {
+    const std::string head = heading(data, run);
+    out += html_card((head.empty() ? "" : "<div class=\"pad\" style=\"padding-bottom:0\">" + head + "</div>") +
+                     "<pre class=\"error\">" + html_text(text) + "</pre>") +
+           "\n";
+  };
+  for (size_t k = 0; k < data.runs.size(); ++k) {
+    const ReportRun& run = data.runs[k];
+    if (!run.listed.record.error.empty()) add(k, run.listed.record.error);
+    if (!run.listed.record.unreadable.empty()) add(k, run.listed.record.unreadable);
+    for (const auto& problem : run.listed.options.problems) add(k, problem);
+    if (run.bad_lines > 0) add(k, count_of(run.bad_lines, "line") + " of the metrics could not be read.");
+  }
+  return html_section("errors", "Errors", out.empty() ? "" : "<div class=\"stack\">" + out + "</div>");
 }
 
 }  // namespace levin

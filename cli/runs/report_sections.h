@@ -15,4 +15,14 @@ namespace levin {
 [[nodiscard]] std::string curves_section(const ReportData& data);
 [[nodiscard]] std::string results_section(const ReportData& data);
 
+// --- The later parts of a report, each as HTML with everything from files escaped; "" where no run says anything about
+// it.
+
+[[nodiscard]] std::string options_section(const ReportData& data);
+[[nodiscard]] std::string time_section(const ReportData& data);
+[[nodiscard]] std::string memory_section(const ReportData& data);
+[[nodiscard]] std::string checkpoints_section(const ReportData& data);
+[[nodiscard]] std::string system_section(const ReportData& data);
+[[nodiscard]] std::string errors_section(const ReportData& data);
+
 }  // namespace levin

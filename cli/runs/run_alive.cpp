@@ -10,17 +10,17 @@
 #include <cmath>
 #include <csignal>
 #include <ctime>
+#include <fstream>
+#include <sstream>
 
-#include "levin/cli/runs/process_stat.h"
-#include "levin/core/this_process.h"
-#include "levin/core/wall_clock.h"
+#include "levin/core/process/this_process.h"
 
 namespace levin {
 
 namespace {
 
 constexpr double kClockSlack = 5;    // seconds between a process's start as the kernel counts it and as it says
-constexpr double kSilentAfter = 60;  // of a run on another machine, which updates its record every second
+constexpr double kSilentAfter = 60;  // of a run on a different machine, which updates its record every second
 
 // Seconds since 1970; nan where the kernel does not say.
 double start_time(const ProcessStat& stat) {
@@ -31,6 +31,21 @@ double start_time(const ProcessStat& stat) {
 }
 
 }  // namespace
+
+std::optional<ProcessStat> process_stat(int64_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  if (!std::getline(file, text, '\0')) return std::nullopt;
+  const size_t name_end = text.rfind(')');  // the program's name may contain anything
+  if (name_end == std::string::npos) return std::nullopt;
+  std::istringstream fields(text.substr(name_end + 1));
+  ProcessStat stat;
+  for (int field = 3; field <= 22; ++field) {
+    if (!(fields >> stat.start)) return std::nullopt;
+    if (field == 3) stat.ended = stat.start == "Z" || stat.start == "X";
+  }
+  return stat;
+}
 
 // A shared lock, for an instant: a process that takes the lock at just this moment tries again.
 bool is_file_locked(const std::string& path) {

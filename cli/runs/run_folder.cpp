@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "levin/cli/runs/run_alive.h"
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 
@@ -22,11 +22,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kMostRecordBytes = 64 << 20;
-constexpr int kDeepestRun = 24;  // folders below the one that is searched
+constexpr uint64_t kMaxRecordBytes = 64 << 20;
+constexpr int kMaxDepth = 24;  // folders below the one that is searched
 
-// ---- values that may be missing or of another type
-// -------------------------------------------------------------------
+// ---- values that may be missing or of a different type
 
 const json* member(const json& object, const char* key) {
   if (!object.is_object()) return nullptr;
@@ -71,7 +70,6 @@ void each(const json& object, const char* key, const Use& use) {
 }
 
 // ---- parts of run.json
-// -----------------------------------------------------------------------------------------------
 
 RunStatus status_of(const std::string& word) {
   for (const RunStatus status :
@@ -192,7 +190,6 @@ void read_lists(const json& file, RunRecord& record) {
 }
 
 // ---- folders
-// ---------------------------------------------------------------------------------------------------------
 
 // Also if it is a FIFO or a device: reading it is an error, which is shown with the run.
 bool has_file(const fs::path& folder, const char* name) {
@@ -234,7 +231,7 @@ double trained_at(const RunRecord& record, int64_t step) {
 }
 
 // A killed process records no end. The last session ended at the run's last sign of life; where an earlier one is still
-// open, it has trained at least up to the step from which the next one went on.
+// open, it has trained at least up to the step from which the next one continued.
 void close_killed_sessions(RunRecord& record) {
   for (size_t k = 0; k < record.sessions.size(); ++k) {
     RunSession& session = record.sessions[k];
@@ -257,7 +254,7 @@ bool is_searched(const std::string& name) {
 
 void search(const fs::path& folder, int depth, FoundRuns& found) {
   if (is_run_folder(folder.string())) found.folders.push_back(folder.string());
-  if (depth >= kDeepestRun) return;
+  if (depth >= kMaxDepth) return;
   std::error_code code;
   fs::directory_iterator entry(folder, code);
   if (code) {
@@ -304,7 +301,7 @@ FoundRuns find_run_folders(const std::string& folder) {
   std::error_code code;
   if (!fs::is_directory(folder, code)) {
     throw Error(cut_text(folder, 200) +
-                (code || !fs::exists(folder, code) ? ": there is no such folder." : ": it is a file, not a folder.") +
+                (code || !fs::exists(folder, code) ? ": the folder does not exist." : ": it is a file, not a folder.") +
                 " Name a folder that has runs below it, e.g. levin_logs.");
   }
   FoundRuns found;
@@ -334,8 +331,8 @@ RunRecord read_run_record(const std::string& folder) {
     return record;
   }
   try {
-    const json file = json::parse(read_file(path, kMostRecordBytes), nullptr, /*allow_exceptions=*/false);
-    if (!file.is_object()) throw Error(path + ": it is no JSON object");
+    const json file = json::parse(read_file(path, kMaxRecordBytes), nullptr, /*allow_exceptions=*/false);
+    if (!file.is_object()) throw Error(path + ": expected a JSON object");
     read_place(file, record);
     read_progress(file, record);
     read_metrics(file, record);

@@ -3,7 +3,7 @@
 //   for (const auto& folder : find_run_folders("levin_logs").folders) table.push_back(read_run_record(folder));
 //
 // Any key of the file may be missing, and nothing in it is trusted. Folders of runs that have no run.json (metrics.csv
-// and hparams.yaml alone) are read too: their times are those of their files.
+// and hparams.yaml alone) are read too: their times are the modification times of these files.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,7 @@ enum class RunStatus { unknown, running, success, failed, interrupted, killed };
 /// "running"; "" for unknown.
 [[nodiscard]] const char* status_word(RunStatus status);
 
+/// Last, lowest and highest value of a metric, and the logging steps at which they were measured.
 struct RunMetric {
   double last = kUnknown;
   double min = kUnknown;
@@ -39,6 +40,7 @@ struct RunSession {
   std::string status = "";
 };
 
+/// A checkpoint of the run that exists.
 struct RunCheckpoint {
   std::string path = "";  // below the run's folder, or absolute
   int64_t step = -1;
@@ -47,6 +49,7 @@ struct RunCheckpoint {
   double score = kUnknown;
 };
 
+/// The process of one rank.
 struct RunRank {
   int64_t rank = 0;
   std::string host = "";
@@ -103,12 +106,13 @@ struct RunRecord {
   [[nodiscard]] double duration() const;
 };
 
+/// The result of a search for run folders.
 struct FoundRuns {
   std::vector<std::string> folders = {};     // sorted; numbers in names count as numbers
   std::vector<std::string> unreadable = {};  // "path: why"
 };
 
-/// The folders of runs at or below `folder`: those with run.json, or with metrics.csv and hparams.yaml. Links are not
+/// The folders of runs at or below `folder`: folders with run.json, or with metrics.csv and hparams.yaml. Links are not
 /// followed. Throws Error if `folder` does not exist.
 [[nodiscard]] FoundRuns find_run_folders(const std::string& folder);
 
@@ -118,8 +122,8 @@ struct FoundRuns {
 /// Whether `folder` itself is one.
 [[nodiscard]] bool is_run_folder(const std::string& folder);
 
-/// Never throws for what is in the files: see RunRecord::unreadable. A run that says it is running and whose process is
-/// gone has the status killed, and ended when it last wrote to run.json or metrics.csv; so has its session.
+/// Never throws for what is in the files: see RunRecord::unreadable. A run whose record says running and whose process
+/// is gone has the status killed, and ended when it last wrote to run.json or metrics.csv; so has its session.
 [[nodiscard]] RunRecord read_run_record(const std::string& folder);
 
 /// Whether `a` sorts before `b`, where numbers within names count as numbers: version_2 before version_10.

@@ -7,21 +7,17 @@
 #include <map>
 #include <set>
 
-#include "levin/cli/sweep/make_searcher.h"
-#include "levin/cli/sweep/sweep_lock.h"
+#include "levin/cli/sweep/searcher.h"
+#include "levin/cli/sweep/sweep_store.h"
 #include "levin/cli/sweep/sweep_tables.h"
-#include "levin/cli/sweep/trial_command.h"
 #include "levin/cli/sweep/trial_process.h"
 #include "levin/cli/sweep/trial_result.h"
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/exit_codes.h"
-#include "levin/core/files.h"
-#include "levin/core/short_number.h"
-#include "levin/core/signal_name.h"
-#include "levin/core/stop_signal.h"
-#include "levin/core/wall_clock.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/main_guard.h"
+#include "levin/core/process/stop_signal.h"
+#include "levin/core/process/this_process.h"
 #include "levin/strategies/launch/launcher_signals.h"
 
 namespace levin {
@@ -93,7 +89,7 @@ bool Runner::out_of_time() const {
   return store_.options().max_time && elapsed_ >= store_.options().max_time->count();
 }
 
-// Trials that were running when an earlier sweep died: those that live go on, the others have a result or start again.
+// Trials that were running when an earlier sweep died: live processes continue, the others have a result or restart.
 void Runner::recover() {
   for (const Trial& trial : running_trials()) {
     if (is_alive(trial.pid, trial.process)) {
@@ -120,8 +116,8 @@ void Runner::fail(const Trial& trial, const std::string& error, bool may_retry) 
   last_problem_ = error;
 }
 
-// If no trial has a value yet, the metric's name is wrong, and the others would train in vain. The trial waits then:
-// with the right name its value is read from what it has logged. Otherwise only this trial has none.
+// If no trial has a value yet, the metric's name is wrong, and no other trial could be ranked either. The trial waits
+// then: with the right name its value is read from what it has logged. Otherwise only this trial has none.
 void Runner::note_unlogged(const Trial& trial, const std::string& error) {
   if (any_has_value(store_.trials())) return fail(trial, error, /*may_retry=*/false);
   unlogged_ = "trial " + std::to_string(trial.id) + ": " + error;
@@ -211,7 +207,7 @@ std::optional<Clock::time_point> Runner::end_of_grace() const {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(Seconds(std::min(grace, 1e9)));
 }
 
-// Stops trials that have run for max_trial_time, and kills those that do not end then.
+// Stops trials that have run for max_trial_time, and kills them if they do not end.
 void Runner::end_overdue() {
   const auto& limit = store_.options().max_trial_time;
   if (!limit) return;
@@ -316,7 +312,7 @@ void Runner::kill_all(const std::string& reason) {
   }
 }
 
-// Returns when no trial runs: those that do not end within stop_grace are killed.
+// Returns when no trial runs. Trials that do not end within stop_grace are killed.
 void Runner::stop_all(int signal_number, const std::string& reason) {
   stopping_ = true;
   if (!running_trials().empty()) {

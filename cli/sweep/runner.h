@@ -10,6 +10,7 @@ namespace levin {
 /// What the end of a sweep was.
 enum class SweepEnd { finished, out_of_time, too_many_failures, unlogged_metric, stopped };
 
+/// How a sweep ended.
 struct SweepResult {
   SweepEnd end = SweepEnd::finished;
   int signal_number = 0;     // stopped

@@ -14,11 +14,58 @@
 #include <vector>
 
 #include "levin/cli/config/merge.h"
-#include "levin/cli/sweep/range.h"
-#include "levin/core/duration.h"
-#include "levin/core/fields.h"
+#include "levin/core/options/config_node.h"
+#include "levin/core/options/fields.h"
+#include "levin/core/options/units.h"
+#include "levin/core/options/value.h"
 
 namespace levin {
+
+// --- The values that a sweep tries for one key of a run file: a choice of values, or a range of numbers.
+//
+//   space:
+//     model.hidden: {choice: [64, 128, 256]}
+//     optimizer.lr: {log_uniform: [1e-4, 1e-1]}
+//     model.layers: {int: [1, 8], step: 1, log: false}
+
+/// The values that a sweep tries for one key.
+struct Range {
+  enum class Kind { choice, uniform, log_uniform, integer };
+
+  std::string path = "";  // "optimizer.lr": what follows -- on the command line
+  Kind kind = Kind::choice;
+  std::vector<std::string> choices = {};  // as on the command line
+  double low = 0, high = 0;               // both included, for integers too
+  int64_t step = 1;                       // of integers
+  bool log = false;                       // of integers: drawn evenly in their logarithm
+  Mark mark = {};
+
+  /// The value at `u` in [0, 1): the same probability mass for equal parts of it.
+  [[nodiscard]] std::string value_at(double u) const;
+
+  /// Every value, in order; none for uniform and log_uniform, which have no end of them.
+  [[nodiscard]] std::vector<std::string> all_values() const;
+
+  /// What to check before a sweep starts: every choice, or both ends.
+  [[nodiscard]] std::vector<std::string> values_to_check() const;
+
+  /// Whether `value`, as on the command line, belongs to the range.
+  [[nodiscard]] bool contains(const std::string& value) const;
+
+  /// "log_uniform [0.0001, 0.1]"
+  [[nodiscard]] std::string str() const;
+};
+
+using Space = std::vector<Range>;
+
+/// Reads the map below `space`; what is wrong becomes a problem.
+[[nodiscard]] Space read_space(const ConfigNode& node, Problems& problems);
+
+/// A value of a run file as one argument after "--PATH=": read_yaml_value reads it back.
+[[nodiscard]] std::string override_text(const ConfigNode& value);
+
+/// The number of keys that a Sobol sequence can have: direction numbers are tabulated for this many dimensions.
+inline constexpr int kSobolDimensions = 21;
 
 enum class SearchMethod { grid, random, sobol, asha, hyperband, ask };
 enum class SweepMode { min, max };
@@ -46,6 +93,7 @@ struct EnumNames<RankBy> {
   static constexpr std::array names{std::pair{"last", RankBy::last}, std::pair{"best", RankBy::best}};
 };
 
+/// How a sweep searches: the method, and the rungs of asha and hyperband.
 struct SearchOptions {
   SearchMethod method = SearchMethod::random;
   Resource resource = Resource::epochs;
@@ -63,12 +111,13 @@ struct SearchOptions {
         field("method", &O::method, "grid, random, sobol, asha, hyperband, or ask: trials come from outside"),
         field("resource", &O::resource, "asha and hyperband: what rungs count, epochs or steps"),
         field("min_resource", &O::min_resource, "asha and hyperband: what every trial gets").min(1),
-        field("reduction_factor", &O::reduction_factor, "asha and hyperband: one of so many trials goes on").min(2),
+        field("reduction_factor", &O::reduction_factor, "asha and hyperband: one in this many trials continues").min(2),
         field("max_resource", &O::max_resource,
               "asha and hyperband: what the best trials get; null: trainer.max_epochs or max_steps"));
   }
 };
 
+/// The keys of a sweep file.
 struct SweepOptions {
   ConfigNode run = {};  // a file's name, or a map
   std::string folder = "";
@@ -108,12 +157,13 @@ struct SweepOptions {
             .min(0),
         field("gpus_per_slot", &O::gpus_per_slot, "GPUs of each trial").min(0),
         field("max_retries", &O::max_retries, "how often a trial that failed starts again").min(0),
-        field("max_failures", &O::max_failures, "the sweep ends after so many failed trials in a row").min(1),
+        field("max_failures", &O::max_failures, "the sweep ends after this many failed trials in a row").min(1),
         field("seed", &O::seed, "seed of the search").min(0), field("search", &O::search, "the method and its options"),
         field("space", &O::space, "keys of the run file and their ranges"));
   }
 };
 
+/// A sweep file after all checks that need no run.
 struct SweepFile {
   SweepOptions options = {};
   Space space = {};

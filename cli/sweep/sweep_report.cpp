@@ -5,15 +5,51 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <numeric>
 
-#include "levin/cli/runs/html_text.h"
-#include "levin/cli/sweep/importance.h"
-#include "levin/core/count_of.h"
-#include "levin/core/short_number.h"
+#include "levin/cli/runs/html.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 
 namespace {
+
+double mean_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double correlation(const std::vector<double>& a, const std::vector<double>& b) {
+  const double mean_a = mean_of(a), mean_b = mean_of(b);
+  double both = 0, square_a = 0, square_b = 0;
+  for (size_t k = 0; k < a.size(); ++k) {
+    both += (a[k] - mean_a) * (b[k] - mean_b);
+    square_a += (a[k] - mean_a) * (a[k] - mean_a);
+    square_b += (b[k] - mean_b) * (b[k] - mean_b);
+  }
+  return square_a == 0 || square_b == 0 ? 0 : both / std::sqrt(square_a * square_b);
+}
+
+// The root of the share of the variance that the groups explain.
+double correlation_ratio(const std::vector<std::string>& groups, const std::vector<double>& values) {
+  std::map<std::string, std::vector<double>> by_group;
+  for (size_t k = 0; k < values.size(); ++k) by_group[groups[k]].push_back(values[k]);
+  const double mean = mean_of(values);
+  double between = 0, total = 0;
+  for (const auto& [group, own] : by_group) {
+    between += static_cast<double>(own.size()) * (mean_of(own) - mean) * (mean_of(own) - mean);
+  }
+  for (const double value : values) total += (value - mean) * (value - mean);
+  return total == 0 ? 0 : std::sqrt(between / total);
+}
+
+bool all_numbers(const std::vector<std::string>& texts, std::vector<double>& numbers) {
+  for (const auto& text : texts) {
+    double number = 0;
+    if (!detail::parse_double(ConfigNode::scalar(text), number)) return false;
+    numbers.push_back(number);
+  }
+  return true;
+}
 
 constexpr const char* kStyle = R"(
 :root { color-scheme: light dark; --ink: #1d2430; --soft: #5c6675; --line: #d5dae1; --page: #ffffff; --accent: #0072b2;
@@ -35,28 +71,22 @@ th, td { text-align: left; padding: 4px 10px 4px 0; border-bottom: 1px solid var
 td.long { white-space: normal; min-width: 260px; } tr.best td { font-weight: 600; color: var(--best); }
 )";
 
-std::string px(double value) {
-  std::array<char, 32> text = {};
-  std::snprintf(text.data(), text.size(), "%.1f", value);
-  return text.data();
-}
-
 // On a screen that is narrower than the chart, the chart keeps its size and scrolls, so that its text can be read.
 std::string svg_open(double width, double height, const std::string& what) {
-  return "<div class=\"wide\"><svg style=\"min-width:" + px(width) + "px\" viewBox=\"0 0 " + px(width) + " " +
-         px(height) + "\" role=\"img\" aria-label=\"" + html_text(what) + "\">\n";
+  return "<div class=\"wide\"><svg style=\"min-width:" + pixels(width) + "px\" viewBox=\"0 0 " + pixels(width) + " " +
+         pixels(height) + "\" role=\"img\" aria-label=\"" + html_text(what) + "\">\n";
 }
 
 constexpr const char* kSvgEnd = "</svg></div>\n";
 
 std::string svg_text(double x, double y, const std::string& text, const char* anchor, const char* kind = "") {
-  return "<text x=\"" + px(x) + "\" y=\"" + px(y) + "\" text-anchor=\"" + anchor + "\" class=\"" + kind + "\">" +
-         html_text(text) + "</text>\n";
+  return "<text x=\"" + pixels(x) + "\" y=\"" + pixels(y) + "\" text-anchor=\"" + anchor + "\" class=\"" + kind +
+         "\">" + html_text(text) + "</text>\n";
 }
 
 std::string svg_line(double x1, double y1, double x2, double y2) {
-  return "<line class=\"axis\" x1=\"" + px(x1) + "\" y1=\"" + px(y1) + "\" x2=\"" + px(x2) + "\" y2=\"" + px(y2) +
-         "\"/>\n";
+  return "<line class=\"axis\" x1=\"" + pixels(x1) + "\" y1=\"" + pixels(y1) + "\" x2=\"" + pixels(x2) + "\" y2=\"" +
+         pixels(y2) + "\"/>\n";
 }
 
 // From the worst trial (violet) to the best one (yellow-green): even in brightness steps, as viridis is.
@@ -170,9 +200,9 @@ std::string parallel_coordinates(const Shown& shown) {
     const Trial& trial = *shown.valued[n];
     std::string points;
     for (size_t k = 0; k < trial.parameters.size() && k + 1 < axes.size(); ++k) {
-      points += px(x_of(k)) + "," + px(y_of(axes[k].place(trial.parameters[k].second))) + " ";
+      points += pixels(x_of(k)) + "," + pixels(y_of(axes[k].place(trial.parameters[k].second))) + " ";
     }
-    points += px(x_of(axes.size() - 1)) + "," + px(y_of(axes.back().place(*trial.value())));
+    points += pixels(x_of(axes.size() - 1)) + "," + pixels(y_of(axes.back().place(*trial.value())));
     const double share =
         shown.valued.size() < 2 ? 1 : static_cast<double>(n) / static_cast<double>(shown.valued.size() - 1);
     const bool is_best = &trial == shown.best;
@@ -211,10 +241,10 @@ std::string best_so_far(const Shown& shown) {
     const double value = *ended[k]->value();
     const double before = best;
     if (is_better(value, best, shown.store.higher_is_better())) best = value;
-    if (k > 0) points += px(x_of(k)) + "," + px(y_of(before)) + " ";
-    points += px(x_of(k)) + "," + px(y_of(best)) + " ";
-    svg += "<circle class=\"dot\" r=\"3\" cx=\"" + px(x_of(k)) + "\" cy=\"" + px(y_of(value)) + "\"><title>trial " +
-           std::to_string(ended[k]->id) + ": " + short_number(value) + "</title></circle>\n";
+    if (k > 0) points += pixels(x_of(k)) + "," + pixels(y_of(before)) + " ";
+    points += pixels(x_of(k)) + "," + pixels(y_of(best)) + " ";
+    svg += "<circle class=\"dot\" r=\"3\" cx=\"" + pixels(x_of(k)) + "\" cy=\"" + pixels(y_of(value)) +
+           "\"><title>trial " + std::to_string(ended[k]->id) + ": " + short_number(value) + "</title></circle>\n";
   }
   svg += polyline(points, "far", "", "best so far");
   svg += svg_text((kLeft + kWidth - kRight) / 2, kHeight - 8, "trials, in the order of their ends", "middle");
@@ -232,8 +262,8 @@ std::string importance_bars(const Shown& shown) {
     const double y = kRow * static_cast<double>(k) + 6;
     const double width = std::max(1.0, (kWidth - kLeft - 60) * all[k].second);
     svg += svg_text(kLeft - 10, y + 14, all[k].first, "end", "name");
-    svg +=
-        "<rect class=\"bar\" x=\"" + px(kLeft) + "\" y=\"" + px(y) + "\" width=\"" + px(width) + "\" height=\"18\"/>\n";
+    svg += "<rect class=\"bar\" x=\"" + pixels(kLeft) + "\" y=\"" + pixels(y) + "\" width=\"" + pixels(width) +
+           "\" height=\"18\"/>\n";
     svg += svg_text(kLeft + width + 8, y + 14, short_number(all[k].second), "start");
   }
   return svg + kSvgEnd;
@@ -283,6 +313,51 @@ std::string summary_of(const Shown& shown) {
 
 }  // namespace
 
+std::vector<double> ranks_of(const std::vector<double>& values) {
+  std::vector<size_t> order(values.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return values[a] < values[b]; });
+  std::vector<double> ranks(values.size());
+  for (size_t k = 0; k < order.size();) {
+    size_t end = k;
+    while (end < order.size() && values[order[end]] == values[order[k]]) ++end;
+    for (size_t j = k; j < end; ++j) ranks[order[j]] = 0.5 * static_cast<double>(k + 1 + end);
+    k = end;
+  }
+  return ranks;
+}
+
+double spearman(const std::vector<double>& a, const std::vector<double>& b) {
+  return a.empty() ? 0 : correlation(ranks_of(a), ranks_of(b));
+}
+
+std::vector<std::pair<std::string, double>> importances(const Space& space, const std::vector<Trial>& trials) {
+  // A trial's value at the lowest rung that all have: values of other rungs cannot be compared.
+  std::vector<const Trial*> used;
+  std::vector<double> values;
+  for (const Trial& trial : trials) {
+    if (trial.rungs.empty() || std::isnan(trial.rungs[0].value)) continue;
+    if (!used.empty() && trial.rungs[0].resource != used[0]->rungs[0].resource) continue;
+    used.push_back(&trial);
+    values.push_back(trial.rungs[0].value);
+  }
+  std::vector<std::pair<std::string, double>> result;
+  if (used.size() < 3) return result;
+  for (const auto& range : space) {
+    std::vector<std::string> texts;
+    for (const Trial* trial : used) {
+      const auto found = std::find_if(trial->parameters.begin(), trial->parameters.end(),
+                                      [&](const auto& parameter) { return parameter.first == range.path; });
+      texts.push_back(found == trial->parameters.end() ? "" : found->second);
+    }
+    std::vector<double> numbers;
+    const double importance =
+        all_numbers(texts, numbers) ? std::abs(spearman(numbers, values)) : correlation_ratio(texts, ranks_of(values));
+    result.emplace_back(range.path, importance);
+  }
+  return result;
+}
+
 std::string sweep_html(const SweepStore& store, const std::vector<Trial>& trials) {
   const Shown shown = shown_of(store, trials);
   std::string html =
@@ -296,7 +371,7 @@ std::string sweep_html(const SweepStore& store, const std::vector<Trial>& trials
             "better ones; the best is orange and thick.</p>\n" +
             parallel_coordinates(shown) +
             "<h2>Importance</h2>\n<p class=\"soft\">Absolute rank correlation (Spearman) of each key with the "
-            "metric; for words, the correlation ratio of its ranks. It shows single keys, not how keys work "
+            "metric; for strings, the correlation ratio of its ranks. It shows single keys, not how keys work "
             "together.</p>\n" +
             importance_bars(shown);
   }

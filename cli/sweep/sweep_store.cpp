@@ -1,18 +1,46 @@
 #include "levin/cli/sweep/sweep_store.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
-#include "levin/core/scalar_text.h"
+#include "levin/cli/runs/run_alive.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/config_node.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 
 namespace fs = std::filesystem;
 
 namespace {
+
+std::string lock_file(const std::string& folder) {
+  return folder + "/sweep.lock";
+}
+
+int open_lock(const std::string& path) {
+  const int fd = open_regular_file(path, O_RDWR | O_CREAT);
+  if (fd < 0) throw Error("sweep: cannot write " + path + ": " + system_error_text(errno) + ".");
+  return fd;
+}
+
+// A child that has not begun its program yet holds a copy of the lock for a moment.
+bool lock_within_a_second(int fd) {
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
+    ::usleep(50'000);
+  }
+  return false;
+}
 
 constexpr const char* kFormat = "2";
 constexpr const char* kFirstFormat = "1";  // without kNewColumns
@@ -103,6 +131,80 @@ void note_result(SqliteFile& database, int64_t id, const std::string& result) {
 
 }  // namespace
 
+bool any_has_value(const std::vector<Trial>& trials) {
+  return std::any_of(trials.begin(), trials.end(), [](const Trial& trial) { return trial.value().has_value(); });
+}
+
+const char* word(TrialState state) {
+  switch (state) {
+    case TrialState::waiting: return "waiting";
+    case TrialState::running: return "running";
+    case TrialState::paused: return "paused";
+    case TrialState::completed: return "completed";
+    case TrialState::failed: return "failed";
+  }
+  return "";
+}
+
+std::string parameters_text(const Parameters& parameters) {
+  std::string text;
+  for (const auto& [path, value] : parameters) text += (text.empty() ? "" : " ") + path + "=" + value;
+  return text;
+}
+
+bool is_better(double value, double than, bool higher_is_better) {
+  if (std::isnan(value)) return false;
+  if (std::isnan(than)) return true;
+  return higher_is_better ? value > than : value < than;
+}
+
+const Trial* best_trial(const std::vector<Trial>& trials, bool higher_is_better) {
+  const Trial* best = nullptr;
+  for (const Trial& trial : trials) {
+    if (trial.rungs.empty() || trial.state == TrialState::failed || std::isnan(trial.rungs.back().value)) continue;
+    if (best == nullptr) {
+      best = &trial;
+      continue;
+    }
+    const int64_t reached = trial.rungs.back().resource, most = best->rungs.back().resource;
+    const bool further = reached > most;
+    const bool as_far = reached == most;
+    if (further || (as_far && is_better(trial.rungs.back().value, best->rungs.back().value, higher_is_better))) {
+      best = &trial;
+    }
+  }
+  return best;
+}
+
+SweepLock::SweepLock(const std::string& folder) {
+  const std::string path = lock_file(folder);
+  fd_ = open_lock(path);
+  if (!lock_within_a_second(fd_)) {
+    ::close(fd_);
+    std::string holder;
+    std::ifstream(path) >> holder;
+    throw Error("the sweep in " + folder + " is being run by process " + holder +
+                ". Wait for its end, or stop it with Ctrl-C; levin sweep status " + folder + " shows how far it is.");
+  }
+  const std::string text = std::to_string(::getpid()) + "\n";
+  (void)!::ftruncate(fd_, 0);
+  (void)!::write(fd_, text.data(), text.size());
+}
+
+std::unique_ptr<SweepLock> SweepLock::try_take(const std::string& folder) {
+  const int fd = open_lock(lock_file(folder));
+  std::unique_ptr<SweepLock> lock(new SweepLock(fd));  // closes it in any case
+  return ::flock(fd, LOCK_EX | LOCK_NB) == 0 ? std::move(lock) : nullptr;
+}
+
+SweepLock::~SweepLock() {
+  ::close(fd_);
+}
+
+bool SweepLock::is_held(const std::string& folder) {
+  return is_file_locked(lock_file(folder));
+}
+
 bool SweepStore::exists(const std::string& folder) {
   std::error_code code;
   return fs::exists(file_of(folder), code);
@@ -134,7 +236,7 @@ SweepStore SweepStore::create(const std::string& folder, const Plan& plan) {
 
 SweepStore::SweepStore(const std::string& folder) : folder_(folder) {
   if (!exists(folder)) {
-    throw Error("there is no sweep in " + cut_text(folder, 200) +
+    throw Error("no sweep in " + cut_text(folder, 200) +
                 ": it has no file sweep.sqlite. Begin one with levin sweep FILE, or name another folder.");
   }
   database_ = std::make_shared<SqliteFile>(file_of(folder), kPatience);
@@ -164,7 +266,7 @@ void SweepStore::read_plan() {
   plan_.working_folder = get(*database_, "working_folder");
   const std::string most = get(*database_, "max_resource");
   if (!detail::parse_int(most, plan_.max_resource)) {
-    refuse_damaged(folder_, "its max_resource is \"" + cut_text(most) + "\", which is no whole number");
+    refuse_damaged(folder_, "its max_resource is \"" + cut_text(most) + "\", which is not a whole number");
   }
   double grace = 0;
   if (detail::parse_double(ConfigNode::scalar(get(*database_, "stop_grace")), grace)) plan_.stop_grace = Seconds(grace);
@@ -236,7 +338,7 @@ const std::vector<Trial>& SweepStore::trials() {
 Trial SweepStore::trial(int64_t id) {
   const std::vector<Trial>& all = trials();
   if (id < 0 || id >= std::ssize(all)) {
-    throw Error("sweep: there is no trial " + std::to_string(id) + " in " + folder_ + ", which has " +
+    throw Error("sweep: no trial " + std::to_string(id) + " in " + folder_ + ", which has " +
                 (all.empty() ? "none yet." : "0 to " + std::to_string(all.size() - 1) + "."));
   }
   return all[static_cast<size_t>(id)];
@@ -343,7 +445,7 @@ double SweepStore::elapsed() {
   const std::string elapsed = get(*database_, "elapsed");
   double seconds = 0;
   if (!detail::parse_double(elapsed, seconds)) {
-    refuse_damaged(folder_, "its elapsed is \"" + cut_text(elapsed) + "\", which is no number");
+    refuse_damaged(folder_, "its elapsed is \"" + cut_text(elapsed) + "\", which is not a number");
   }
   return seconds;
 }

@@ -5,13 +5,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "levin/cli/sweep/sweep_lock.h"
+#include "levin/cli/sweep/sweep_store.h"
 #include "levin/cli/sweep/trial_result.h"
-#include "levin/core/error.h"
-#include "levin/core/files.h"
-#include "levin/core/json_depth.h"
-#include "levin/core/short_number.h"
-#include "levin/core/whole_number.h"
+#include "levin/core/files/files.h"
+#include "levin/core/files/json_depth.h"
+#include "levin/core/options/config_node.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 
@@ -25,7 +24,7 @@ constexpr const char* kNoCheckpoint =
     "none holds the weights of this value. With rank_by: best and a ModelCheckpoint that monitors the metric, trials "
     "keep them.";
 
-// A value of JSON as one of the range's values; as it is if it is none of them.
+// A JSON value as one of the range's values; unchanged if it is not among them.
 std::string range_value(const json& value, const Range& range) {
   if (value.is_number_float()) {
     const double number = value.get<double>();
@@ -62,9 +61,9 @@ std::string checkpoint_of_trial(const Trial& trial) {
 }
 
 std::vector<std::string> overrides_of(const Trial& trial) {
-  std::vector<std::string> words;
-  for (const auto& [path, value] : trial.parameters) words.push_back("--" + path + "=" + value);
-  return words;
+  std::vector<std::string> overrides;
+  for (const auto& [path, value] : trial.parameters) overrides.push_back("--" + path + "=" + value);
+  return overrides;
 }
 
 }  // namespace
@@ -82,7 +81,7 @@ Parameters read_parameters(const std::string& text, const Space& space, Problems
     std::vector<std::string> keys;
     for (const Range& range : space) keys.push_back(range.path);
     if (!known)
-      problems.add({}, "--params", "\"" + cut_text(key) + "\" is no key of the space. Known: " + join(keys) + ".");
+      problems.add({}, "--params", "\"" + cut_text(key) + "\" is not a key of the space. Known: " + join(keys) + ".");
   }
   for (const Range& range : space) {
     const auto found = given.find(range.path);
@@ -123,7 +122,7 @@ std::string best_text(const SweepStore& store, const std::vector<Trial>& trials)
   if (best == nullptr) return "no trial has a value yet";
   std::string text = "best: trial " + std::to_string(best->id) + ", " + store.options().metric + " " +
                      short_number(*best->value()) + "\n";
-  for (const auto& override_word : overrides_of(*best)) text += "  " + override_word + "\n";
+  for (const auto& override : overrides_of(*best)) text += "  " + override + "\n";
   const json all = trial_json(store, *best);
   text += "configuration: " + all["config"].get<std::string>() + "\n";
   const auto checkpoint = all["checkpoint"].get<std::string>();

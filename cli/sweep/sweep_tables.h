@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "levin/cli/sweep/sweep_store.h"
-#include "levin/core/value.h"
+#include "levin/core/options/value.h"
 
 namespace levin {
 

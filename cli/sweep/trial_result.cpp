@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "levin/checkpoint/sharded_checkpoint.h"
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "levin/core/state.h"
 
 namespace levin {

@@ -10,11 +10,12 @@
 
 namespace levin {
 
+/// The result of one launch of a trial.
 struct TrialOutcome {
   enum class Kind {
     value,     // of the metric
     stopped,   // by a signal, at a checkpoint
-    lost,      // there is no result
+    lost,      // no result was written
     failed,    // there is a result whose value is not finite
     unlogged,  // the run is complete and has not logged the metric
   };

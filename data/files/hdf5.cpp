@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/batch_memory.h"
 #include "levin/data/files/mapped_file.h"
 
@@ -95,7 +95,7 @@ at::ScalarType integer_type(hid_t type) {
   }
 }
 
-// By the bits of exponent and mantissa.
+// Tells float types apart by the widths of exponent and mantissa.
 at::ScalarType float_type(hid_t type) {
   size_t sign = 0, exponent_at = 0, exponent = 0, mantissa_at = 0, mantissa = 0;
   H5Tget_fields(type, &sign, &exponent_at, &exponent, &mantissa_at, &mantissa);
@@ -125,8 +125,7 @@ ValueKind kind_of(hid_t type, const std::string& where) {
     default: kind.type = at::ScalarType::Undefined;
   }
   if (kind.type == at::ScalarType::Undefined) {
-    throw DataError(where +
-                    ": its values are no integers, floats or bools that LibTorch has. Save it as int8 to int64, " +
+    throw DataError(where + ": LibTorch has no such type. Save it as int8 to int64, " +
                     "uint8 to uint64, float16, float32 or float64.");
   }
   kind.memory = Handle(H5Tcopy(type), H5Tclose);
@@ -184,7 +183,7 @@ void Hdf5Rows::Open::open(const std::string& path, const std::string& name) {
   const Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
   H5Pset_chunk_cache(access.id(), kChunkCacheSlots, kChunkCacheBytes, H5D_CHUNK_CACHE_W0_DEFAULT);
   dataset = Handle(H5Dopen2(file.id(), name.c_str(), access.id()), H5Dclose);
-  if (dataset.failed()) fail("there is no such data set: " + hdf5_cause() + ". h5ls -r lists those of a file.");
+  if (dataset.failed()) fail("no such data set: " + hdf5_cause() + ". `h5ls -r FILE` lists the data sets.");
   const Handle value_type(H5Dget_type(dataset.id()), H5Tclose);
   ValueKind kind = kind_of(value_type.id(), where);
   type = kind.type;
@@ -212,7 +211,7 @@ void Hdf5Rows::Open::check_extents(const std::vector<hsize_t>& extents, uint64_t
   }
 }
 
-// Not where no value was ever written: then there is no place in the file.
+// A data set to which no value was written has no position in the file.
 void Hdf5Rows::Open::map(const std::string& path) {
   const haddr_t offset = H5Dget_offset(dataset.id());
   if (offset == HADDR_UNDEF) return;

@@ -1,4 +1,4 @@
-// Data sets of HDF5 files, row by row. Values that lie in the file as they are in memory are mapped; chunked,
+// Data sets of HDF5 files, row by row. Values stored like in memory are mapped; chunked,
 // compressed and converted ones are read through libhdf5, under one lock, because Debian's libhdf5 allows one thread at
 // a time.
 #pragma once

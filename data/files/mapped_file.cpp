@@ -14,8 +14,8 @@
 #include <cstring>
 #include <utility>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "levin/data/loading/gather_rows.h"
 
 namespace levin {

@@ -35,7 +35,7 @@ class MappedFile {
                                        const std::vector<int64_t>& sizes, at::ScalarType type);
 
 /// The rows of `values` at `indices`, copied, so that a worker waits for the disk and not the training. Bools become
-/// true for every byte but 0: as another number they are undefined behaviour.
+/// true for every byte other than 0: any other representation of a bool is undefined behaviour.
 [[nodiscard]] at::Tensor copied_rows(const at::Tensor& values, const at::Tensor& indices);
 /// The same of values that are in memory already.
 [[nodiscard]] at::Tensor with_clean_bools(at::Tensor values);

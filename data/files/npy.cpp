@@ -7,17 +7,17 @@
 #include <memory>
 #include <utility>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/files/mapped_file.h"
 
-static_assert(std::endian::native == std::endian::little, "values are used as they are in the file");
+static_assert(std::endian::native == std::endian::little, "values are used in the byte order of the file");
 
 namespace levin {
 
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr size_t kMostHeaderBytes = 1 << 16;  // NumPy itself reads 10000 unless told otherwise
+constexpr size_t kMaxHeaderBytes = 1 << 16;  // NumPy itself reads 10000 unless told otherwise
 
 constexpr std::array<std::pair<std::string_view, at::ScalarType>, 14> kNpyTypes = {{{"b1", at::kBool},
                                                                                     {"i1", at::kChar},
@@ -34,7 +34,7 @@ constexpr std::array<std::pair<std::string_view, at::ScalarType>, 14> kNpyTypes 
                                                                                     {"c8", at::kComplexFloat},
                                                                                     {"c16", at::kComplexDouble}}};
 
-// The description: a Python dict of texts, booleans and a tuple of numbers.
+// Parses the description: a Python dict of strings, booleans and a tuple of numbers.
 class NpyParser {
  public:
   NpyParser(const std::string& path, std::string_view bytes, size_t start, size_t end)
@@ -109,7 +109,7 @@ class NpyParser {
     const size_t end = bytes_.find(quote, at_ + 1);
     if (end == std::string_view::npos) fail(at_, "a quote is not closed");
     std::string inside(bytes_.substr(at_ + 1, end - at_ - 1));
-    if (inside.find('\\') != std::string::npos) fail(at_, "expected a text without backslashes");
+    if (inside.find('\\') != std::string::npos) fail(at_, "expected a string without backslashes");
     at_ = end + 1;
     return inside;
   }
@@ -196,9 +196,9 @@ NpyHeader read_npy_header(const std::string& path, std::string_view bytes) {
   const size_t start = major == 1 ? 10 : 12;
   if (bytes.size() < start) file.fail(bytes.size(), "the file ends in its header");
   const size_t length = major == 1 ? byte(8) | byte(9) << 8 : byte(8) | byte(9) << 8 | byte(10) << 16 | byte(11) << 24;
-  if (length > kMostHeaderBytes) {
+  if (length > kMaxHeaderBytes) {
     file.fail(8, "the header is said to have " + std::to_string(length) + " bytes, more than the " +
-                     std::to_string(kMostHeaderBytes) + " allowed");
+                     std::to_string(kMaxHeaderBytes) + " allowed");
   }
   if (bytes.size() - start < length) file.fail(bytes.size(), "the file ends in its header");
   NpyHeader header = NpyParser(path, bytes, start, start + length).parse();

@@ -6,12 +6,12 @@
 #include <limits>
 #include <memory>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "levin/data/files/mapped_file.h"
 #include "levin/data/files/npy.h"
 
-static_assert(std::endian::native == std::endian::little, "ids are used as they are in the file");
+static_assert(std::endian::native == std::endian::little, "ids are used in the byte order of the file");
 
 namespace levin {
 
@@ -52,7 +52,7 @@ at::Tensor map_ids(const std::string& path, TokenType type) {
   return mapped_tensor(std::move(file), path, 0, {count}, scalar);
 }
 
-// Copies ids and returns the place of the first that is not within 0 … limit, or `count`.
+// Copies ids; returns the index of the first one outside 0 … limit, or `count`.
 template <class Id>
 int64_t copy_ids(const at::Tensor& ids, int64_t first, int64_t count, uint64_t limit, int64_t* to) {
   const auto* from = static_cast<const Id*>(ids.const_data_ptr()) + first;

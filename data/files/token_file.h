@@ -1,5 +1,5 @@
 // Files of token ids for language models: the ids alone, little-endian, as nanoGPT's .bin files, or a .npy file with
-// one row of integers. They are mapped, so a text may be larger than the memory.
+// one row of integers. They are mapped, so a corpus may be larger than memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 
 namespace levin {
 

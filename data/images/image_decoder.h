@@ -32,7 +32,7 @@ struct ImageBox {
 };
 
 /// Images with more pixels are refused: a file of a few bytes can claim to hold 2^32 of them.
-constexpr int64_t kMostPixels = 100'000'000;
+constexpr int64_t kMaxPixels = 100'000'000;
 
 class ImageDecoder {
  public:
@@ -55,17 +55,17 @@ class ImageDecoder {
 };
 
 /// Reads the file and its header. Throws DataError naming file, cause and remedy if it cannot be read, is neither JPEG
-/// nor PNG, is damaged or has more than `most_pixels`.
-[[nodiscard]] std::unique_ptr<ImageDecoder> open_image(const std::string& path, int64_t most_pixels = kMostPixels);
+/// nor PNG, is damaged or has more than `max_pixels`.
+[[nodiscard]] std::unique_ptr<ImageDecoder> open_image(const std::string& path, int64_t max_pixels = kMaxPixels);
 
 namespace detail {
 
 /// Of the content of the file `path`.
-[[nodiscard]] std::unique_ptr<ImageDecoder> open_jpeg(std::string path, std::string bytes, int64_t most_pixels);
-[[nodiscard]] std::unique_ptr<ImageDecoder> open_png(std::string path, std::string bytes, int64_t most_pixels);
+[[nodiscard]] std::unique_ptr<ImageDecoder> open_jpeg(std::string path, std::string bytes, int64_t max_pixels);
+[[nodiscard]] std::unique_ptr<ImageDecoder> open_png(std::string path, std::string bytes, int64_t max_pixels);
 
 /// Throws DataError if the image has no pixels or too many.
-void check_pixels(const std::string& path, const ImageSize& size, int64_t most_pixels);
+void check_pixels(const std::string& path, const ImageSize& size, int64_t max_pixels);
 /// Throws DataError: the file is damaged.
 [[noreturn]] void fail_damaged(const std::string& path, const std::string& cause);
 

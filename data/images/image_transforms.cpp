@@ -7,10 +7,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <mutex>
 #include <string>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/batch_memory.h"
 
 namespace levin {
@@ -71,6 +72,19 @@ ImageBox middle_box(const ImageSize& image, const RandomCropRange& range) {
   box.top = (image.height - box.height) / 2;
   box.left = (image.width - box.width) / 2;
   return box;
+}
+
+at::Tensor decode_to(ImageDecoder& decoder, const ImageBox& box, const ImageSize& size, const ImageView& view) {
+  return resize_images(decoder.decode(box, view.scaled_decoding ? size : ImageSize{}), size);
+}
+
+// The longer side of a narrow image grows with the shorter one, from a small file to any size.
+void check_resized(const std::string& path, const ImageSize& size, const ImageView& view) {
+  const int64_t most = std::max(view.max_pixels, kMaxPixels);
+  if (size.height <= most / std::max<int64_t>(1, size.width)) return;
+  throw DataError(path + ": with a shorter side of " + std::to_string(view.shorter_side) + " pixels the image has " +
+                  std::to_string(size.width) + " x " + std::to_string(size.height) + ", more than the " +
+                  std::to_string(most) + " allowed. Cut it, or leave it out.");
 }
 
 }  // namespace
@@ -163,6 +177,22 @@ Batch image_batch(const std::vector<Batch>& samples, const ColourScale& scale) {
     if (has_labels) y.mutable_data_ptr<int64_t>()[i] = *sample[1].const_data_ptr<int64_t>();
   }
   return named_images(x, y);
+}
+
+at::Tensor read_image(const std::string& path, const ImageView& view, at::Generator& generator) {
+  const std::unique_ptr<ImageDecoder> decoder = open_image(path, view.max_pixels);
+  const ImageSize all = decoder->size();
+  const ImageBox whole{0, 0, all.height, all.width};
+  const ImageSize result{view.size, view.size};
+  switch (view.crop) {
+    case ImageCrop::random: return decode_to(*decoder, random_crop_box(all, view.range, generator), result, view);
+    case ImageCrop::center: {
+      const ImageSize resized = view.shorter_side > 0 ? size_with_shorter_side(all, view.shorter_side) : all;
+      check_resized(path, resized, view);
+      return center_crop(decode_to(*decoder, whole, resized, view), result);
+    }
+    default: return view.size > 0 ? decode_to(*decoder, whole, result, view) : decoder->decode();
+  }
 }
 
 }  // namespace levin

@@ -7,8 +7,11 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "levin/core/options/fields.h"
 #include "levin/data/batch.h"
 #include "levin/data/images/image_decoder.h"
 
@@ -16,7 +19,7 @@ namespace levin {
 
 /// Bilinear, averaging where the image shrinks, as torchvision.transforms.functional.resize(image, size,
 /// antialias=True). `images`: uint8 (computed in integers: within 1 of torchvision, which rounds floats) or floating
-/// point. Throws Error for another type, less than two dimensions or an empty size.
+/// point. Throws Error for any other type, fewer than two dimensions or an empty size.
 [[nodiscard]] at::Tensor resize_images(const at::Tensor& images, const ImageSize& size);
 
 /// The size of torchvision's Resize(shorter): the same proportions, the shorter side `shorter` pixels long.
@@ -48,5 +51,27 @@ struct ColourScale {
 /// deviation, and y (batch) int64; of images alone, x alone. Samples without tensors are left out. Throws DataError if
 /// none is left or the images differ in size.
 [[nodiscard]] Batch image_batch(const std::vector<Batch>& samples, const ColourScale& scale);
+
+/// none: the whole image; center: its middle; random: another part at each visit (RandomResizedCrop).
+enum class ImageCrop { none, center, random };
+template <>
+struct EnumNames<ImageCrop> {
+  static constexpr std::array names{std::pair{"none", ImageCrop::none}, std::pair{"center", ImageCrop::center},
+                                    std::pair{"random", ImageCrop::random}};
+};
+
+struct ImageView {
+  ImageCrop crop = ImageCrop::none;
+  int64_t size = 0;                 // height and width of the result in pixels; 0: the size of the image
+  int64_t shorter_side = 0;         // center: what the shorter side is resized to before; 0: it is not
+  RandomCropRange range = {};       // random
+  bool scaled_decoding = true;      // JPEGs that shrink by more than half are decoded at a smaller size
+  int64_t max_pixels = kMaxPixels;  // of a file
+};
+
+/// Returns the image in the file, (3, H, W) uint8: random: a part of it, resized to size x size; center: resized so
+/// that its shorter side has `shorter_side` pixels, then the middle size x size; none: resized to size x size.
+/// `generator` draws the random part. Throws DataError naming the file.
+[[nodiscard]] at::Tensor read_image(const std::string& path, const ImageView& view, at::Generator& generator);
 
 }  // namespace levin

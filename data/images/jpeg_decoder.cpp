@@ -24,7 +24,7 @@ namespace levin {
 namespace {
 
 // A progressive image repeats its pixels in every scan: without a limit, a small file can take minutes.
-constexpr int kMostScans = 200;
+constexpr int kMaxScans = 200;
 
 struct JpegErrors {
   jpeg_error_mgr base;  // first: libjpeg knows this part
@@ -38,7 +38,7 @@ struct JpegErrors {
   std::longjmp(errors->back, 1);
 }
 
-// What libjpeg calls a warning: it goes on with grey or shifted pixels, except where bytes are only left over.
+// Handles what libjpeg calls a warning: it continues with grey or shifted pixels, unless bytes are merely left over.
 void on_message(j_common_ptr info, int level) {
   if (level < 0 && info->err->msg_code != JWRN_EXTRANEOUS_DATA && info->err->msg_code != JWRN_ADOBE_XFORM &&
       info->err->msg_code != JWRN_JFIF_MAJOR) {
@@ -47,9 +47,9 @@ void on_message(j_common_ptr info, int level) {
 }
 
 void on_progress(j_common_ptr info) {
-  if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMostScans) return;
+  if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMaxScans) return;
   auto* errors = reinterpret_cast<JpegErrors*>(info->err);
-  std::snprintf(errors->text.data(), errors->text.size(), "it has more than %d scans", kMostScans);
+  std::snprintf(errors->text.data(), errors->text.size(), "it has more than %d scans", kMaxScans);
   std::longjmp(errors->back, 1);
 }
 
@@ -175,8 +175,8 @@ class JpegDecoder final : public ImageDecoder {
             edge(box.left + box.width, all.width, info_.output_width) - left};
   }
 
-  // Leaves out rows above the box and most columns beside it. Returns the columns that are left before it. Two more on
-  // each side, where there are any, because the colours of a pixel are mixed with its neighbours'.
+  // Leaves out rows above the box and most columns next to it. Returns the number of columns that remain before it. Two
+  // more on each side, where there are any, because the colours of a pixel are mixed with its neighbours'.
   int64_t skip_to(const ImageBox& box) {
     JDIMENSION first = static_cast<JDIMENSION>(std::max<int64_t>(0, box.left - 2));
     JDIMENSION count = static_cast<JDIMENSION>(std::min<int64_t>(info_.output_width, box.left + box.width + 2)) - first;
@@ -195,9 +195,9 @@ class JpegDecoder final : public ImageDecoder {
 
 namespace detail {
 
-std::unique_ptr<ImageDecoder> open_jpeg(std::string path, std::string bytes, int64_t most_pixels) {
+std::unique_ptr<ImageDecoder> open_jpeg(std::string path, std::string bytes, int64_t max_pixels) {
   auto decoder = std::make_unique<JpegDecoder>(path, std::move(bytes));
-  check_pixels(path, decoder->size(), most_pixels);
+  check_pixels(path, decoder->size(), max_pixels);
   return decoder;
 }
 

@@ -17,7 +17,7 @@ namespace levin {
 namespace {
 
 // Of the text and the colour profiles that a file may hold; they are not used.
-constexpr png_alloc_size_t kMostChunkBytes = 8'000'000;
+constexpr png_alloc_size_t kMaxChunkBytes = 8'000'000;
 
 struct PngSession {
   png_structp png = nullptr;
@@ -61,7 +61,7 @@ class PngDecoder final : public ImageDecoder {
       if (session_.info == nullptr) return;
       png_set_read_fn(session_.png, &session_, read_png);
       png_set_user_limits(session_.png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // check_pixels() limits their product
-      png_set_chunk_malloc_max(session_.png, kMostChunkBytes);
+      png_set_chunk_malloc_max(session_.png, kMaxChunkBytes);
       png_read_info(session_.png, session_.info);
     });
     if (session_.info == nullptr) detail::fail_damaged(path_, "libpng cannot be started");
@@ -81,7 +81,7 @@ class PngDecoder final : public ImageDecoder {
       rows[y] = pixels.mutable_data_ptr<uint8_t>() + y * static_cast<size_t>(3 * all.width);
     }
     if (png_get_rowbytes(session_.png, session_.info) != static_cast<size_t>(3 * all.width)) {
-      detail::fail_damaged(path_, "its rows have another length than its header says");
+      detail::fail_damaged(path_, "the length of its rows differs from its header");
     }
     run([this, lines = rows.data()] {
       png_read_image(session_.png, lines);
@@ -124,9 +124,9 @@ class PngDecoder final : public ImageDecoder {
 
 namespace detail {
 
-std::unique_ptr<ImageDecoder> open_png(std::string path, std::string bytes, int64_t most_pixels) {
+std::unique_ptr<ImageDecoder> open_png(std::string path, std::string bytes, int64_t max_pixels) {
   auto decoder = std::make_unique<PngDecoder>(path, std::move(bytes));
-  check_pixels(path, decoder->size(), most_pixels);
+  check_pixels(path, decoder->size(), max_pixels);
   return decoder;
 }
 

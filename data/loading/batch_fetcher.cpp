@@ -7,9 +7,9 @@
 #include <exception>
 #include <string>
 
-#include "levin/core/error.h"
-#include "levin/core/exception_text.h"
-#include "levin/core/seed.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/main_guard.h"
+#include "levin/core/random.h"
 #include "levin/data/batch_memory.h"
 #include "levin/data/loading/sample_generator.h"
 

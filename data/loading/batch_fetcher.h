@@ -53,7 +53,7 @@ class BatchFetcher {
   [[nodiscard]] int64_t count_of(int64_t batch_idx) const;
   [[nodiscard]] int64_t index_at(int64_t place) const;
   [[nodiscard]] uint64_t pass_seed() const;
-  // Rethrows the exception being handled as a DataError that says where.
+  // Rethrows the current exception as a DataError that names the sample.
   [[noreturn]] void fail(const std::string& what, int64_t batch_idx) const;
 
   Pass pass_;

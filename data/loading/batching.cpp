@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/loading/length_batch_sampler.h"
 #include "levin/data/loading/stratified.h"
 #include "levin/data/loading/weighted_sampler.h"

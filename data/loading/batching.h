@@ -1,6 +1,6 @@
 // How a data module makes batches, as an option of its own:
 //
-//   data: {class_path: TextCsv, init_args: {label: book, batching: {max_tokens: 4096, bucket_by_length: true}}}
+//   data: {class_path: TextCsv, init_args: {path: reviews.csv, batching: {max_tokens: 4096, bucket_by_length: true}}}
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,8 +10,8 @@
 #include <memory>
 #include <utility>
 
-#include "levin/core/fields.h"
-#include "levin/core/value.h"
+#include "levin/core/options/fields.h"
+#include "levin/core/options/value.h"
 #include "levin/data/loader.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/loading/dataset.h"
@@ -29,7 +29,7 @@ struct EnumNames<SampleWeights> {
 struct BatchingOptions {
   SampleWeights weights = SampleWeights::none;
   bool stratified = false;        // each batch has the classes in the data's proportions
-  bool bucket_by_length = false;  // samples of like length together
+  bool bucket_by_length = false;  // samples of similar length together
   int64_t max_tokens = 0;         // longest sample x samples of a batch, instead of batch_size; 0: batch_size
   template <class = void>
   static auto fields() {
@@ -38,7 +38,7 @@ struct BatchingOptions {
         field("weights", &O::weights,
               "balanced: samples are drawn with replacement, each class equally often; none: each sample once"),
         field("stratified", &O::stratified, "each batch has the classes in the proportions of the data"),
-        field("bucket_by_length", &O::bucket_by_length, "samples of like length together, so that less is padded"),
+        field("bucket_by_length", &O::bucket_by_length, "samples of similar length together, so that less is padded"),
         field("max_tokens", &O::max_tokens,
               "longest sample x samples of a batch, at most, instead of batch_size; 0: batch_size")
             .min(0));

@@ -4,8 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/batch_rows.h"
 
 namespace levin {
@@ -45,7 +44,7 @@ void CombinedLoader::check_different() const {
 int64_t CombinedLoader::length(size_t k) const {
   if (const std::optional<int64_t> batches = loaders_[k]->num_batches()) return *batches;
   throw ConfigError("CombinedLoader: loader " + std::to_string(k) + " does not know how many batches it has, which " +
-                    enum_word(options_.mode) + " needs. Use mode min_size, or a loader that knows.");
+                    enum_name(options_.mode) + " needs. Use mode min_size, or a loader that knows.");
 }
 
 std::optional<int64_t> CombinedLoader::num_batches() const {

@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/fields.h"
-#include "levin/core/value.h"
+#include "levin/core/options/fields.h"
+#include "levin/core/options/value.h"
 #include "levin/data/batch.h"
 #include "levin/data/loader.h"
 
@@ -59,7 +59,7 @@ struct CombinedLoaderOptions {
 ///   max_size        as many as the longest, which must come first, since a batch's samples are its; the tensors of a
 ///                   loader that has ended have 0 rows
 ///   max_size_cycle  as many as the longest; the others begin a new pass, in a new order, as often as necessary
-///   sequential      all batches of the first loader, then those of the second, …
+///   sequential      all batches of the first loader, then all of the second, …
 class CombinedLoader final : public Loader {
  public:
   using Options = CombinedLoaderOptions;

@@ -10,10 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/component.h"
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/seed.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/registry.h"
+#include "levin/core/random.h"
 #include "levin/data/loading/length_batch_sampler.h"
 
 namespace levin {
@@ -35,7 +34,7 @@ bool cuts_by_length(const DataLoaderOptions& options) {
 }
 
 void check_no_option_cuts(const DataLoaderOptions& options) {
-  const std::string rule = " with a batch sampler, which already says what a batch is.";
+  const std::string rule = " with a batch sampler, which already determines the batches.";
   if (options.batch_size != 1) throw ConfigError("DataLoaderOptions.batch_size: must be left at 1" + rule);
   if (options.shuffle) throw ConfigError("DataLoaderOptions.shuffle: must be false" + rule);
   if (options.drop_last) throw ConfigError("DataLoaderOptions.drop_last: must be false" + rule);

@@ -15,10 +15,9 @@
 #include <optional>
 #include <utility>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/data/loader.h"
 #include "levin/data/loading/batch_fetcher.h"
-#include "levin/data/loading/batch_sampler.h"
 #include "levin/data/loading/dataset.h"
 #include "levin/data/loading/prefetcher.h"
 #include "levin/data/loading/sampler.h"
@@ -33,7 +32,7 @@ struct DataLoaderOptions {
   int64_t prefetch_factor = 2;  // batches fetched ahead per worker
   int64_t seed = -1;            // of the order and of sample_generator(); -1: the run's seed
   int64_t max_tokens = 0;       // longest sample x samples of a batch, instead of batch_size; 0: batches of batch_size
-  bool bucket_by_length = false;  // samples of like length together
+  bool bucket_by_length = false;  // samples of similar length together
   template <class = void>
   static auto fields() {
     using O = DataLoaderOptions;
@@ -53,7 +52,7 @@ struct DataLoaderOptions {
         field("max_tokens", &O::max_tokens,
               "longest sample x samples of a batch, instead of batch_size; 0: batches of batch_size")
             .min(0),
-        field("bucket_by_length", &O::bucket_by_length, "samples of like length together, so that less is padded"));
+        field("bucket_by_length", &O::bucket_by_length, "samples of similar length together, so that less is padded"));
   }
 };
 

@@ -2,8 +2,7 @@
 
 #include <ATen/ops/arange.h>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/loading/gather_rows.h"
 
 namespace levin {
@@ -27,7 +26,7 @@ Batch Dataset::get_range(int64_t first, int64_t count) const {
 
 int64_t Dataset::length(int64_t /*index*/) const {
   throw DataError(
-      "Dataset::length: the data set does not say how long its samples are, which max_tokens and bucket_by_length "
+      "Dataset::length: the data set does not know the lengths of its samples, which max_tokens and bucket_by_length "
       "need. "
       "Override length(), or leave both options unset.");
 }

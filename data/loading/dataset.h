@@ -51,9 +51,9 @@ class Dataset {
 /// change in place changes the data set.
 class TensorDataset final : public Dataset {
  public:
-  /// Throws DataError if there is no tensor, one has no dimension or the lengths differ.
+  /// Throws DataError without tensors, or if a tensor has no dimension or the lengths differ.
   explicit TensorDataset(std::vector<at::Tensor> tensors);
-  /// With a name for each tensor. Throws DataError also for another number of names.
+  /// With a name for each tensor. Also throws DataError if the number of names differs.
   TensorDataset(std::vector<at::Tensor> tensors, const std::vector<std::string>& names);
 
   [[nodiscard]] int64_t size() const override;

@@ -7,8 +7,7 @@
 #include <cstring>
 #include <string>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/batch_memory.h"
 
 namespace levin {

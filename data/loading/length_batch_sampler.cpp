@@ -7,9 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/seed.h"
+#include "levin/core/options/error.h"
+#include "levin/core/random.h"
 
 namespace levin {
 

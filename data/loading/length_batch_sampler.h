@@ -1,5 +1,5 @@
-// Batches of texts and other sequences of unequal length, with little padding: samples of like length together, and as
-// many as fit into a number of tokens.
+// Batches of text and other sequences of unequal length, with little padding: samples of similar length together, and
+// as many as fit into a number of tokens.
 //
 //   auto batches = std::make_shared<levin::LengthBatchSampler>(
 //       std::make_shared<levin::RandomSampler>(texts->size()), levin::lengths_of(*texts),
@@ -12,8 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "levin/core/fields.h"
-#include "levin/data/loading/batch_sampler.h"
+#include "levin/core/options/fields.h"
 #include "levin/data/loading/dataset.h"
 #include "levin/data/loading/sampler.h"
 
@@ -22,7 +21,7 @@ namespace levin {
 struct LengthBatchSamplerOptions {
   int64_t max_tokens = 0;        // longest sample x samples, so padding counts; 0: batches of batch_size
   int64_t batch_size = 1;        // without max_tokens
-  bool bucket_by_length = true;  // samples of like length together; else in the sampler's order
+  bool bucket_by_length = true;  // samples of similar length together; else in the sampler's order
   int64_t bucket_batches = 16;   // batches' worth of samples that are shuffled with each other, at most
   bool shuffle = false;          // the batches, and the samples of a bucket
   template <class = void>
@@ -32,7 +31,8 @@ struct LengthBatchSamplerOptions {
         field("max_tokens", &O::max_tokens, "longest sample x samples of a batch, at most; 0: batches of batch_size")
             .min(0),
         field("batch_size", &O::batch_size, "samples of a batch without max_tokens").min(1),
-        field("bucket_by_length", &O::bucket_by_length, "samples of like length together; else in the sampler's order"),
+        field("bucket_by_length", &O::bucket_by_length,
+              "samples of similar length together; else in the sampler's order"),
         field("bucket_batches", &O::bucket_batches,
               "batches' worth of samples that are shuffled with each other, at most")
             .min(1),

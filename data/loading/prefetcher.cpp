@@ -9,9 +9,9 @@
 #include <system_error>
 #include <utility>
 
-#include "levin/core/error.h"
-#include "levin/core/log.h"
-#include "levin/core/openmp_threads.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/log.h"
+#include "levin/core/process/threads.h"
 
 namespace levin {
 

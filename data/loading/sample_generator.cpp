@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "levin/core/seed.h"
+#include "levin/core/random.h"
 
 namespace levin {
 

@@ -6,8 +6,7 @@
 #include <sstream>
 #include <utility>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/batch_memory.h"
 #include "levin/data/batch_rows.h"
 

@@ -12,8 +12,8 @@
 namespace levin {
 
 /// Stacks the samples' tensors along a new first dimension, field by field where they have names; makes lists of what
-/// is ragged, collects texts, and concatenates values of other types. Throws DataError naming the field, the odd sample
-/// (its index in `indices`, or its place in the list where there are none) and both shapes if the samples differ.
+/// is ragged, collects strings, and concatenates values of other types. Throws DataError naming the field, the odd
+/// sample (its index in `indices`, or its position in the list without indices) and both shapes if the samples differ.
 [[nodiscard]] Batch stack_samples(const std::vector<Batch>& samples, const int64_t* indices = nullptr);
 
 /// The same, one sample after another. Tensors that are contiguous on the CPU are copied directly to the batch, while
@@ -54,7 +54,7 @@ class SampleStacker {
   size_t added_ = 0;
   Batch first_;
   std::vector<Column> columns_;
-  std::vector<std::vector<std::string>> texts_;  // of each field of texts, and of each of values
+  std::vector<std::vector<std::string>> texts_;  // of each field of strings, and of each field of values
   std::vector<std::vector<BatchValue>> values_;
 };
 

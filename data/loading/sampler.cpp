@@ -7,8 +7,12 @@
 #include <ATen/ops/randperm.h>
 #include <ATen/ops/tensor.h>
 
-#include "levin/core/error.h"
-#include "levin/core/seed.h"
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "levin/core/options/error.h"
+#include "levin/core/random.h"
 
 namespace levin {
 
@@ -23,6 +27,18 @@ at::Generator generator_of(uint64_t seed, int64_t epoch) {
 int64_t checked_size(int64_t size, const std::string& who) {
   if (size >= 0) return size;
   throw Error(who + ": the size must be >= 0, got " + std::to_string(size) + ".");
+}
+
+// Cuts the largest batch in two; false if none has two samples.
+bool split_largest(IndexBatches& batches) {
+  const auto largest = std::max_element(batches.begin(), batches.end(),
+                                        [](const auto& a, const auto& b) { return a.size() < b.size(); });
+  if (largest->size() < 2) return false;
+  const auto middle = largest->begin() + static_cast<int64_t>(largest->size() + 1) / 2;
+  std::vector<int64_t> second(middle, largest->end());
+  largest->erase(middle, largest->end());
+  batches.push_back(std::move(second));
+  return true;
 }
 
 }  // namespace
@@ -63,6 +79,21 @@ SubsetSampler::SubsetSampler(const std::vector<int64_t>& indices, bool shuffle)
 at::Tensor SubsetSampler::order(uint64_t seed, int64_t epoch) const {
   if (!shuffle_) return indices_;
   return indices_.index_select(0, at::randperm(indices_.size(0), generator_of(seed, epoch), kIndexType));
+}
+
+int64_t count_share_of_batches(int64_t batches, int64_t rank, int64_t world_size, bool padded) {
+  return padded ? (batches + world_size - 1) / world_size : (batches - rank + world_size - 1) / world_size;
+}
+
+IndexBatches share_of_batches(IndexBatches batches, int64_t rank, int64_t world_size, bool padded, bool may_split) {
+  if (world_size == 1 || batches.empty()) return batches;
+  const auto ranks = static_cast<size_t>(world_size);
+  while (padded && may_split && batches.size() % ranks != 0 && split_largest(batches)) {
+  }
+  for (size_t i = 0; padded && batches.size() % ranks != 0; ++i) batches.push_back(batches[i]);
+  IndexBatches share;
+  for (size_t b = static_cast<size_t>(rank); b < batches.size(); b += ranks) share.push_back(std::move(batches[b]));
+  return share;
 }
 
 }  // namespace levin

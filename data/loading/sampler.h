@@ -5,9 +5,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 
 namespace levin {
 
@@ -16,16 +18,16 @@ class Sampler {
   static const char* registry_name() { return "sampler"; }
   virtual ~Sampler() = default;
 
-  /// Samples of one pass.
+  /// Returns the number of samples of one pass.
   [[nodiscard]] virtual int64_t size() const = 0;
 
-  /// The indices of one pass: (size) int64.
+  /// Returns the indices of one pass: (size) int64.
   [[nodiscard]] virtual at::Tensor order(uint64_t seed, int64_t epoch) const = 0;
 
-  /// True if every pass is 0, 1, 2, …: batches are then cut out of the data without gathering.
+  /// Returns true if every pass is 0, 1, 2, …: batches are then cut out of the data without gathering.
   [[nodiscard]] virtual bool is_sequential() const { return false; }
 
-  /// True if every pass visits the same samples, equally often, in whatever order.
+  /// Returns true if every pass visits the same samples the same number of times, in any order.
   [[nodiscard]] virtual bool repeats_its_samples() const { return is_sequential(); }
 };
 
@@ -83,5 +85,36 @@ class SubsetSampler final : public Sampler {
   at::Tensor indices_;  // (n) int64
   bool shuffle_;
 };
+
+/// Batches of a pass, each a list of indices into the data set.
+using IndexBatches = std::vector<std::vector<int64_t>>;
+
+class BatchSampler {
+ public:
+  static const char* registry_name() { return "batch sampler"; }
+  virtual ~BatchSampler() = default;
+
+  /// Returns the number of batches of each pass; nullopt if it differs from pass to pass and is known when a pass
+  /// begins.
+  [[nodiscard]] virtual std::optional<int64_t> num_batches() const = 0;
+
+  /// Returns the batches of one pass for all ranks together: rank r of n takes number r, r + n, r + 2 n, …
+  [[nodiscard]] virtual IndexBatches batches(uint64_t seed, int64_t epoch) const = 0;
+
+  /// Returns what a training pass does if its batches cannot be divided among the ranks. True: cuts the largest in two,
+  /// so that each sample is visited as often as before. False, for batches that must stay whole: repeats the first
+  /// ones.
+  [[nodiscard]] virtual bool may_split() const { return false; }
+
+  /// Returns the number of samples of a full batch; nullopt if it varies.
+  [[nodiscard]] virtual std::optional<int64_t> batch_size() const { return std::nullopt; }
+};
+
+/// Returns the batches of `rank`. With `padded`, all ranks get the same number of batches: see BatchSampler::may_split.
+[[nodiscard]] IndexBatches share_of_batches(IndexBatches batches, int64_t rank, int64_t world_size, bool padded,
+                                            bool may_split);
+
+/// Returns how many of `batches` batches share_of_batches() gives a rank.
+[[nodiscard]] int64_t count_share_of_batches(int64_t batches, int64_t rank, int64_t world_size, bool padded);
 
 }  // namespace levin

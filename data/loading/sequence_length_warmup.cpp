@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 

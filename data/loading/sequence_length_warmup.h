@@ -2,14 +2,15 @@
 // M. Zhang, Y. He, "The Stability-Efficiency Dilemma: Investigating Sequence Length Warmup for Training GPT Models",
 // 2022.
 //
-//   data: {class_path: TextFile, init_args: {block_size: 256, length_warmup: {start_length: 32, batches: 2000}}}
+//   data: {class_path: TextFile, init_args: {path: corpus.txt, block_size: 256, length_warmup: {start_length: 32,
+//   batches: 2000}}}
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/data/loader.h"
 
 namespace levin {
@@ -34,7 +35,7 @@ struct SequenceLengthWarmupOptions {
 [[nodiscard]] int64_t warmup_length(const SequenceLengthWarmupOptions& options, int64_t full, int64_t batch);
 
 /// Another loader's batches, cut: of each tensor (batch, full_length, …) the first positions, as views. Tensors with
-/// another second dimension stay as they are. The length is a function of epoch and batch, so a run that resumes
+/// a different second dimension stay unchanged. The length is a function of epoch and batch, so a run that resumes
 /// continues with the same ones, and all ranks have the same.
 class SequenceLengthWarmup final : public Loader {
  public:

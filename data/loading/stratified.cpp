@@ -10,8 +10,8 @@
 #include <string>
 #include <utility>
 
-#include "levin/core/error.h"
-#include "levin/core/seed.h"
+#include "levin/core/options/error.h"
+#include "levin/core/random.h"
 #include "levin/data/loading/sampler.h"
 
 namespace levin {

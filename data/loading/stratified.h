@@ -7,16 +7,16 @@
 #include <optional>
 #include <vector>
 
-#include "levin/core/fields.h"
-#include "levin/data/loading/batch_sampler.h"
+#include "levin/core/options/fields.h"
+#include "levin/data/loading/sampler.h"
 
 namespace levin {
 
 /// Throws DataError unless `labels` is (n) int64 of numbers from 0 on: a class for each sample.
 void check_labels(const at::Tensor& labels);
 
-/// `total` divided in proportion to `counts`: the exact shares rounded down, and one more for those with the largest
-/// remainders, at equal remainders the first. None gets more than its count if total is at most their sum.
+/// Divides `total` in proportion to `counts`: exact fractions rounded down, and one more for the counts with the
+/// largest remainders, at equal remainders the first. None gets more than its count if total is at most their sum.
 [[nodiscard]] std::vector<int64_t> largest_remainders(const std::vector<int64_t>& counts, int64_t total);
 
 struct StratifiedBatchSamplerOptions {

@@ -9,23 +9,22 @@
 
 #include <string>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/seed.h"
+#include "levin/core/options/error.h"
+#include "levin/core/random.h"
 #include "levin/data/loading/stratified.h"
 
 namespace levin {
 
 namespace {
 
-constexpr int64_t kMostCategories = int64_t{1} << 24;  // of at::multinomial
+constexpr int64_t kMaxCategories = int64_t{1} << 24;  // of at::multinomial
 
 at::Tensor checked_weights(const at::Tensor& weights) {
   const std::string who = "WeightedRandomSampler: ";
   if (!weights.defined() || weights.dim() != 1 || weights.numel() == 0) {
     throw ConfigError(who + "the weights must be a tensor (n), one number for each sample.");
   }
-  if (weights.numel() > kMostCategories) {
+  if (weights.numel() > kMaxCategories) {
     throw ConfigError(who + "got " + count_of(weights.numel(), "weight") +
                       "; multinomial draws from 2^24 at most. Divide the data set.");
   }

@@ -1,4 +1,4 @@
-// Random crops and flips of batches of images, with the same bits on any thread: a function of the seed,
+// Random crops and flips of batches of images, bitwise identical on any thread: a function of the seed,
 // the epoch and the number of the batch.
 #pragma once
 
@@ -22,7 +22,7 @@ struct AugmentOptions {
                                         const at::Tensor& flip, double fill);
 
 /// A data set whose first tensor, (batch, channels, height, width) float, comes augmented. The other data set must have
-/// get_batch(); get() gives its samples as they are.
+/// get_batch(); get() returns its samples unchanged.
 class AugmentedImages final : public Dataset {
  public:
   AugmentedImages(std::shared_ptr<const Dataset> images, AugmentOptions options)

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <vector>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 

@@ -7,12 +7,12 @@
 #include <cmath>
 #include <utility>
 
-#include "levin/core/error.h"
+#include "levin/core/files/csv.h"
+#include "levin/core/options/error.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/loading/sampler.h"
 #include "levin/data/loading/stratified.h"
 #include "levin/data/sets/csv_columns.h"
-#include "levin/data/sets/csv_reader.h"
 
 namespace levin {
 
@@ -138,7 +138,7 @@ at::Tensor CsvData::labels() const {
   return all_->get_range(0, all_->size())[1];  // a view
 }
 
-// To predict, rows need no target; where one is not a number or a known class, there are no targets either.
+// Rows to predict need no target; if any target is not a number or a known class, all targets are dropped.
 std::shared_ptr<CsvDataset> CsvData::new_rows(Stage stage) {
   CsvDatasetOptions options = file_options(options_.test_path);
   if (options_.target_is_class && !options_.target.empty()) options.classes = all_rows()->classes();  // as in training

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/data/data_module.h"
 #include "levin/data/loading/batching.h"
 #include "levin/data/loading/dataset.h"
@@ -25,8 +25,8 @@ struct CsvDatasetOptions {
   std::vector<std::string> features = {};  // columns by name, or by number from 0; none: all but the target and the id
   std::string target = "";                 // a column by name or number; "": none
   std::string id = "";                     // a column that identifies the rows; "": their numbers, from 0
-  bool target_is_class = false;            // y: class numbers of the target's texts; else its numbers
-  std::vector<std::string> classes = {};   // texts of the classes in order; none: those in the file, sorted
+  bool target_is_class = false;            // y: class numbers of the target's values; else its numbers
+  std::vector<std::string> classes = {};   // class names in order; none: the names in the file, sorted
   template <class = void>
   static auto fields() {
     using O = CsvDatasetOptions;
@@ -38,8 +38,8 @@ struct CsvDatasetOptions {
         field("features", &O::features, "columns by name, or by number from 0; none: all but the target and the id"),
         field("target", &O::target, "a column by name or number; \"\": none"),
         field("id", &O::id, "a column that identifies the rows; \"\": their numbers, from 0"),
-        field("target_is_class", &O::target_is_class, "y: class numbers of the target's texts; else its numbers"),
-        field("classes", &O::classes, "texts of the classes in order; none: those in the file, sorted"));
+        field("target_is_class", &O::target_is_class, "y: class numbers of the target's values; else its numbers"),
+        field("classes", &O::classes, "class names in order; none: the names in the file, sorted"));
   }
 };
 
@@ -100,7 +100,7 @@ struct CsvDataOptions {
         field("features", &O::features, "columns by name, or by number from 0; none: all but the target and the id"),
         field("target", &O::target, "a column by name or number, which rows to predict need not have; \"\": none"),
         field("id", &O::id, "a column that names the rows in files of predictions; \"\": their numbers, from 0"),
-        field("target_is_class", &O::target_is_class, "y: class numbers of the target's texts; else its numbers"),
+        field("target_is_class", &O::target_is_class, "y: class numbers of the target's values; else its numbers"),
         field("batch_size", &O::batch_size, "samples of a batch").min(1),
         field("val_fraction", &O::val_fraction, "of the rows, held out for validation").min(0.0).below(1.0),
         field("split_seed", &O::split_seed, "which rows are held out").min(0),
@@ -122,7 +122,7 @@ class CsvData final : public DataModule {
   Loaders val_dataloader() override;
   Loaders test_dataloader() override;
   Loaders predict_dataloader() override;
-  /// The texts of the classes, after setup().
+  /// Returns the class names, after setup().
   [[nodiscard]] std::vector<std::string> label_names() const override { return classes_; }
 
  private:

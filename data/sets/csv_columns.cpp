@@ -5,8 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin::detail {
 
@@ -63,7 +62,7 @@ size_t find_column(const std::vector<std::string>& names, const std::string& wan
   }
   if (count == 1) return static_cast<size_t>(std::find(names.begin(), names.end(), wanted) - names.begin());
   if (const size_t number = numbered(wanted, names.size()); number < names.size()) return number;
-  throw DataError(path + ": there is no column " + quoted(wanted) + ". Columns: " + join(names) + "." +
+  throw DataError(path + ": no column " + quoted(wanted) + ". Columns: " + join(names) + "." +
                   did_you_mean(wanted, names));
 }
 

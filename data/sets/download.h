@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "levin/core/duration.h"
+#include "levin/core/options/units.h"
 #include "levin/data/sets/checksum.h"
 
 namespace levin {

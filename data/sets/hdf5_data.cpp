@@ -2,8 +2,7 @@
 
 #include <utility>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/data/files/hdf5.h"
 #include "levin/data/loading/dataset.h"
 #include "levin/data/sets/row_module.h"

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 
 static_assert(std::endian::native == std::endian::little, "IDX values are swapped for a little-endian machine");
 
@@ -40,7 +40,7 @@ std::string hex(uint8_t byte) {
   return text;
 }
 
-// Reads a plain or gzipped file; offsets are those of the content.
+// Reads a plain or gzipped file; offsets refer to the unpacked content.
 class Content {
  public:
   explicit Content(const std::string& path) : path_(path), file_(gzopen(path.c_str(), "rbe"), &gzclose) {

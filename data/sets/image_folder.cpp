@@ -7,8 +7,8 @@
 #include <cctype>
 #include <filesystem>
 
-#include "levin/core/error.h"
-#include "levin/core/log.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/log.h"
 #include "levin/data/loading/sample_generator.h"
 #include "levin/data/sets/csv_columns.h"
 
@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostWarnings = 10;
+constexpr size_t kMaxWarnings = 10;
 
 bool is_image(const fs::path& path) {
   std::string ending = path.extension().string();
@@ -141,7 +141,7 @@ Batch ImageFolder::get(int64_t index) const {
 
 void ImageFolder::skip(const std::string& path, const std::string& error) const {
   const std::lock_guard lock(mutex_);
-  if (!skipped_.insert(path).second || skipped_.size() > kMostWarnings) return;
+  if (!skipped_.insert(path).second || skipped_.size() > kMaxWarnings) return;
   log::data.warn("left out: {}", error);
 }
 

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/fields.h"
-#include "levin/data/images/image_view.h"
+#include "levin/core/options/fields.h"
+#include "levin/data/images/image_transforms.h"
 #include "levin/data/loading/batch_fetcher.h"
 #include "levin/data/loading/dataset.h"
 
@@ -43,9 +43,9 @@ struct ImageFolderOptions {
 /// classes the image is the only tensor.
 class ImageFolder final : public Dataset {
  public:
-  /// Lists the files that end in .jpg, .jpeg or .png, in any case, in all folders below those of the classes; others
-  /// are left out. Throws DataError if there is no class, a class has no images or a sub-folder is none of the
-  /// `classes` given, of which some may be missing. Without needs_classes, only if there are no images.
+  /// Lists the files that end in .jpg, .jpeg or .png, in any case, in all folders below the class folders; other
+  /// files are skipped. Throws DataError without classes, if a class has no images or a sub-folder is not one of the
+  /// given `classes`, some of which may be missing. Without needs_classes, throws only without images.
   explicit ImageFolder(std::string root, ImageFolderOptions options = {});
 
   [[nodiscard]] int64_t size() const override { return static_cast<int64_t>(files_.size()); }

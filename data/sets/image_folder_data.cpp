@@ -4,9 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/loading/sampler.h"
 #include "levin/data/loading/stratified.h"
@@ -33,7 +32,7 @@ std::shared_ptr<ImageFolder> ImageFolderData::folder(const std::string& root, bo
                   .shorter_side = options_.resize,
                   .range = {.min_scale = options_.min_scale},
                   .scaled_decoding = options_.scaled_decoding,
-                  .most_pixels = options_.max_pixels};
+                  .max_pixels = options_.max_pixels};
   return std::make_shared<ImageFolder>(root, std::move(options));
 }
 

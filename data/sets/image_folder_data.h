@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/data/data_module.h"
 #include "levin/data/sets/image_folder.h"
 
@@ -37,7 +37,7 @@ struct ImageFolderDataOptions {
   bool drop_last = false;  // leave out an incomplete last training batch
   bool scaled_decoding = true;
   OnImageError on_error = OnImageError::raise;
-  int64_t max_pixels = kMostPixels;
+  int64_t max_pixels = kMaxPixels;
   template <class = void>
   static auto fields() {
     using O = ImageFolderDataOptions;

@@ -8,8 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/loading/stratified.h"
 #include "levin/data/sets/augment.h"

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/data/data_module.h"
 #include "levin/data/loading/batching.h"
 #include "levin/data/loading/dataset.h"

@@ -2,8 +2,7 @@
 
 #include <utility>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/files/mapped_file.h"
 #include "levin/data/files/npy.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/data/loading/dataset.h"
 #include "levin/data/sets/row_module.h"
 

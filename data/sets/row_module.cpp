@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/batch_memory.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/loading/sampler.h"
@@ -29,7 +29,7 @@ at::ScalarType type_for(at::ScalarType in_file, ArrayDtype wanted, bool is_targe
   return is_class ? at::kLong : in_file;
 }
 
-// Rows of arrays in other types than those of the files.
+// Rows of arrays converted to other types than the files have.
 class ConvertedRows final : public Dataset {
  public:
   ConvertedRows(std::shared_ptr<Dataset> rows, std::vector<at::ScalarType> types)
@@ -82,7 +82,8 @@ std::shared_ptr<Dataset> RowModule::in_dtypes(const RowFile& file) {
 std::string RowModule::about_dtypes() const {
   if (dtypes_.empty()) return "";
   return " " + name_ + ": " + dtypes_ +
-         ". To read arrays in another type, set inputs_dtype or targets_dtype of the data: float32, float64, int64, or "
+         ". To read arrays in a different type, set inputs_dtype or targets_dtype of the data: float32, float64, "
+         "int64, or "
          "file for the type in the file.";
 }
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/data/data_module.h"
 #include "levin/data/loading/dataset.h"
 
@@ -31,7 +31,7 @@ namespace detail {
 
 struct RowModuleOptions {
   int64_t batch_size = 32;
-  double val_fraction = 0;  // of the training rows, if there are no others to validate on
+  double val_fraction = 0;  // of the training rows, without a validation file
   int64_t split_seed = 42;
   int64_t num_workers = 0;
   bool shuffle = true;

@@ -4,11 +4,9 @@
 #include <ATen/ops/from_blob.h>
 
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/text/make_tokenizer.h"
 #include "levin/data/text/text_reader.h"
@@ -23,13 +21,6 @@ at::Tensor as_tensor(const std::vector<int32_t>& tokens, int64_t vocab_size) {
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): from_blob is older than const; to() copies
   const at::Tensor wide = at::from_blob(const_cast<int32_t*>(tokens.data()), {count}, at::kInt);
   return wide.to(vocab_size <= 256 ? at::kByte : at::kInt, /*non_blocking=*/false, /*copy=*/true);
-}
-
-std::string path_of(const TextFileOptions& options) {
-  if (!options.path.empty()) return options.path;
-  std::error_code ignored;
-  if (std::filesystem::exists(kjv_path(), ignored)) return kjv_path();
-  throw DataError("TextFile: there is no " + kjv_path() + ". Install Debian's bible-kjv-text, or set .path to a text.");
 }
 
 }  // namespace
@@ -69,8 +60,13 @@ void TextFile::setup(Stage stage) {
   train_ = blocks(tokens.narrow(0, 0, trained), "training");
 }
 
+std::string TextFile::read_document() const {
+  if (options_.path.empty()) throw ConfigError("TextFileOptions.path: expected the name of a text file, got none.");
+  return read_text(options_.path);
+}
+
 at::Tensor TextFile::read_tokens() {
-  const std::string text = read_text(path_of(options_));
+  const std::string text = read_document();
   const at::Tensor tokens = as_tensor(tokenizer_->encode(text), vocab_size());
   const int64_t count = tokens.size(0);
   bytes_per_token_ = count == 0 ? 0 : static_cast<double>(text.size()) / static_cast<double>(count);
@@ -79,8 +75,9 @@ at::Tensor TextFile::read_tokens() {
 
 std::shared_ptr<TokenBlocks> TextFile::blocks(const at::Tensor& tokens, const char* part) const {
   if (tokens.size(0) > options_.block_size) return std::make_shared<TokenBlocks>(tokens, options_.block_size);
-  throw DataError("TextFile: " + path_of(options_) + " gives " + count_of(tokens.size(0), "token") + " for " + part +
-                  ", expected at least " + std::to_string(options_.block_size + 1) +
+  throw DataError("TextFile: " + (options_.path.empty() ? "the text" : options_.path) + " gives " +
+                  count_of(tokens.size(0), "token") + " for " + part + ", expected at least " +
+                  std::to_string(options_.block_size + 1) +
                   " (.block_size and one more). Give more text, a smaller .block_size or another .val_fraction or "
                   ".test_fraction.");
 }

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/data/data_module.h"
 #include "levin/data/loading/sequence_length_warmup.h"
 #include "levin/data/text/text_blocks.h"
@@ -23,26 +23,25 @@
 namespace levin {
 
 struct TextFileOptions {
-  std::string path = "";                  // plain, gzip or .Z; "": the King James Bible of Debian's bible-kjv-text
-  std::string tokenizer = "byte";         // "byte", a .tiktoken file, a tokenizer.json or the folder with it
-  BpePattern pattern = BpePattern::gpt2;  // how a .tiktoken file's BPE cuts words
-  int64_t block_size = 128;               // tokens of a sample
-  int64_t batch_size = 16;                // blocks of a batch
-  int64_t max_tokens = 0;                 // of a batch, instead of batch_size; 0: batch_size blocks
-  double val_fraction = 0.1;              // of the tokens, from the end, before those of the test
-  double test_fraction = 0;               // of the tokens, from the end
-  int64_t num_workers = 0;                // the tokens are in memory: more is rarely faster
-  bool shuffle = true;                    // the training blocks
-  bool drop_last = false;                 // leave out an incomplete last training batch
-  std::string prompt = "\n";              // what predictions continue
-  int64_t num_samples = 1;                // continuations of the prompt
+  std::string path = "";                           // plain, gzip or .Z
+  std::string tokenizer = "byte";                  // "byte", a .tiktoken file, a tokenizer.json or the folder with it
+  BpePattern pattern = BpePattern::gpt2;           // how a .tiktoken file's BPE cuts words
+  int64_t block_size = 128;                        // tokens of a sample
+  int64_t batch_size = 16;                         // blocks of a batch
+  int64_t max_tokens = 0;                          // of a batch, instead of batch_size; 0: batch_size blocks
+  double val_fraction = 0.1;                       // of the tokens, from the end, before the test tokens
+  double test_fraction = 0;                        // of the tokens, from the end
+  int64_t num_workers = 0;                         // the tokens are in memory: more is rarely faster
+  bool shuffle = true;                             // the training blocks
+  bool drop_last = false;                          // leave out an incomplete last training batch
+  std::string prompt = "\n";                       // what predictions continue
+  int64_t num_samples = 1;                         // continuations of the prompt
   SequenceLengthWarmupOptions length_warmup = {};  // of the training batches
   template <class = void>
   static auto fields() {
     using O = TextFileOptions;
     return levin::fields(
-        field("path", &O::path, "the text: plain, gzip or .Z; \"\": the King James Bible of Debian's bible-kjv-text")
-            .ranks_may_differ(),
+        field("path", &O::path, "the text: plain, gzip or .Z").ranks_may_differ(),
         field("tokenizer", &O::tokenizer,
               "byte, a .tiktoken file, Hugging Face's tokenizer.json or its folder, or a folder with vocab.json and "
               "merges.txt")
@@ -53,7 +52,7 @@ struct TextFileOptions {
         field("max_tokens", &O::max_tokens,
               "tokens of a batch, at most: as many blocks as fit, instead of batch_size; 0: batch_size")
             .min(0),
-        field("val_fraction", &O::val_fraction, "of the tokens, before those of the test, for validation")
+        field("val_fraction", &O::val_fraction, "of the tokens, before the test tokens, for validation")
             .min(0.0)
             .below(1.0),
         field("test_fraction", &O::test_fraction, "of the tokens, from the end, for the test").min(0.0).below(1.0),
@@ -66,7 +65,7 @@ struct TextFileOptions {
   }
 };
 
-class TextFile final : public DataModule {
+class TextFile : public DataModule {
  public:
   using Options = TextFileOptions;
   explicit TextFile(Defaults = {}) : TextFile(TextFileOptions()) {}
@@ -85,6 +84,10 @@ class TextFile final : public DataModule {
   [[nodiscard]] int64_t vocab_size() const;
   /// Of the text, on average; 0 before it is read.
   [[nodiscard]] double bytes_per_token() const { return bytes_per_token_; }
+
+ protected:
+  /// Returns the text; a derived class may take it from elsewhere. Throws DataError.
+  [[nodiscard]] virtual std::string read_document() const;
 
  private:
   [[nodiscard]] std::shared_ptr<Loader> loader(const std::shared_ptr<TokenBlocks>& blocks, bool is_training) const;

@@ -1,64 +1,19 @@
 #include "levin/data/sets/text_csv.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
-#include <set>
 #include <utility>
 
-#include "levin/core/error.h"
+#include "levin/core/files/csv.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "levin/data/loading/batching.h"
 #include "levin/data/loading/stratified.h"
 #include "levin/data/sets/csv_columns.h"
-#include "levin/data/sets/csv_reader.h"
-#include "levin/data/text/text_reader.h"
 
 namespace levin {
 
-namespace {
-
 using detail::CsvRow;
-
-constexpr size_t kBooksOfOldTestament = 39;
-
-// "1Sa3:10 And the LORD came, …": the book precedes the chapter.
-CsvRow verse_row(const std::string& line, int64_t number, std::set<std::string>& books) {
-  const size_t colon = line.find(':'), blank = line.find(' ');
-  size_t chapter = colon;
-  while (chapter != std::string::npos && chapter > 0 && line[chapter - 1] >= '0' && line[chapter - 1] <= '9') --chapter;
-  if (colon == std::string::npos || blank == std::string::npos || blank < colon || chapter == 0 || chapter == colon) {
-    detail::fail_at(kjv_path(), number, 1,
-                    "expected a verse as \"Ge1:1 In the beginning …\", saw \"" + cut_text(line) + "\".");
-  }
-  const std::string book = line.substr(0, chapter);
-  books.insert(book);
-  const auto column = [](size_t at) { return static_cast<int64_t>(at) + 1; };
-  return {{books.size() > kBooksOfOldTestament ? "new" : "old", number, 1},
-          {book, number, 1},
-          {line.substr(chapter, blank - chapter), number, column(chapter)},
-          {line.substr(blank + 1), number, column(blank + 1)}};
-}
-
-// The package's file is a title and a line for each verse.
-std::vector<CsvRow> verses() {
-  std::error_code ignored;
-  if (!std::filesystem::exists(kjv_path(), ignored)) {
-    throw DataError("TextCsv: there is no " + kjv_path() +
-                    ". Install Debian's bible-kjv-text, or set .path to a CSV file.");
-  }
-  const std::string text = read_text(kjv_path());
-  std::vector<CsvRow> rows = {{{"testament", 1, 1}, {"book", 1, 1}, {"verse", 1, 1}, {"text", 1, 1}}};
-  std::set<std::string> books;
-  int64_t number = 2;
-  for (size_t begin = text.find('\n') + 1; begin != 0 && begin < text.size(); ++number) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    if (end > begin) rows.push_back(verse_row(text.substr(begin, end - begin), number, books));
-    begin = end + 1;
-  }
-  return rows;
-}
-
-}  // namespace
 
 struct TextCsv::Table {
   std::string path;
@@ -69,17 +24,19 @@ struct TextCsv::Table {
 };
 
 TextCsv::TextCsv(TextCsvOptions options) : options_(checked(std::move(options), "TextCsvOptions")) {
-  if (options_.path.empty() && !options_.header) {
-    throw ConfigError("TextCsvOptions.header: the verses that are read without a .path have one. Leave it true.");
-  }
   check_batching(options_.batching, "TextCsvOptions.batching", options_.drop_last);
   save_hyperparameters(options_);
 }
 
+std::string TextCsv::read_document(const std::string& path) const {
+  if (path.empty()) throw ConfigError("TextCsvOptions.path: expected the name of a CSV file, got none.");
+  return read_input(path);
+}
+
 TextCsv::Table TextCsv::read(const std::string& path, bool may_lack_labels) const {
   Table table;
-  table.path = path.empty() ? kjv_path() : path;
-  table.rows = path.empty() ? verses() : read_csv(path, options_.delimiter[0]);
+  table.path = path.empty() ? "the text" : path;
+  table.rows = parse_csv(table.path, read_document(path), options_.delimiter[0]);
   table.first_row = options_.header ? 1 : 0;
   if (table.rows.size() <= table.first_row) throw DataError(table.path + ": it holds no rows of data.");
   const std::vector<std::string> names = detail::column_names(table.rows, options_.header);

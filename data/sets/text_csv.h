@@ -3,7 +3,7 @@
 //   data: {class_path: TextCsv, init_args: {path: reviews.csv, text: review, label: stars, max_length: 128}}
 //
 // Batches: x (batch, max_length) int64, `<s> tokens </s>` and padding in the numbers of data/text/sentence_piece.h (or
-// those of a tokenizer.json, with its own special tokens), and y (batch) int64, the class. With batching by length, x
+// the ids of a tokenizer.json, with its own special tokens), and y (batch) int64, the class. With batching by length, x
 // is as wide as the longest text of the batch.
 #pragma once
 
@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/data/data_module.h"
 #include "levin/data/loading/batching.h"
 #include "levin/data/sets/csv.h"
@@ -24,16 +24,16 @@
 namespace levin {
 
 struct TextCsvOptions {
-  std::string path = "";       // "": Debian's bible-kjv-text, a row for each verse: testament, book, verse, text
+  std::string path = "";       // to train and validate on
   std::string test_path = "";  // of the test and predict stages; "": none
   bool header = true;
   std::string delimiter = ",";
   std::string text = "text";              // a column by name, or by number from 0
   std::string label = "label";            // a column by name or number; may be missing in the rows to predict
   std::string id = "";                    // a column that names the rows in files of predictions; "": their numbers
-  std::vector<std::string> classes = {};  // texts of the classes in order; none: those in `path`, sorted
+  std::vector<std::string> classes = {};  // class names in order; none: the names in `path`, sorted
   std::string tokenizer = "byte";         // "byte", a SentencePiece model (.model), or a tokenizer.json or its folder
-  int64_t max_length = 128;               // tokens of a sample, <s> and </s> included; longer texts are cut
+  int64_t max_length = 128;               // tokens of a sample, <s> and </s> included; longer text is truncated
   int64_t batch_size = 32;
   double val_fraction = 0.1;  // of the rows of `path`, held out for validation
   int64_t split_seed = 42;    // which ones; independent of the run's seed
@@ -46,24 +46,22 @@ struct TextCsvOptions {
   static auto fields() {
     using O = TextCsvOptions;
     return levin::fields(
-        field("path", &O::path,
-              "the file to train and validate on; \"\": the verses of Debian's bible-kjv-text (testament, book, verse, "
-              "text)")
-            .ranks_may_differ(),
+        field("path", &O::path, "the file to train and validate on").ranks_may_differ(),
         field("test_path", &O::test_path, "the file to test and predict on; \"\": none").ranks_may_differ(),
         field("header", &O::header, "the first row names the columns"),
         field("delimiter", &O::delimiter, "between the fields")
             .check([](const std::string& d) { return d.size() == 1 && d != "\"" && d != "\n" && d != "\r"; },
                    "one character, no quote or line end"),
-        field("text", &O::text, "the texts: a column by name, or by number from 0").not_empty(),
+        field("text", &O::text, "the text: a column by name, or by number from 0").not_empty(),
         field("label", &O::label, "their classes: a column by name or number, which rows to predict need not have")
             .not_empty(),
         field("id", &O::id, "a column that names the rows in files of predictions; \"\": their numbers, from 0"),
-        field("classes", &O::classes, "texts of the classes in order; none: those in path, sorted"),
+        field("classes", &O::classes, "class names in order; none: the names in path, sorted"),
         field("tokenizer", &O::tokenizer,
               "byte, a SentencePiece model, a file that ends in .model, or Hugging Face's tokenizer.json or its folder")
             .not_empty(),
-        field("max_length", &O::max_length, "tokens of a sample with <s> and </s>: longer texts are cut, others padded")
+        field("max_length", &O::max_length,
+              "tokens of a sample with <s> and </s>: longer text is truncated, shorter text padded")
             .min(2),
         field("batch_size", &O::batch_size, "samples of a batch").min(1),
         field("val_fraction", &O::val_fraction, "of the rows, held out for validation").min(0.0).below(1.0),
@@ -77,14 +75,14 @@ struct TextCsvOptions {
   }
 };
 
-class TextCsv final : public DataModule {
+class TextCsv : public DataModule {
  public:
   using Options = TextCsvOptions;
   explicit TextCsv(Defaults = {}) : TextCsv(TextCsvOptions()) {}
   explicit TextCsv(TextCsvOptions options);
 
-  /// Throws DataError with file:line:column for a row that cannot be used: another number of fields than the first
-  /// row's, a quote that is not closed, no text, no class or, in test_path, one that is not known. To predict, rows
+  /// Throws DataError with file:line:column for an unusable row: a different number of fields than the first
+  /// row, a quote that is not closed, no text, no class or, in test_path, one that is not known. To predict, rows
   /// need no class.
   void setup(Stage stage) override;
   void teardown(Stage stage) override;
@@ -95,9 +93,14 @@ class TextCsv final : public DataModule {
   [[nodiscard]] std::vector<std::string> label_names() const override { return classes_; }
 
   [[nodiscard]] const TextCsvOptions& options() const { return options_; }
-  /// Texts of the classes, in the order of their numbers. After setup(), as all below.
+  /// Returns the class names in the order of their numbers. This function and the next need setup() first.
   [[nodiscard]] const std::vector<std::string>& classes() const;
   [[nodiscard]] const Tokenizer& tokenizer() const;
+
+ protected:
+  /// Returns the text of the CSV file `path`, which is .path or .test_path; a derived class may take it from elsewhere.
+  /// Throws DataError.
+  [[nodiscard]] virtual std::string read_document(const std::string& path) const;
 
  private:
   struct Table;

@@ -4,8 +4,7 @@
 
 #include <utility>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/text/text_blocks.h"
 

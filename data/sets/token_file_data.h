@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/data/data_module.h"
 #include "levin/data/files/token_file.h"
 #include "levin/data/loading/dataset.h"
@@ -27,7 +27,7 @@ struct TokenFileDatasetOptions {
 };
 
 /// Sample i: x, the tokens i … i + block_size - 1, and y, those one place further: (block_size) int64 both. A
-/// BlockSampler visits those that follow each other.
+/// BlockSampler visits adjacent ones.
 class TokenFileDataset final : public Dataset {
  public:
   /// `path`: a file or a folder of files (TokenFiles). Throws DataError if the part has fewer than block_size + 1
@@ -40,7 +40,7 @@ class TokenFileDataset final : public Dataset {
   /// Throws DataError for an id that is not within the vocabulary.
   [[nodiscard]] Batch get_batch(const at::Tensor& indices) const override;
 
-  /// The place of the sample's first token.
+  /// Returns the index of the sample's first token.
   [[nodiscard]] std::string sample_id(int64_t index) const override { return std::to_string(index); }
 
   [[nodiscard]] int64_t block_size() const { return options_.block_size; }

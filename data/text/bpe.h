@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "levin/data/text/text_tokenizer.h"
+#include "levin/data/tokenizers/bpe_merges.h"
 
 namespace levin {
 
@@ -33,31 +34,19 @@ class BpeTokenizer final : public Tokenizer {
   [[nodiscard]] std::string decode(std::span<const int64_t> tokens) const override;
 
  private:
-  struct Merge {
-    int32_t rank;
-    int32_t token;  // what the pair becomes
-  };
   using Ids = std::unordered_map<std::string, int32_t>;
 
   BpeTokenizer() = default;
-  static uint64_t pair_of(int32_t left, int32_t right) {
-    return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-  }
   void take_tokens(const Ids& ids, const std::string& path);
-  void encode_word(std::string_view word, std::vector<int32_t>& tokens) const;
 
   std::vector<std::string> texts_;  // by token; "": no token has this number
   std::array<int32_t, 256> bytes_ = {};
-  std::unordered_map<uint64_t, Merge> merges_;
+  tokenizers::BpeMerges merges_;
   BpePattern pattern_ = BpePattern::gpt2;
 };
 
 namespace detail {
-/// The first word of a text that is not empty, as a pattern cuts it:
-///   gpt2    's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-///   cl100k  '(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|
-///           \s++$|\s*[\r\n]|\s+(?!\S)|\s
-/// A byte that is not UTF-8 counts as a character that is not a letter, number or space.
+/// Returns the first word of non-empty text: see bpe_words.h.
 [[nodiscard]] std::string_view first_word(std::string_view text, BpePattern pattern);
 }  // namespace detail
 

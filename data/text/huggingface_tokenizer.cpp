@@ -4,9 +4,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
-#include "levin/core/json_depth.h"
+#include "levin/core/files/files.h"
+#include "levin/core/files/json_depth.h"
+#include "levin/core/options/error.h"
 #include "levin/data/tokenizers/added_tokens.h"
 #include "levin/data/tokenizers/byte_characters.h"
 #include "levin/data/tokenizers/decoder.h"
@@ -19,11 +19,11 @@ namespace levin {
 
 namespace {
 
-constexpr uint64_t kMostJson = uint64_t{256} << 20;
+constexpr uint64_t kMaxJsonBytes = uint64_t{256} << 20;
 
 std::string read_json_file(const std::string& path) {
   try {
-    return read_file(path, kMostJson);
+    return read_file(path, kMaxJsonBytes);
   } catch (const Error& error) {
     throw DataError(error.what());
   }
@@ -79,7 +79,7 @@ HuggingFaceTokenizer::~HuggingFaceTokenizer() = default;
 void HuggingFaceTokenizer::read(const std::string& json) {
   if (json_nests_deeper(json)) {
     throw DataError(path_ + ": expected the JSON of a tokenizer, saw one with more than " +
-                    std::to_string(kDeepestJson) + " lists and objects within each other. The file is damaged.");
+                    std::to_string(kMaxJsonNesting) + " lists and objects within each other. The file is damaged.");
   }
   nlohmann::json tree;
   try {
@@ -117,7 +117,7 @@ int64_t HuggingFaceTokenizer::vocab_size() const {
   return size;
 }
 
-// The text between added tokens that are looked for as they are written.
+// The text between added tokens that are matched before normalization.
 void HuggingFaceTokenizer::append_tokens(tokenizers::NormalText text, std::vector<int32_t>& ids,
                                          tokenizers::Budget& budget) const {
   budget.spend(text.text.size());

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/text/bpe.h"
 #include "levin/data/text/huggingface_tokenizer.h"
 

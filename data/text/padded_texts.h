@@ -15,7 +15,7 @@ namespace levin {
 enum class Padding { max_length, longest };
 
 /// Sample i: x ("input_ids"), its tokens and then `pad` up to max_length, or to the longest of the batch, (length)
-/// int64, and y ("labels"), its class, () int64. Without y if a text has no class.
+/// int64, and y ("labels"), its class, () int64. There is no y if any text has no class.
 class PaddedTexts final : public Dataset {
  public:
   PaddedTexts(int64_t max_length, int32_t pad, Padding padding = Padding::max_length)
@@ -44,7 +44,7 @@ class PaddedTexts final : public Dataset {
   int64_t max_length_;
   int32_t pad_;
   Padding padding_;
-  std::vector<int32_t> tokens_;       // of all texts
+  std::vector<int32_t> tokens_;       // of all documents
   std::vector<size_t> starts_ = {0};  // of each text in tokens_, and the end
   std::vector<int64_t> labels_;
   std::vector<std::string> ids_;

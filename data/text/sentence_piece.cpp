@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "levin/data/text/huggingface_tokenizer.h"
 
 namespace levin {
@@ -120,7 +120,7 @@ int32_t pad_token(const Tokenizer& tokenizer) {
   if (const auto pad = other->pad_id()) return *pad;
   throw DataError(
       "tokenizer: the tokenizer.json has no padding, and no pad_token is named in a tokenizer_config.json or " +
-      std::string("special_tokens_map.json beside it. Name one there."));
+      std::string("special_tokens_map.json next to it. Name one there."));
 }
 
 }  // namespace levin

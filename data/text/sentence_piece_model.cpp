@@ -1,6 +1,6 @@
 #include "levin/data/text/sentence_piece_model.h"
 
-#include "levin/core/shared_library.h"
+#include "levin/core/process/shared_library.h"
 
 namespace levin {
 

@@ -9,9 +9,8 @@
 #include <algorithm>
 #include <string>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/seed.h"
+#include "levin/core/options/error.h"
+#include "levin/core/random.h"
 
 namespace levin {
 

@@ -4,15 +4,13 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 
@@ -25,11 +23,6 @@ struct Packed {
   uint64_t max_bytes;  // of the text
 
   [[nodiscard]] uint8_t at(uint64_t place) const { return static_cast<uint8_t>(bytes[place]); }
-  [[nodiscard]] uint32_t number_at(uint64_t place) const {  // big-endian
-    uint32_t number = 0;
-    for (uint64_t i = 0; i < 4; ++i) number = number << 8 | at(place + i);
-    return number;
-  }
   [[noreturn]] void fail(uint64_t place, const std::string& what) const {
     throw DataError(path + ": byte " + std::to_string(place) + ": " + what + ". Download the file again.");
   }
@@ -71,8 +64,7 @@ std::string inflate_all(const Packed& packed) {
 // where the width changes, the rest of a group is padding.
 class CodeReader {
  public:
-  CodeReader(const Packed& packed, uint64_t first_byte, int max_width)
-      : packed_(packed), bit_(first_byte * 8), group_start_(bit_), max_width_(max_width) {}
+  CodeReader(const Packed& packed, int max_width) : packed_(packed), max_width_(max_width) {}
 
   /// The next code, or -1 at the end. `table_size`: codes that the table holds so far.
   int32_t next(uint32_t table_size) {
@@ -98,29 +90,26 @@ class CodeReader {
 
  private:
   const Packed& packed_;
-  uint64_t bit_;          // of the file
-  uint64_t group_start_;  // the bit where codes of this width begin
+  uint64_t bit_ = 24;          // position in the file, after its header
+  uint64_t group_start_ = 24;  // the bit where codes of this width begin
   int width_ = 9;
   int max_width_;
 };
 
-// LZW as compress(1) writes it, from its magic number at `start` on. T. Welch, "A technique for high-performance data
-// compression", 1984.
-std::string expand(const Packed& packed, uint64_t start) {
-  if (packed.bytes.size() < start + 3 || packed.at(start) != 0x1f || packed.at(start + 1) != 0x9d) {
-    packed.fail(start, "expected compress data (1f 9d and a byte of flags)");
-  }
-  const int max_width = packed.at(start + 2) & 0x1f;
-  const bool may_clear = (packed.at(start + 2) & 0x80) != 0;
+// LZW as compress(1) writes it. T. Welch, "A technique for high-performance data compression", 1984.
+std::string expand(const Packed& packed) {
+  if (packed.bytes.size() < 3) packed.fail(packed.bytes.size(), "the file ends too early: expected a byte of flags");
+  const int max_width = packed.at(2) & 0x1f;
+  const bool may_clear = (packed.at(2) & 0x80) != 0;
   if (max_width < 9 || max_width > 16) {
-    packed.fail(start + 2, "expected codes of 9 to 16 bits, saw " + std::to_string(max_width));
+    packed.fail(2, "expected codes of 9 to 16 bits, saw " + std::to_string(max_width));
   }
   constexpr int32_t kClear = 256;
   const uint32_t first_free = may_clear ? 257 : 256;
   const uint32_t most = uint32_t{1} << max_width;
-  std::vector<uint16_t> prefix(most);  // of a code above 255: its text is that of `prefix` and one byte more
+  std::vector<uint16_t> prefix(most);  // the text of a code above 255 is the text of its prefix and one more byte
   std::vector<char> last(most);
-  CodeReader codes(packed, start + 3, max_width);
+  CodeReader codes(packed, max_width);
   std::string text;
   std::string reversed;
   uint32_t free = first_free;
@@ -154,25 +143,14 @@ std::string expand(const Packed& packed, uint64_t start) {
   return text;
 }
 
-// The Bible Retrieval System's file: "EC02", a title, at byte 84 the size of a window and their number, at byte 92 the
-// offset of each window and of the end, all big-endian, and then one run of compress data.
-std::string expand_windows(const Packed& packed) {
-  constexpr uint64_t kCount = 88;
-  if (packed.bytes.size() < kCount + 4) packed.fail(packed.bytes.size(), "the file ends too early: expected a header");
-  const uint64_t windows = packed.number_at(kCount);
-  const uint64_t data = kCount + 4 + (windows + 1) * 4;
-  if (packed.bytes.size() < data) {
-    packed.fail(kCount, "the file ends too early: expected a table of " + count_of(windows, "window"));
-  }
-  const uint64_t end = packed.number_at(data - 4);
-  if (end != packed.bytes.size()) {
-    packed.fail(data - 4, "expected the size of the file, " + std::to_string(packed.bytes.size()) + ", saw " +
-                              std::to_string(end));
-  }
-  return expand(packed, data);
-}
-
 }  // namespace
+
+std::string unpack_text(const std::string& path, std::string bytes, uint64_t max_bytes) {
+  const Packed packed{path, bytes, max_bytes};
+  if (bytes.starts_with("\x1f\x8b")) return inflate_all(packed);
+  if (bytes.starts_with("\x1f\x9d")) return expand(packed);
+  return bytes;
+}
 
 std::string read_text(const std::string& path, uint64_t max_bytes) {
   std::string bytes;
@@ -181,21 +159,7 @@ std::string read_text(const std::string& path, uint64_t max_bytes) {
   } catch (const Error& error) {
     throw DataError(error.what());
   }
-  const Packed packed{path, bytes, max_bytes};
-  if (bytes.starts_with("\x1f\x8b")) return inflate_all(packed);
-  if (bytes.starts_with("\x1f\x9d")) return expand(packed, 0);
-  if (bytes.starts_with("EC02Compressed")) return expand_windows(packed);
-  return bytes;
-}
-
-const std::string& kjv_path() {
-  static const std::string path = [] {
-    const char* home = std::getenv("LEVIN_HOME");
-    const std::string kept = home == nullptr ? "" : std::string(home) + "/datasets/bible.data";
-    std::error_code ignored;
-    return std::filesystem::is_regular_file(kept, ignored) ? kept : std::string("/usr/lib/bible.data");
-  }();
-  return path;
+  return unpack_text(path, std::move(bytes), max_bytes);
 }
 
 }  // namespace levin

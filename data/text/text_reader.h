@@ -1,5 +1,4 @@
-// The bytes of a text file, however compressed: plain, gzip, compress (.Z), or the file of Debian's package
-// bible-kjv-text, which is a table of windows in front of compress data.
+// Reads text files: plain, gzip (RFC 1952) or compress(1) (.Z).
 #pragma once
 
 #include <cstdint>
@@ -7,12 +6,13 @@
 
 namespace levin {
 
-/// The text in the file. Throws DataError naming file, byte, what was expected and what was seen; a compressed file of
-/// more than `max_bytes` is rejected.
-[[nodiscard]] std::string read_text(const std::string& path, uint64_t max_bytes = uint64_t{4} << 30);
+inline constexpr uint64_t kMaxTextBytes = uint64_t{4} << 30;
 
-/// The King James Bible, 4.4 MB of text in 31103 lines: datasets/bible.data below LEVIN_HOME if it is there, else where
-/// Debian's package bible-kjv-text keeps it.
-[[nodiscard]] const std::string& kjv_path();
+/// Returns the text in the file. Throws DataError naming file, byte, what was expected and what was found, and if the
+/// text has more than `max_bytes`.
+[[nodiscard]] std::string read_text(const std::string& path, uint64_t max_bytes = kMaxTextBytes);
+
+/// Same as read_text() for a file's `bytes` in memory; `path` is for messages.
+[[nodiscard]] std::string unpack_text(const std::string& path, std::string bytes, uint64_t max_bytes = kMaxTextBytes);
 
 }  // namespace levin

@@ -1,6 +1,6 @@
 #include "levin/data/text/text_tokenizer.h"
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 

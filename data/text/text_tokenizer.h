@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 
 namespace levin {
 
-/// How byte-pair encoding cuts a text into words, by the name of the tokens: GPT-2's, or those of
+/// How byte-pair encoding cuts text into words, by the name of the vocabulary: GPT-2's, or the one of
 /// cl100k_base.
 enum class BpePattern { gpt2, cl100k };
 template <>

@@ -3,18 +3,18 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/tokenizers/unicode.h"
 
 namespace levin::tokenizers {
 
 namespace {
 
-constexpr size_t kMostAdded = 1 << 20;
+constexpr size_t kMaxAddedTokens = 1 << 20;
 
 AddedToken read_added(const JsonNode& node) {
   AddedToken token;
-  token.id = static_cast<int32_t>(node.count("id", kHighestToken));
+  token.id = static_cast<int32_t>(node.count("id", kMaxToken));
   token.content = node.text("content");
   token.single_word = node.flag("single_word", false);
   token.lstrip = node.flag("lstrip", false);
@@ -52,8 +52,9 @@ bool ends_in_word(std::string_view text, size_t end) {
 AddedTokens::AddedTokens(const JsonNode& node, const TokenModel& model, const Normalizer* normalizer, Budget& budget) {
   if (node.is_null()) return;
   const std::vector<JsonNode> all = node.elements();
-  if (all.size() > kMostAdded) {
-    node.refuse("expected at most " + std::to_string(kMostAdded) + " tokens, saw " + std::to_string(all.size()) + ".");
+  if (all.size() > kMaxAddedTokens) {
+    node.refuse("expected at most " + std::to_string(kMaxAddedTokens) + " tokens, saw " + std::to_string(all.size()) +
+                ".");
     return;
   }
   for (const JsonNode& one : all) {

@@ -1,4 +1,4 @@
-// Tokens that are found in a text before anything is cut: <s>, [MASK], <|im_start|>, and what users have added.
+// Tokens that are found in the text before it is cut into words: <s>, [MASK], <|im_start|>, and tokens that users add.
 #pragma once
 
 #include <unordered_map>
@@ -18,14 +18,14 @@ struct AddedToken {
   bool lstrip = false;       // takes the spaces on its left with it
   bool rstrip = false;
   bool normalized = false;  // found in the text after it is normalized, as what normalizing makes of `content`
-  bool special = false;     // left out where a text is decoded
+  bool special = false;     // omitted when decoding
 };
 
 class AddedTokens {
  public:
   AddedTokens() = default;
-  /// An array, or absent. Mistakes are noted in the node. Throws DataError if normalizing them needs more than
-  /// `budget`.
+  /// Reads an array; the node may be absent. Notes mistakes in the node. Throws DataError if normalizing them needs
+  /// more than `budget`.
   AddedTokens(const JsonNode& node, const TokenModel& model, const Normalizer* normalizer, Budget& budget);
   AddedTokens(AddedTokens&&) = default;
   AddedTokens& operator=(AddedTokens&&) = default;
@@ -34,7 +34,7 @@ class AddedTokens {
     size_t begin, end;
     int32_t id;  // kNoToken: text between tokens
   };
-  /// The parts of a text, without gaps: `normalized`: those that are found after normalizing.
+  /// Returns the parts of the text, without gaps. `normalized`: looks for tokens that are matched after normalization.
   [[nodiscard]] std::vector<Part> find(std::string_view text, bool normalized, Budget& budget) const;
 
   [[nodiscard]] int32_t id_of(const std::string& content) const;
@@ -49,7 +49,7 @@ class AddedTokens {
   std::unordered_map<std::string, size_t> by_content_;
   std::unordered_map<int64_t, size_t> by_id_;
   std::unordered_set<std::string> specials_;
-  std::vector<std::string> patterns_;  // the tries' texts
+  std::vector<std::string> patterns_;  // what the tries find
   TokenTrie raw_, normalized_;         // numbers: places in tokens_
 };
 

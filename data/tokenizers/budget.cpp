@@ -3,22 +3,21 @@
 #include <cstdint>
 #include <ctime>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin::tokenizers {
 
 namespace {
 
 // Real tokenizers stay far below: a ligature may become 18 letters, whose bytes may become two each.
-constexpr size_t kMostTimes = 16;
-constexpr size_t kAlways = size_t{1} << 20;        // bytes or tokens, whatever the input
+constexpr size_t kMaxGrowth = 16;
+constexpr size_t kAlways = size_t{1} << 20;        // bytes or tokens, regardless of the input
 constexpr size_t kPadding = size_t{1} << 17;       // tokens of each text
 constexpr size_t kBytesOfToken = 256;              // on average
 constexpr double kSeconds = 1, kPerByte = 20e-6;   // slow ones encode a megabyte in a second
 constexpr size_t kBetweenLooks = size_t{1} << 20;  // bytes
 
-// Of this thread: a process that was stopped, or waits for others, has not used its time.
+// Processor time of this thread: a stopped or waiting process does not use up its budget.
 double processor_seconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -32,7 +31,7 @@ double seconds_for(size_t bytes) {
 }  // namespace
 
 Budget Budget::of_text(size_t bytes, size_t texts) {
-  const size_t most = kMostTimes * bytes + kAlways;
+  const size_t most = kMaxGrowth * bytes + kAlways;
   return {bytes, "byte", " of text", most, most + texts * kPadding, seconds_for(bytes)};
 }
 
@@ -42,7 +41,7 @@ Budget Budget::of_tokens(size_t tokens) {
 }
 
 Budget Budget::of_file(size_t bytes) {
-  return {bytes, "byte", " of a file with added tokens", kMostTimes * bytes + kAlways, SIZE_MAX, seconds_for(bytes)};
+  return {bytes, "byte", " of a file with added tokens", kMaxGrowth * bytes + kAlways, SIZE_MAX, seconds_for(bytes)};
 }
 
 std::string Budget::input() const {
@@ -50,13 +49,13 @@ std::string Budget::input() const {
 }
 
 void Budget::fail_bytes() const {
-  throw DataError(input() + " would become more than " + std::to_string(most_bytes_) +
-                  " bytes of text. Mend what the file's normalizer, pre-tokenizer or decoder puts in.");
+  throw DataError(input() + " would become more than " + std::to_string(max_bytes_) +
+                  " bytes of text. Fix what the file's normalizer, pre-tokenizer or decoder inserts.");
 }
 
 void Budget::fail_tokens() const {
-  throw DataError(input() + " would become more than " + std::to_string(most_tokens_) +
-                  " tokens. Mend the file's template, padding or affixes.");
+  throw DataError(input() + " would become more than " + std::to_string(max_tokens_) +
+                  " tokens. Fix the file's template, padding or affixes.");
 }
 
 void Budget::look_at_clock() {
@@ -68,10 +67,10 @@ void Budget::look_at_clock() {
     return;
   }
   // The second clock is slow to read, and never ahead of the first.
-  if (std::chrono::duration<double>(now - start_).count() < most_seconds_) return;
-  if (processor_seconds() - processor_start_ < most_seconds_) return;
-  throw DataError(input() + " would take more than " + std::to_string(static_cast<int64_t>(most_seconds_)) +
-                  " seconds of a processor. Mend the file's patterns and steps, or cut the text into parts.");
+  if (std::chrono::duration<double>(now - start_).count() < max_seconds_) return;
+  if (processor_seconds() - processor_start_ < max_seconds_) return;
+  throw DataError(input() + " would take more than " + std::to_string(static_cast<int64_t>(max_seconds_)) +
+                  " seconds of a processor. Fix the file's patterns and steps, or cut the text into parts.");
 }
 
 }  // namespace levin::tokenizers

@@ -1,5 +1,5 @@
-// What one call of a tokenizer may make of its input, and how long it may take: a tokenizer.json from a stranger may
-// double a text in each of its steps, or hold a pattern that needs hours. Every stage draws on the same budget.
+// Limits the output and the time of one tokenizer call: an untrusted tokenizer.json may double the text in each step or
+// contain a pattern that needs hours. All stages of a call share one budget.
 #pragma once
 
 #include <chrono>
@@ -10,39 +10,39 @@ namespace levin::tokenizers {
 
 class Budget {
  public:
-  /// For encoding `texts` texts of `bytes` in all.
+  /// Returns the budget for encoding `texts` documents of `bytes` in total.
   static Budget of_text(size_t bytes, size_t texts = 1);
-  /// For decoding as many tokens.
+  /// Returns the budget for decoding `tokens` tokens.
   static Budget of_tokens(size_t tokens);
-  /// For what is done to the added tokens of a file of `bytes` when it is read.
+  /// Returns the budget for preparing the added tokens of a file of `bytes`.
   static Budget of_file(size_t bytes);
 
-  /// Throws DataError if a step makes a text of so many bytes, with those of earlier parts of the text.
+  /// Throws DataError if this many bytes of text, and the parts kept so far, exceed the limit.
   void check_bytes(size_t bytes) const {
-    if (bytes > most_bytes_ - kept_bytes_) fail_bytes();
+    if (bytes > max_bytes_ - kept_bytes_) fail_bytes();
   }
-  /// Counts the bytes of a part that all steps have been through.
+  /// Counts the bytes of a part that has passed all steps.
   void keep_bytes(size_t bytes) {
     check_bytes(bytes);
     kept_bytes_ += bytes;
   }
-  /// Throws DataError if there are so many tokens.
+  /// Throws DataError if this many tokens exceed the limit.
   void check_tokens(size_t tokens) const {
-    if (tokens > most_tokens_) fail_tokens();
+    if (tokens > max_tokens_) fail_tokens();
   }
-  /// Counts work of about as long as looking at `bytes` one by one takes, and looks at the clock now and then. Throws
+  /// Counts work that takes about as long as reading `bytes` one by one, and sometimes looks at the clock. Throws
   /// DataError if the call takes too long.
   void spend(size_t bytes) {
     work_ += bytes;
     if (work_ >= next_look_) look_at_clock();
   }
 
-  /// The work of looking for one match of a pattern, for spend().
+  /// The work of one search for a pattern, for spend().
   static constexpr size_t one_match = size_t{1} << 16;
 
  private:
-  Budget(size_t size, const char* unit, const char* of, size_t most_bytes, size_t most_tokens, double seconds)
-      : size_(size), unit_(unit), of_(of), most_bytes_(most_bytes), most_tokens_(most_tokens), most_seconds_(seconds) {}
+  Budget(size_t size, const char* unit, const char* of, size_t max_bytes, size_t max_tokens, double seconds)
+      : size_(size), unit_(unit), of_(of), max_bytes_(max_bytes), max_tokens_(max_tokens), max_seconds_(seconds) {}
   [[nodiscard]] std::string input() const;
   [[noreturn]] void fail_bytes() const;
   [[noreturn]] void fail_tokens() const;
@@ -51,9 +51,9 @@ class Budget {
   size_t size_;
   const char* unit_;
   const char* of_;
-  size_t most_bytes_;
-  size_t most_tokens_;
-  double most_seconds_;
+  size_t max_bytes_;
+  size_t max_tokens_;
+  double max_seconds_;
   size_t kept_bytes_ = 0;
   size_t work_ = 0;
   size_t next_look_ = size_t{1} << 20;

@@ -1,4 +1,5 @@
-// GPT-2 writes a byte as a character that can be seen: itself if it is printable in Latin-1, else one from U+0100 on.
+// Bytes written as text: base64 (RFC 4648), and GPT-2's way, which writes a byte as a visible character: itself if it
+// is printable in Latin-1, else one from U+0100 on.
 #pragma once
 
 #include <optional>
@@ -7,9 +8,12 @@
 
 namespace levin::tokenizers {
 
-/// Each byte as its character.
+/// Appends the character of each byte.
 void append_byte_characters(std::string& text, std::string_view bytes);
-/// The bytes that `text` stands for; nullopt: a character stands for none.
+/// Returns the bytes that `text` stands for; nullopt if a character does not stand for a byte.
 [[nodiscard]] std::optional<std::string> bytes_of_characters(std::string_view text);
+
+/// Returns the decoded bytes; nullopt if `code` is not base64 with padding.
+[[nodiscard]] std::optional<std::string> from_base64(std::string_view code);
 
 }  // namespace levin::tokenizers

@@ -13,7 +13,7 @@ namespace levin::tokenizers {
 
 namespace {
 
-constexpr int kDeepestDecoder = 16;
+constexpr int kMaxDecoderDepth = 16;
 
 using Tokens = std::vector<std::string>;
 
@@ -75,7 +75,7 @@ int byte_of_token(const std::string& token) {
   return byte;
 }
 
-// Bytes side by side are a text if they are UTF-8, else a U+FFFD each.
+// Adjacent bytes become text if they are UTF-8, else one U+FFFD per byte.
 void decode_byte_tokens(Tokens& tokens, Budget&) {
   Tokens result;
   std::string bytes;
@@ -101,7 +101,7 @@ void decode_byte_tokens(Tokens& tokens, Budget&) {
   tokens = std::move(result);
 }
 
-// English texts without the spaces that BERT's tokenizer puts around punctuation.
+// Removes the spaces from English text that BERT's tokenizer puts around punctuation.
 void clean_up(std::string& text) {
   constexpr std::pair<const char*, const char*> kChanges[] = {
       {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
@@ -206,7 +206,7 @@ std::unique_ptr<const Decoder> make_decoder(const JsonNode& node, int depth) {
   if (type == "Strip") return strip_decoder(node);
   if (type == "Replace") return replace_decoder(node);
   if (type == "CTC") return ctc_decoder(node);
-  if (type == "Sequence" && depth < kDeepestDecoder) return decoder_sequence(node, depth);
+  if (type == "Sequence" && depth < kMaxDecoderDepth) return decoder_sequence(node, depth);
   if (!type.empty()) node.at("type").refuse("the decoder " + type + " is not supported.");
   return nullptr;
 }

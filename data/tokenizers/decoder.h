@@ -1,4 +1,4 @@
-// Decoders of tokenizer.json: how tokens become a text again.
+// Decoders of tokenizer.json: they turn tokens back into text.
 #pragma once
 
 #include <memory>
@@ -10,15 +10,15 @@
 
 namespace levin::tokenizers {
 
-/// Immutable: any thread may use one.
+/// Immutable; threads may share it.
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  /// Rewrites the texts of tokens; joined, they are the text. Throws DataError.
+  /// Rewrites the tokens' strings, whose concatenation is the text. Throws DataError.
   virtual void decode(std::vector<std::string>& tokens, Budget& budget) const = 0;
 };
 
-/// Null if the node is. What cannot be used is noted in the node.
+/// Returns null for a null node. Notes unsupported parts in the node.
 [[nodiscard]] std::unique_ptr<const Decoder> make_decoder(const JsonNode& node, int depth = 0);
 
 }  // namespace levin::tokenizers

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/tokenizers/token_model.h"
 
 namespace levin::tokenizers {
 
 namespace {
 
-constexpr int64_t kLongest = int64_t{1} << 40;
+constexpr int64_t kMaxLength = int64_t{1} << 40;
 
 template <class Use>
 void for_each_row(Encoding& encoding, Use use) {
@@ -107,7 +107,7 @@ void PaddingRule::apply(std::vector<Encoding>& encodings, const Budget& budget) 
 std::optional<Truncation> read_truncation(const JsonNode& node) {
   if (node.is_null()) return std::nullopt;
   Truncation truncation;
-  truncation.max_length = node.count("max_length", kLongest);
+  truncation.max_length = node.count("max_length", kMaxLength);
   truncation.from_left = read_side(node);
   const std::string strategy = node.text("strategy", "LongestFirst");
   using Strategy = Truncation::Strategy;
@@ -131,8 +131,8 @@ std::optional<PaddingRule> read_padding(const JsonNode& node) {
   }
   padding.multiple = node.count("pad_to_multiple_of", 1 << 24, 0);
   padding.on_left = read_side(node);
-  padding.id = static_cast<int32_t>(node.count("pad_id", kHighestToken, 0));
-  padding.type_id = static_cast<int32_t>(node.count("pad_type_id", kHighestToken, 0));
+  padding.id = static_cast<int32_t>(node.count("pad_id", kMaxToken, 0));
+  padding.type_id = static_cast<int32_t>(node.count("pad_type_id", kMaxToken, 0));
   return padding;
 }
 

@@ -1,4 +1,4 @@
-// What a text is encoded to, and how it is cut to a length and filled up to one.
+// An encoded text, and how it is truncated and padded.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace levin {
 
-/// Hugging Face's Encoding: rows of the same length.
+/// Hugging Face's Encoding: vectors of the same length.
 struct Encoding {
   std::vector<int32_t> ids;
   std::vector<int32_t> type_ids;             // 1: of the second text of a pair, as a rule
@@ -31,8 +31,8 @@ struct Truncation {
   int64_t max_length = 0;
   Strategy strategy = Strategy::longest_first;
   bool from_left = false;
-  /// Cuts to max_length - added, the number of special tokens that follow; `second` may be null. Throws DataError if
-  /// the text that the strategy names is too short for it.
+  /// Truncates to max_length - added, where `added` special tokens follow; `second` may be null. Throws DataError if
+  /// the text that the strategy truncates is too short.
   void apply(Encoding& first, Encoding* second, int64_t added) const;
 };
 
@@ -45,7 +45,7 @@ struct PaddingRule {
   void apply(std::vector<Encoding>& encodings, const Budget& budget) const;
 };
 
-/// nullopt if the node is null.
+/// Returns nullopt for a null node.
 [[nodiscard]] std::optional<Truncation> read_truncation(const JsonNode& node);
 [[nodiscard]] std::optional<PaddingRule> read_padding(const JsonNode& node);
 

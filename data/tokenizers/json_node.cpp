@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/tokenizers/unicode.h"
 
 namespace levin::tokenizers {
@@ -11,8 +11,8 @@ namespace levin::tokenizers {
 namespace {
 
 const nlohmann::json kNull = nullptr;
-constexpr size_t kMostProblems = 20;
-constexpr size_t kLongestProblem = 400;  // bytes; names and keys come from the file
+constexpr size_t kMaxProblems = 20;
+constexpr size_t kMaxProblemBytes = 400;  // bytes; names and keys come from the file
 
 // A value for a message. A large one is not written out in whole.
 std::string seen(const nlohmann::json& value) {
@@ -63,7 +63,7 @@ std::string JsonNode::text(const std::string& key, const std::optional<std::stri
 
 std::string JsonNode::text() const {
   if (value_->is_string()) return value_->get<std::string>();
-  refuse_value("a text");
+  refuse_value("a string");
   return "";
 }
 
@@ -97,8 +97,8 @@ char32_t JsonNode::character(const std::string& key) const {
 }
 
 void JsonNode::refuse(const std::string& sentence) const {
-  if (problems_->size() == kMostProblems) return;
-  problems_->push_back(cut_text((path_.empty() ? "" : path_ + ": ") + sentence, kLongestProblem));
+  if (problems_->size() == kMaxProblems) return;
+  problems_->push_back(cut_text((path_.empty() ? "" : path_ + ": ") + sentence, kMaxProblemBytes));
 }
 
 void JsonNode::refuse_value(const std::string& expected) const {

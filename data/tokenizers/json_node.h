@@ -1,5 +1,5 @@
-// A part of tokenizer.json and where it is, to read options from: a mistake is noted with its path, and all of them are
-// reported together.
+// A part of tokenizer.json and its path, from which options are read. Mistakes are noted with their paths and reported
+// together.
 #pragma once
 
 #include <cstdint>
@@ -17,29 +17,30 @@ class JsonNode {
   JsonNode(const nlohmann::json& value, Problems& problems);
 
   [[nodiscard]] const nlohmann::json& value() const { return *value_; }
-  /// "pre_tokenizer.pretokenizers[1]"; "": the whole file.
+  /// The path, such as "pre_tokenizer.pretokenizers[1]"; "" for the whole file.
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] bool is_null() const;  // or absent
   [[nodiscard]] bool is_object() const;
-  /// Null if it is absent.
+  /// Returns the value of a key as a node, which is null if absent.
   [[nodiscard]] JsonNode at(const std::string& key) const;
-  /// The elements of an array; noted and none if it is not one.
+  /// Returns the elements of an array; notes a mistake and returns none for any other value.
   [[nodiscard]] std::vector<JsonNode> elements() const;
 
-  /// The value of a key, noted and empty if it is of another kind, or absent without a default.
+  /// Returns the value of a key; notes a mistake and returns an empty value if its type is wrong, or if it is absent
+  /// and has no default.
   [[nodiscard]] std::string text(const std::string& key, const std::optional<std::string>& absent = {}) const;
   [[nodiscard]] bool flag(const std::string& key, std::optional<bool> absent = {}) const;
-  /// From 0 to `most`.
+  /// Returns a number from 0 to `most`.
   [[nodiscard]] int64_t count(const std::string& key, int64_t most, std::optional<int64_t> absent = {}) const;
-  /// Exactly one character.
+  /// Returns exactly one character.
   [[nodiscard]] char32_t character(const std::string& key) const;
-  /// The same for a value of its own.
+  /// Returns the node's own value as a string.
   [[nodiscard]] std::string text() const;
   [[nodiscard]] int64_t count(int64_t most) const;
 
   /// Notes "PATH: sentence".
   void refuse(const std::string& sentence) const;
-  /// Notes that `expected` is not what is there.
+  /// Notes what was expected and what was found.
   void refuse_value(const std::string& expected) const;
 
  private:

@@ -1,4 +1,4 @@
-// Normalizers of tokenizer.json: what is done to a text before it is cut into words.
+// Normalizers of tokenizer.json: they change the text before it is cut into words.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ class Normalizer {
 /// Null if the node is. What cannot be used is noted in the node.
 [[nodiscard]] std::unique_ptr<const Normalizer> make_normalizer(const JsonNode& node, int depth = 0);
 
-/// sentencepiece's map of characters, a trie and the texts that replace them, in base64.
+/// sentencepiece's character map in base64: a trie and the replacement strings.
 [[nodiscard]] std::unique_ptr<const Normalizer> make_precompiled_normalizer(const JsonNode& node);
 
 }  // namespace levin::tokenizers

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/tokenizers/token_model.h"
 
 namespace levin::tokenizers {
@@ -29,7 +29,7 @@ int64_t count_added(const Template& pieces) {
 
 class TemplateProcessor final : public PostProcessor {
  public:
-  /// `keeps_types`: without special tokens, texts keep their type ids.
+  /// `keeps_types`: without special tokens, type ids stay unchanged.
   TemplateProcessor(Template single, Template pair, bool keeps_types)
       : single_(std::move(single)), pair_(std::move(pair)), keeps_types_(keeps_types) {}
 
@@ -61,7 +61,7 @@ SharedIds shared(std::vector<int32_t> ids) {
 
 std::vector<int32_t> read_ids(const JsonNode& node) {
   std::vector<int32_t> ids;
-  for (const JsonNode& id : node.elements()) ids.push_back(static_cast<int32_t>(id.count(kHighestToken)));
+  for (const JsonNode& id : node.elements()) ids.push_back(static_cast<int32_t>(id.count(kMaxToken)));
   return ids;
 }
 
@@ -76,7 +76,7 @@ Template read_template(const JsonNode& node, const JsonNode& special_tokens,
       const std::string id = text.text("id");
       if (id != "A" && id != "B") text.at("id").refuse_value("A or B");
       piece.text = id == "B" ? 1 : 0;
-      piece.type_id = static_cast<int32_t>(text.count("type_id", kHighestToken));
+      piece.type_id = static_cast<int32_t>(text.count("type_id", kMaxToken));
     } else if (special.is_object()) {
       const std::string id = special.text("id");
       SharedIds& ids = known[id];
@@ -88,7 +88,7 @@ Template read_template(const JsonNode& node, const JsonNode& special_tokens,
         ids = shared(token.is_null() ? std::vector<int32_t>() : read_ids(token.at("ids")));
       }
       piece.ids = ids;
-      piece.type_id = static_cast<int32_t>(special.count("type_id", kHighestToken));
+      piece.type_id = static_cast<int32_t>(special.count("type_id", kMaxToken));
     } else {
       one.refuse_value("an object with Sequence or SpecialToken");
       continue;
@@ -109,7 +109,7 @@ std::unique_ptr<const PostProcessor> make_template(const JsonNode& node) {
 // ["[SEP]", 102]
 SharedIds read_named_token(const JsonNode& node) {
   const std::vector<JsonNode> parts = node.elements();
-  if (parts.size() == 2) return shared({static_cast<int32_t>(parts[1].count(kHighestToken))});
+  if (parts.size() == 2) return shared({static_cast<int32_t>(parts[1].count(kMaxToken))});
   node.refuse_value("a token and its id");
   return shared({});
 }

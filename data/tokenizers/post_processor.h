@@ -1,4 +1,4 @@
-// Post-processors of tokenizer.json: how special tokens are put around a text or a pair of texts.
+// Post-processors of tokenizer.json: they put special tokens around one text or a pair.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,9 @@ namespace levin::tokenizers {
 class PostProcessor {
  public:
   virtual ~PostProcessor() = default;
-  /// One or two encodings become those that, joined, are the result.
+  /// Turns one or two encodings into the encodings whose concatenation is the result.
   virtual void process(std::vector<Encoding>& encodings, bool add_special_tokens, Budget& budget) const = 0;
-  /// Tokens that it adds to a text or a pair.
+  /// Returns how many tokens it adds to one text or a pair.
   [[nodiscard]] virtual int64_t added(bool is_pair) const = 0;
 };
 

@@ -4,15 +4,16 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "levin/data/tokenizers/bpe_words.h"
 #include "levin/data/tokenizers/pattern.h"
-#include "levin/data/tokenizers/scripts.h"
 #include "levin/data/tokenizers/unicode.h"
+#include "levin/data/tokenizers/unicode_versions.h"
 
 namespace levin::tokenizers {
 
 namespace {
 
-constexpr int kDeepestSequence = 16;
+constexpr int kMaxSequenceDepth = 16;
 
 using IsCharacter = bool (*)(char32_t);
 
@@ -121,11 +122,8 @@ class WhitespaceSplit final : public PreTokenizer {
 
 class ByteLevelSplit final : public PreTokenizer {
  public:
-  explicit ByteLevelSplit(const JsonNode& node) : adds_space_(node.flag("add_prefix_space")) {
-    if (node.flag("use_regex", true)) {
-      pattern_.emplace(Regex("'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"));
-    }
-  }
+  explicit ByteLevelSplit(const JsonNode& node)
+      : adds_space_(node.flag("add_prefix_space")), splits_(node.flag("use_regex", true)) {}
   void cut(Words& words) const override {
     words.write_bytes();
     if (adds_space_) {
@@ -133,9 +131,11 @@ class ByteLevelSplit final : public PreTokenizer {
           words, [](std::string_view word, const Word&) { return word.starts_with(' ') ? "" : " "; },
           [](std::string_view part, std::string& to) { to += part; });
     }
-    if (pattern_) {
+    if (splits_) {
       split_words(words, SplitBehavior::isolated, [&](std::string_view word, std::vector<Piece>& pieces) {
-        find_pieces_of(*pattern_, false, word, pieces, words.budget);
+        for (size_t begin = 0; begin < word.size(); begin = pieces.back().end) {
+          pieces.push_back({begin, begin + first_gpt2_word(word.substr(begin)).size(), true});
+        }
       });
     }
     words.are_bytes = true;
@@ -143,7 +143,7 @@ class ByteLevelSplit final : public PreTokenizer {
 
  private:
   bool adds_space_;
-  std::optional<Pattern> pattern_;
+  bool splits_;
 };
 
 class MetaspaceSplit final : public PreTokenizer {
@@ -292,7 +292,7 @@ std::unique_ptr<const PreTokenizer> make_pre_tokenizer(const JsonNode& node, int
   if (type == "Metaspace") return std::make_unique<MetaspaceSplit>(node);
   if (type == "UnicodeScripts") return std::make_unique<ScriptSplit>();
   if (type == "FixedLength") return std::make_unique<FixedLengthSplit>(node);
-  if (type == "Sequence" && depth < kDeepestSequence) return std::make_unique<PreTokenizerSequence>(node, depth);
+  if (type == "Sequence" && depth < kMaxSequenceDepth) return std::make_unique<PreTokenizerSequence>(node, depth);
   if (!type.empty()) node.at("type").refuse("the pre-tokenizer " + type + " is not supported.");
   return nullptr;
 }

@@ -1,4 +1,4 @@
-// Pre-tokenizers of tokenizer.json: how a text is cut into words before a model cuts those into tokens.
+// Pre-tokenizers of tokenizer.json: they cut the text into words, which a model then cuts into tokens.
 #pragma once
 
 #include <memory>

@@ -1,10 +1,10 @@
-// The scripts of the package tokenizers 0.23.3, which are those of Unicode 9, numbered by their first characters, from
+// The scripts of the package tokenizers 0.23.3, which follow Unicode 9, numbered by their first characters, from
 // its source src/pre_tokenizers/unicode_scripts; as there, hiragana and katakana count as Han and a space has none.
-#include "levin/data/tokenizers/scripts.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+
+#include "levin/data/tokenizers/unicode_versions.h"
 
 namespace levin::tokenizers {
 

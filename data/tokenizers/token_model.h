@@ -1,4 +1,4 @@
-// Models of tokenizer.json: how a word is cut into tokens of a vocabulary.
+// Models of tokenizer.json: they cut a word into tokens of a vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace levin::tokenizers {
 
-constexpr int64_t kHighestToken = (1 << 22) - 1;  // an id in a file above it is a mistake
+constexpr int64_t kMaxToken = (1 << 22) - 1;  // an id in a file above it is a mistake
 constexpr int32_t kNoToken = -1;
 
 /// Tokens and their ids, both ways.
 class Vocabulary {
  public:
-  /// An object of tokens and ids. A mistake is noted in the node.
+  /// Reads an object of tokens and ids; notes mistakes in the node.
   static Vocabulary read(const JsonNode& node);
-  /// An id that has a token already keeps it: the new text is one more for it.
+  /// Adds a token. If the id already has a token, the new string becomes an alias.
   void add(std::string token, int32_t id);
 
   [[nodiscard]] int32_t id_of(std::string_view token) const;                          // kNoToken: there is none
@@ -33,15 +33,15 @@ class Vocabulary {
  private:
   std::vector<std::unique_ptr<const std::string>> tokens_;  // by id
   std::unordered_map<std::string_view, int32_t> ids_;
-  std::vector<std::unique_ptr<const std::string>> others_;  // texts of ids that have one already
+  std::vector<std::unique_ptr<const std::string>> others_;  // further strings of ids that already have one
 };
 
-/// Immutable: any thread may use one.
+/// Immutable; threads may share it.
 class TokenModel {
  public:
   virtual ~TokenModel() = default;
-  /// Appends the tokens of a word of valid UTF-8. Throws DataError if it needs a token for what is unknown and the file
-  /// has none.
+  /// Appends the tokens of a word, which is valid UTF-8. Throws DataError if the word needs an unknown token and the
+  /// file has none.
   virtual void encode(std::string_view word, std::vector<int32_t>& ids, Budget& budget) const = 0;
   [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
 
@@ -52,12 +52,12 @@ class TokenModel {
   Vocabulary vocabulary_;
 };
 
-/// BPE, WordPiece, Unigram or WordLevel. Null, and noted, if the model cannot be used.
+/// Returns a BPE, WordPiece, Unigram or WordLevel model. Notes a mistake and returns null if the model is unsupported.
 [[nodiscard]] std::unique_ptr<const TokenModel> make_token_model(const JsonNode& node);
 [[nodiscard]] std::unique_ptr<const TokenModel> make_bpe_model(const JsonNode& node);
 [[nodiscard]] std::unique_ptr<const TokenModel> make_unigram_model(const JsonNode& node);
 
-/// "<0x0A>", the token that stands for a byte where a character is unknown.
+/// Returns the token that stands for a byte of an unknown character, such as "<0x0A>".
 [[nodiscard]] std::string byte_token(unsigned char byte);
 
 }  // namespace levin::tokenizers

@@ -1,5 +1,5 @@
-// Which of many tokens a text begins with: a trie over bytes, its nodes in the order of their depth so that those of
-// one parent are neighbours.
+// Finds the tokens with which a text begins: a trie over bytes, its nodes ordered by depth, so that siblings are
+// neighbours.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace levin::tokenizers {
 class TokenTrie {
  public:
   TokenTrie() = default;
-  /// Tokens and their numbers; an empty token is left out, and of two equal ones the first counts.
+  /// Takes tokens and their numbers. Skips empty tokens; of two equal tokens the first counts.
   explicit TokenTrie(std::vector<std::pair<std::string_view, int32_t>> tokens);
 
   /// Calls use(bytes, number) for every token that text begins with at `at`, from the shortest on. Returns how many

@@ -6,7 +6,7 @@
 #include <array>
 #include <vector>
 
-#include "levin/core/utf8.h"
+#include "levin/core/options/utf8.h"
 #include "levin/data/tokenizers/unicode_versions.h"
 
 namespace levin::tokenizers {
@@ -17,7 +17,8 @@ utf8proc_category_t category_of(char32_t code) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(code));
 }
 
-// Bytes at `at`, which is no character, that a decoder replaces together: the longest beginning of one.
+// Returns how many bytes at `at`, which are not a character, a decoder replaces together: the longest truncated
+// character.
 size_t broken_length(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
   const unsigned lead = byte(at), second = byte(at + 1);
@@ -137,6 +138,12 @@ bool is_punctuation(char32_t c) {
   const auto category = category_of(c);
   return (category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO) !=
          differs_in_package(c, Table::punctuation);
+}
+
+bool is_letter(char32_t c) {
+  if (c < 0x80) return (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
+  const auto category = category_of(c);
+  return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
 }
 
 bool is_numeric(char32_t c) {

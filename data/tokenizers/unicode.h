@@ -13,7 +13,7 @@ struct Character {
   size_t size;  // bytes
 };
 
-/// The character at `at` of valid UTF-8.
+/// Returns the character at byte `at` of valid UTF-8.
 inline Character character_at(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(text[at + i])); };
   const char32_t lead = byte(0);
@@ -37,27 +37,30 @@ void append(std::string& text, char32_t code);
 /// errors="replace" and Rust's from_utf8_lossy do.
 [[nodiscard]] std::string valid_utf8(std::string_view text);
 
-/// White_Space of Unicode.
+/// Returns whether the character has Unicode's property White_Space.
 [[nodiscard]] bool is_space(char32_t code);
-/// ASCII's punctuation and symbols, and the categories P*.
+/// Returns whether the character is ASCII punctuation or an ASCII symbol, or in a category P*.
 [[nodiscard]] bool is_punctuation(char32_t code);
-/// N*.
+/// Returns whether the character is a letter (categories L*).
+[[nodiscard]] bool is_letter(char32_t code);
+/// Returns whether the character is a number (categories N*).
 [[nodiscard]] bool is_numeric(char32_t code);
-/// Cc, Cf and Co.
+/// Returns whether the category is Cc, Cf or Co.
 [[nodiscard]] bool is_control(char32_t code);
-/// Mn.
+/// Returns whether the category is Mn.
 [[nodiscard]] bool is_nonspacing_mark(char32_t code);
-/// M*.
+/// Returns whether the category is M*.
 [[nodiscard]] bool is_mark(char32_t code);
-/// What \w matches: letters, marks, decimal numbers, connectors and joiners (Unicode Technical Standard 18).
+/// Returns whether \w matches the character: letters, marks, decimal numbers, connectors and joiners (Unicode Technical
+/// Standard 18).
 [[nodiscard]] bool is_word(char32_t code);
 
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
 [[nodiscard]] std::string to_form(std::string_view text, NormalForm form);
-/// Each character by itself: a final sigma is σ.
+/// Returns the lower case of each character by itself: a final sigma becomes σ.
 [[nodiscard]] std::string to_lower(std::string_view text);
 
-/// Bytes of the first grapheme cluster (what a reader counts as one character) of a text that is not empty.
+/// Returns the bytes of the first grapheme cluster (what readers count as one character) of non-empty text.
 [[nodiscard]] size_t first_grapheme(std::string_view text);
 
 }  // namespace levin::tokenizers

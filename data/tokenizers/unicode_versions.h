@@ -1,4 +1,4 @@
-// Where the tables of Hugging Face's tokenizers package are of another Unicode than utf8proc's.
+// Tables of Hugging Face's tokenizers package where it follows a different version of Unicode than utf8proc.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,13 @@ namespace levin::tokenizers {
 
 enum class Table : uint8_t { punctuation, format, nonspacing_mark, mark, normal_form };
 
-/// Whether the package has the character in the category and utf8proc does not, or the other way round; normal_form:
-/// whether the package leaves it as it is, and has no combining class for it.
+/// Returns whether the character is in the category in exactly one of the package and utf8proc; for normal_form,
+/// whether the package leaves it unchanged and has no combining class for it.
 [[nodiscard]] bool differs_in_package(char32_t code, Table table);
+
+inline constexpr int kAnyScript = 0;  // of spaces and characters without a script
+
+/// Returns a number for the script of a character, as the package's pre-tokenizer UnicodeScripts knows it.
+[[nodiscard]] int script_of(char32_t code);
 
 }  // namespace levin::tokenizers

@@ -7,7 +7,7 @@ namespace levin::tokenizers {
 namespace {
 
 constexpr size_t kPlaces = size_t{1} << 16;
-constexpr size_t kMostWords = kPlaces / 2;
+constexpr size_t kMaxWords = kPlaces / 2;
 
 // Eight bytes at a time, mixed by a multiplication and a shift. Hostile words may collide: they are compared.
 uint64_t hash_of(std::string_view word) {
@@ -46,7 +46,7 @@ bool WordCache::find(std::string_view word, std::vector<int32_t>& ids) {
 
 void WordCache::keep(std::string_view word, std::span<const int32_t> ids) {
   if (word.size() > longest || ids.size() > UINT16_MAX) return;
-  if (used_ == kMostWords) {
+  if (used_ == kMaxWords) {
     forget_all();
     place_ = hash_ % kPlaces;
   }

@@ -1,5 +1,5 @@
-// The tokens of words that were there before: most words of a text are. A cache belongs to one thread while it encodes
-// a text; between two texts it waits in a pool, so that no lock is taken for a word.
+// Caches the tokens of words, because most words repeat. A cache belongs to one thread while that thread encodes, and
+// waits in a pool in between, so that no word needs a lock.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class WordCache {
   WordCache();
   static constexpr size_t longest = 128;  // bytes of a word that is kept
 
-  /// Appends the tokens of a word; false: it is not known.
+  /// Appends the tokens of a word; returns false if the word is unknown.
   bool find(std::string_view word, std::vector<int32_t>& ids);
   /// Keeps the tokens of the word for which find() has just returned false.
   void keep(std::string_view word, std::span<const int32_t> ids);
@@ -43,9 +43,9 @@ class WordCache {
 
 class WordCachePool {
  public:
-  /// One that no other thread uses until it is given back.
+  /// Returns a cache that no other thread uses until it is given back.
   [[nodiscard]] std::unique_ptr<WordCache> take();
-  /// Of those that take() has returned, each once at most.
+  /// Takes back a cache that take() returned; at most once each.
   void give_back(std::unique_ptr<WordCache> cache) noexcept;
 
  private:

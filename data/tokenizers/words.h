@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "levin/data/tokenizers/budget.h"
-#include "levin/data/tokenizers/regex.h"
 
 namespace levin::tokenizers {
 
@@ -16,7 +15,7 @@ struct Word {
   size_t begin, end;  // in Words::text
   size_t first;       // as of a NormalText: bytes at its beginning that stand for the first character
 
-  /// From `from` to `to`, counted from its beginning.
+  /// Returns the part from byte `from` to byte `to` of the word.
   [[nodiscard]] Word part(size_t from, size_t to) const {
     return {begin + from, begin + to, std::min(std::max(first, from), to) - from};
   }
@@ -26,19 +25,19 @@ struct Words {
   std::string text;
   std::vector<Word> list;
   Budget& budget;
-  /// The words are to be written in GPT-2's characters for bytes (byte_characters.h), which is left to the model: it
-  /// knows most words already.
+  /// The words still have to be written in GPT-2's byte characters (byte_characters.h). The model does so, because it
+  /// has seen most words before.
   bool are_bytes = false;
 
   [[nodiscard]] std::string_view view(const Word& word) const {
     return std::string_view(text).substr(word.begin, word.end - word.begin);
   }
-  /// Writes the words in those characters, if they are to be.
+  /// Writes the words in byte characters if are_bytes is set.
   void write_bytes();
 };
 
-/// Rewrites every word: prefix(word's text, word) is put before it, and rewrite(part of it, to append to) writes what
-/// stands for the first character, then the rest.
+/// Rewrites every word: puts prefix(word's text, word) before it, and calls rewrite(part, output) for the bytes that
+/// stand for the first character, then for the rest.
 template <class Prefix, class Rewrite>
 void rewrite_words(Words& words, Prefix prefix, Rewrite rewrite) {
   const std::string before = std::move(words.text);
@@ -57,7 +56,7 @@ void rewrite_words(Words& words, Prefix prefix, Rewrite rewrite) {
   words.budget.check_bytes(words.text.size());
 }
 
-/// What becomes of the parts of a word that a pattern matches (SplitDelimiterBehavior).
+/// What happens to the parts of a word that a pattern matches (SplitDelimiterBehavior).
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 struct Piece {
@@ -65,10 +64,10 @@ struct Piece {
   bool is_match;
 };
 
-/// Joins pieces as the behavior says; what is to be removed is left out.
+/// Joins pieces according to the behavior; drops pieces that it removes.
 void apply(SplitBehavior behavior, std::vector<Piece>& pieces);
 
-/// Cuts every word: `find_pieces(word, pieces)` appends its parts without gaps, by whether they match.
+/// Cuts every word: find_pieces(word, pieces) appends its parts without gaps and marks the matches.
 template <class FindPieces>
 void split_words(Words& words, SplitBehavior behavior, FindPieces find_pieces) {
   std::vector<Word> cut;

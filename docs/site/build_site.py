@@ -85,7 +85,7 @@ def build_api(root, work, output):
 
 
 class Pages:
-    """The pages as Sphinx reads them: laid out as the repository is, so that links from page to page hold as they are."""
+    """The pages as Sphinx reads them, laid out like the repository, so that links between pages stay valid."""
 
     def __init__(self, root, folder):
         self.root, self.folder, self.sources = root, folder, set()

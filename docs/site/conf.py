@@ -1,4 +1,4 @@
-"""How Sphinx makes HTML of the pages that build_site.py has prepared. Its working folder is that of the prepared pages."""
+"""Configures how Sphinx makes HTML of the pages that build_site.py has prepared. The working folder holds these pages."""
 import json
 from pathlib import Path
 

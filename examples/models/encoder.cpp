@@ -69,8 +69,8 @@ EncoderEmbeddingsImpl::EncoderEmbeddingsImpl(const EncoderShape& shape) : shape_
   norm_ = register_module("LayerNorm", encoder_norm(shape));
 }
 
-// XLM-R counts what is no padding, and fairseq starts behind the number of the padding, whose own position it stands
-// at: with padding 1 the first token is at 2. BERT counts all, from 0.
+// XLM-R counts tokens that are not padding, and fairseq starts after the number of the padding, whose own position it
+// stands at: with padding 1 the first token is at 2. BERT counts all, from 0.
 torch::Tensor EncoderEmbeddingsImpl::positions(const torch::Tensor& is_token) const {
   if (!shape_.is_roberta) return torch::arange(is_token.size(1), is_token.options().dtype(torch::kLong)).unsqueeze(0);
   const auto counted = is_token.to(torch::kLong);
@@ -134,10 +134,10 @@ EncoderImpl::EncoderImpl(const EncoderShape& shape, bool pooler) : shape_(shape)
 }
 
 torch::Tensor EncoderImpl::forward(const torch::Tensor& ids) {
-  if (ids.size(1) > shape_.most_tokens()) {
+  if (ids.size(1) > shape_.max_tokens()) {
     throw levin::Error("Encoder: got samples of " + std::to_string(ids.size(1)) + " tokens, and its " +
                        std::to_string(shape_.max_position_embeddings) + " positions are enough for " +
-                       std::to_string(shape_.most_tokens()) + ". Cut the texts (the data's max_length).");
+                       std::to_string(shape_.max_tokens()) + ". Truncate the text (the data's max_length).");
   }
   const auto is_token = ids != shape_.pad_token_id;      // (B, T)
   const auto mask = is_token.unsqueeze(1).unsqueeze(2);  // (B, 1, 1, T)

@@ -37,7 +37,7 @@ struct EncoderShape {
   /// As published: https://arxiv.org/abs/1911.02116 and https://arxiv.org/abs/1810.04805.
   [[nodiscard]] static EncoderShape of(Architecture architecture);
   /// Tokens that a sample may have.
-  [[nodiscard]] int64_t most_tokens() const { return max_position_embeddings - (is_roberta ? pad_token_id + 1 : 0); }
+  [[nodiscard]] int64_t max_tokens() const { return max_position_embeddings - (is_roberta ? pad_token_id + 1 : 0); }
 };
 
 /// The sum of word, position and type embeddings, normalized.
@@ -78,7 +78,7 @@ TORCH_MODULE(EncoderLayer);
 class EncoderImpl : public torch::nn::Module {
  public:
   EncoderImpl(const EncoderShape& shape, bool pooler);
-  /// ids: (B, T) int64, T <= most_tokens(); returns (B, T, C). Layers are called through levin::call_chain, so that
+  /// ids: (B, T) int64, T <= max_tokens(); returns (B, T, C). Layers are called through levin::call_chain, so that
   /// recomputation can act on each by its name, encoder.layer.0, …
   torch::Tensor forward(const torch::Tensor& ids);
   /// Of forward's result: (B, C). Requires `pooler`.

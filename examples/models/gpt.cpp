@@ -6,7 +6,7 @@
 #include <limits>
 #include <numbers>
 
-#include "levin/core/seed.h"
+#include "levin/core/random.h"
 #include "levin/trainer/found_option.h"
 #include "project.h"
 
@@ -165,7 +165,7 @@ torch::Tensor GPT::training_step(const levin::Batch& batch, int64_t) {
   return result;
 }
 
-// Bits per byte compares models whatever their tokens are; it is linear in the loss, so its mean is exact.
+// Bits per byte compares models regardless of their tokens; it is linear in the loss, so its mean is exact.
 void GPT::validation_step(const levin::Batch& batch, int64_t) {
   const auto result = loss(batch);
   log("val_loss", result, {.prog_bar = true, .sync_dist = true});

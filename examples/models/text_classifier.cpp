@@ -3,7 +3,7 @@
 #include "levin/data/text/sentence_piece.h"
 #include "levin/trainer/found_option.h"
 
-LEVIN_REGISTER_MODEL(TextClassifier, "classifies texts: an encoder like BERT or XLM-R, of any size");
+LEVIN_REGISTER_MODEL(TextClassifier, "classifies text: an encoder like BERT or XLM-R, of any size");
 
 namespace {
 
@@ -35,13 +35,13 @@ EncoderShape checked_shape(const TextClassifierOptions& options) {
   must(shape.pad_token_id < shape.vocab_size, "pad_token_id: must be below vocab_size (" +
                                                   std::to_string(shape.vocab_size) + "), got " +
                                                   std::to_string(shape.pad_token_id));
-  must(shape.most_tokens() > 0,
+  must(shape.max_tokens() > 0,
        "max_position_embeddings: must be above pad_token_id + 1, got " + std::to_string(shape.max_position_embeddings));
   if (!problems.empty()) throw levin::ConfigError(problems);
   return shape;
 }
 
-// What the data's texts need of the encoder.
+// Checks that the encoder fits the data's tokens.
 void check_fits(const EncoderShape& shape, const levin::TextCsv& texts) {
   std::vector<std::string> problems;
   const auto add = [&](const std::string& problem) { problems.push_back("TextClassifierOptions." + problem); };
@@ -49,10 +49,10 @@ void check_fits(const EncoderShape& shape, const levin::TextCsv& texts) {
     add("vocab_size: " + std::to_string(shape.vocab_size) + " is too small for the " +
         std::to_string(texts.tokenizer().vocab_size()) + " tokens of " + texts.options().tokenizer + ".");
   }
-  if (texts.options().max_length > shape.most_tokens()) {
+  if (texts.options().max_length > shape.max_tokens()) {
     add("max_position_embeddings: " + std::to_string(shape.max_position_embeddings) +
         " is too small for the data's max_length of " + std::to_string(texts.options().max_length) +
-        " tokens. Texts may have " + std::to_string(shape.most_tokens()) + ".");
+        " tokens. Texts may have " + std::to_string(shape.max_tokens()) + ".");
   }
   if (shape.pad_token_id != levin::SpecialTokens::pad) {
     add("pad_token_id: " + std::to_string(shape.pad_token_id) + ", but TextCsv pads with " +
@@ -75,7 +75,8 @@ void TextClassifier::configure_model() {
   if (!logits_.is_empty()) return;
   if (texts == nullptr) {
     throw levin::ConfigError(
-        "TextClassifierOptions.num_classes: 0 asks the data, which is no TextCsv. Set the number.");
+        "TextClassifierOptions.num_classes: 0 takes the number from TextCsv, but the data is of a different class. Set "
+        "the number.");
   }
   const auto num_classes = static_cast<int64_t>(texts->classes().size());
   levin::keep_found_option(*this, "num_classes", num_classes);

@@ -1,8 +1,8 @@
 // A text's class by BERT or XLM-R: the encoder of encoder.h and a head on the features of the first token. What `levin`
-// trains as class_path: TextClassifier, on TextCsv's texts.
+// trains as class_path: TextClassifier, on the batches of TextCsv.
 //
 // Parameters are named as in Hugging Face's files: roberta.… and classifier.dense, classifier.out_proj for XLM-R,
-// bert.… and classifier for BERT, so that `weights:` of a run file takes them as they are.
+// bert.… and classifier for BERT, so that `weights:` of a run file loads them unchanged.
 #pragma once
 
 #include "encoder.h"

@@ -1,15 +1,14 @@
-// A file of tools/compile_step.py: a zip archive in PyTorch's layout (.pt2) with a description, weights, and a shared
-// library for each graph. Opening it and reading weights runs no code; load() does.
+// The description in a file of tools/compile_step.py: what its graphs take and give (docs/compiled_steps.md has the
+// format). Reading it runs no code.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include "levin/models/compiled/step_manifest.h"
 
 namespace caffe2::serialize {
 class PyTorchStreamReader;
@@ -20,6 +19,53 @@ class AOTIModelContainerRunnerCpu;
 }
 
 namespace levin {
+
+/// A tensor that the graphs were compiled for.
+struct CompiledTensor {
+  std::string name = "";
+  std::vector<int64_t> shape = {};
+  at::ScalarType dtype = at::kFloat;
+  bool requires_grad = false;
+};
+
+/// An input or output of a graph: `kind` is batch, tensor, loss, prediction, gradient, buffer or unused.
+struct CompiledSlot {
+  std::string kind = "";
+  std::string name = "";  // of a tensor, gradient or buffer
+  size_t index = 0;       // of a batch's tensor
+};
+
+struct CompiledGraph {
+  bool dynamic_batch = false;  // any size of the batch's first dimension
+  std::vector<CompiledSlot> inputs = {};
+  std::vector<CompiledSlot> outputs = {};
+};
+
+struct StepManifest {
+  std::string source = "";  // the Python class
+  std::string torch = "";   // version
+  std::string device = "";
+  std::string machine = "";
+  std::string loss = "";
+  std::vector<std::string> cpu_flags = {};
+  std::vector<std::string> random = {};  // operators that draw random numbers
+  std::vector<CompiledTensor> parameters = {};
+  std::vector<CompiledTensor> buffers = {};
+  std::vector<CompiledTensor> constants = {};  // neither trained nor saved in checkpoints
+  std::vector<CompiledTensor> batch = {};
+  CompiledGraph training = {};
+  CompiledGraph evaluation = {};
+};
+
+/// Throws Error naming `path` if the text is not such a description, or names tensors that it does not describe.
+[[nodiscard]] StepManifest read_step_manifest(const std::string& text, const std::string& path);
+
+/// Throws Error naming `path`, both sides and a remedy if the code was compiled for a different LibTorch, device or
+/// CPU. `cpuinfo`: the contents of /proc/cpuinfo.
+void check_compiled_for(const StepManifest& manifest, const std::string& path, const std::string& cpuinfo);
+
+// A file of tools/compile_step.py: a zip archive in PyTorch's layout (.pt2) with a description, weights, and a shared
+// library for each graph. Opening it and reading weights runs no code; load() does.
 
 /// A graph of a file, as native code in this process.
 class CompiledLibrary {
@@ -43,7 +89,8 @@ class StepFile {
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] const StepManifest& manifest() const { return manifest_; }
 
-  /// All parameters, buffers and constants by name. Throws Error if one is missing or of another shape than described.
+  /// Returns all parameters, buffers and constants by name. Throws Error if one is missing or its shape is not as
+  /// described.
   [[nodiscard]] std::map<std::string, at::Tensor> read_weights() const;
 
   /// Loads the code of "training" or "evaluation" from memory: nothing is unpacked to a disk, so nothing is left there
@@ -57,5 +104,13 @@ class StepFile {
   std::unique_ptr<caffe2::serialize::PyTorchStreamReader> reader_;
   StepManifest manifest_;
 };
+
+// The backward of a compiled step: the gradients are there when its loss is, and wait for autograd to ask for them.
+
+/// Gives `loss`, a scalar without a graph, one whose backward adds `gradients[k]`, times the gradient of the loss, to
+/// `parameters[k]`: what autograd does for a step that is not compiled, hooks and reducers included. An undefined
+/// gradient adds nothing. Works once: a second backward through it throws Error.
+void attach_gradients(const at::Tensor& loss, const std::vector<at::Tensor>& parameters,
+                      std::vector<at::Tensor> gradients);
 
 }  // namespace levin

@@ -1,8 +1,9 @@
-// A graph whose operators, defaults and argument positions are resolved: what remains for a call is to fill in the
-// values. Internal.
+// Python's operators on numbers, by which an exported program computes sizes: _operator.floordiv, torch.sym_max, …
+// Internal.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
 
 #include <cstdint>
 #include <functional>
@@ -12,17 +13,26 @@
 #include <string>
 #include <vector>
 
-#include "levin/models/exported/check_arguments.h"
+#include "levin/models/exported/allowed_operators.h"
 #include "levin/models/exported/graph.h"
-#include "levin/models/exported/number_operators.h"
 
 namespace levin::exported {
 
+/// `arguments` and the result are numbers (int64, double or bool), with Python's meaning: floordiv and mod round down,
+/// and truediv gives a double. Throws Error where Python does: a division by zero.
+using NumberOperator = c10::IValue (*)(const std::vector<c10::IValue>& arguments);
+
+/// Null if there is none of that name with that many arguments.
+[[nodiscard]] NumberOperator number_operator(const std::string& target, size_t arguments);
+
+// A graph whose operators, defaults and argument positions are resolved: what remains for a call is to fill in the
+// values.
+
 /// A value that is put into a position of a call's arguments.
 struct FilledArgument {
-  enum class As { it_is, real, tensor, tensors, optional_tensors, wholes, reals, truths };
+  enum class As { unchanged, double_, tensor, tensors, optional_tensors, ints, doubles, bools };
   size_t position = 0;
-  As as = As::it_is;
+  As as = As::unchanged;
   size_t value = 0;
   std::vector<Argument> items = {};  // of a list
   IntegerRange range = {};
@@ -48,8 +58,8 @@ struct BoundCall {
   std::vector<FilledArgument> filled = {};
   std::vector<size_t> devices = {};  // positions that take the module's device
   std::optional<ModeArgument> mode = {};
-  bool counts_batches = false;  // changes num_batches_tracked, which eval() leaves as it is
-  bool may_differ = false;      // draws random numbers or changes a buffer in whatever mode: see ModeNotes
+  bool counts_batches = false;  // changes num_batches_tracked, which eval() leaves unchanged
+  bool may_differ = false;      // draws random numbers or changes a buffer in any mode: see ModeNotes
   std::function<void(const std::vector<c10::IValue>&)> check = {};  // throws Error for arguments that Python refuses
   size_t results = 0;
   std::vector<Argument> outputs = {};
@@ -84,7 +94,7 @@ struct ModeNotes {
 struct BindOptions {
   c10::Device exported_on = c10::Device(c10::kCPU);
   /// Namespaces of the program's own operators (TORCH_LIBRARY) that files may call. "aten" allows all of LibTorch's,
-  /// instead of those that is_allowed_operator() lists.
+  /// instead of the operators that is_allowed_operator() accepts.
   std::vector<std::string> namespaces = {};
   std::string path = {};
   RecordedMode mode = RecordedMode::unknown;

@@ -12,18 +12,14 @@
 #include <mutex>
 #include <utility>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/log.h"
 #include "levin/core/module_call.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/log.h"
 #include "levin/models/exported/bound_graph.h"
-#include "levin/models/exported/check_inputs.h"
 #include "levin/models/exported/part_tree.h"
 #include "levin/models/exported/read_archive.h"
 #include "levin/models/exported/regions.h"
 #include "levin/models/exported/run_graph.h"
-#include "levin/models/exported/run_regions.h"
-#include "levin/models/exported/weight_uses.h"
 
 namespace levin {
 
@@ -69,14 +65,6 @@ at::Tensor as_tensor(const c10::IValue& value) {
   return {};
 }
 
-// "a, b and 3 more"
-std::string some_of(const std::vector<std::string>& names) {
-  constexpr size_t kShown = 3;
-  const size_t shown = std::min(names.size(), kShown);
-  const std::string first = join({names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown)});
-  return names.size() == shown ? first : first + " and " + std::to_string(names.size() - shown) + " more";
-}
-
 // The command that exports a model with the inputs of this program: 'float32[2, 3, 224, 224]' …
 std::string export_command(const exported::Program& program, const std::string& path) {
   std::string inputs;
@@ -95,16 +83,15 @@ std::vector<std::string> notes_about(const exported::ModeNotes& modes, bool has_
   std::vector<std::string> notes;
   if (!has_evaluation && !modes.is_eval && modes.may_differ.empty()) {
     notes.push_back(
-        "it holds one graph, so evaluation is training with dropout and batch norm switched off; whatever else the "
-        "model "
-        "does in one mode only is wrong in the other: tools/export_model.py writes a graph for each");
+        "it holds one graph, so evaluation is training with dropout and batch norm switched off; anything else "
+        "that the model does in one mode only is wrong in the other: tools/export_model.py writes a graph for each");
   }
   if (modes.is_eval) {
-    notes.push_back(
-        "it was exported in evaluation mode; training switches on " +
-        count_of(static_cast<int64_t>(modes.switches), "operator") +
-        " (dropout, batch norm), but the dropout of attention and whatever else the model does in training only is "
-        "not in the file: export model.train() to have it");
+    notes.push_back("it was exported in evaluation mode; training switches on " +
+                    count_of(static_cast<int64_t>(modes.switches), "operator") +
+                    " (dropout, batch norm), but the dropout of attention and anything else that the model does in "
+                    "training only is "
+                    "not in the file: export model.train() to have it");
   }
   if (modes.fixed_norms > 0) {
     notes.push_back(count_of(static_cast<int64_t>(modes.fixed_norms), "batch norm") +
@@ -157,7 +144,7 @@ struct ExportedProgram::Parts {
   std::map<std::string, Held*> held_by_name;  // parameters and buffers, under each of their names
   std::map<const exported::BoundCall*, const Module*> modes;
   std::vector<std::string> input_names, output_names, notes, typed;
-  std::string refused_evaluation;  // why the file does not say what evaluation computes
+  std::string refused_evaluation;  // why the file does not determine what evaluation computes
   std::vector<std::pair<std::string, std::string>> tied;
   c10::ScalarType exported_type = c10::kFloat;
   c10::Device device = c10::Device(c10::kCPU);
@@ -176,7 +163,7 @@ struct ExportedProgram::Parts {
     }
   }
 
-  /// Tensors of a program's inputs: those that are held already under the same name, or of `stored`.
+  /// Takes the tensors of a program's inputs: a tensor that is held already under the same name, or one of `stored`.
   void take_state(Recorded& of, std::vector<exported::StoredTensor> list, exported::PartTree& tree) {
     std::map<std::string, exported::StoredTensor> stored;
     for (auto& each : list) stored.emplace(each.name, std::move(each));
@@ -322,7 +309,7 @@ struct ExportedProgram::Parts {
     }
     if (found.empty() || has_warned.exchange(true)) return;
     log::warn("{}: submodules that evaluate while the program trains switch dropout and batch norm alone, and not {}",
-              path, some_of(found));
+              path, join(found, 3));
   }
 
   /// What an export in another precision may be at fault for; "": it is not, by what the error says.
@@ -345,7 +332,7 @@ struct ExportedProgram::Parts {
     return "the program was recorded in " + std::string(c10::getDtypeNames(exported_type).first) + " and computes in " +
            c10::getDtypeNames(type).first +
            ": types that Python reads at the export (x.dtype, torch.finfo) stay what they were" +
-           (typed.empty() ? "" : ", here perhaps in " + some_of(typed)) +
+           (typed.empty() ? "" : ", here perhaps in " + join(typed, 3)) +
            ". Record it for this precision: tools/export_model.py --precision " + precision;
   }
 };
@@ -375,7 +362,7 @@ ExportedProgram::ExportedProgram(const std::string& path, const ExportedProgramO
   parts.typed = std::move(modes.typed);
   if (!contents.has_evaluation && !modes.may_differ.empty()) {
     parts.refused_evaluation =
-        path + " holds one graph, and it does not say what evaluation computes: " + some_of(modes.may_differ) +
+        path + " holds one graph, which does not determine what evaluation computes: " + join(modes.may_differ, 3) +
         ". A model usually does so in training only. Export it again, which records both: " +
         export_command(program, path);
   }
@@ -390,7 +377,8 @@ ExportedProgram::ExportedProgram(const std::string& path, const ExportedProgramO
     const size_t inputs = parts.user_inputs(*parts.evaluation).size();
     if (inputs != parts.input_names.size()) {
       throw Error(path + ": its program of evaluation takes " + count_of(static_cast<int64_t>(inputs), "input") +
-                  ", and that of training " + std::to_string(parts.input_names.size()) + ". Export both of one model.");
+                  ", and its program of training takes " + std::to_string(parts.input_names.size()) +
+                  ". Export both of one model.");
     }
     regions_in_evaluation = exported::regions_of(parts.evaluation->graph);
     const auto more = exported::region_modules(regions_in_evaluation);

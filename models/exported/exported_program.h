@@ -39,16 +39,16 @@ class ExportedProgram : public torch::nn::Module, public HasTiedWeights {
   explicit ExportedProgram(const std::string& path, const ExportedProgramOptions& options = {});
   ~ExportedProgram() override;
 
-  /// The inputs in the order of input_names(), to the outputs in that of output_names(): what Python's forward returns,
-  /// as a flat list; numbers as tensors (). Throws Error if an input has another shape than the program was exported
-  /// for.
+  /// Takes the inputs in the order of input_names(), and returns the outputs in the order of output_names(): what
+  /// Python's forward returns, as a flat list, with numbers as tensors of shape (). Throws Error if an input has a
+  /// shape that the program was not exported for. Threads may call it at the same time.
   [[nodiscard]] std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs);
 
   /// Names of forward's arguments in Python.
   [[nodiscard]] const std::vector<std::string>& input_names() const;
   /// Names of the graph's values that are returned.
   [[nodiscard]] const std::vector<std::string>& output_names() const;
-  /// Names whose tensor is another name's too (tied weights), each with the name under which it is registered.
+  /// Second names of tied weights, each with the name under which the tensor is registered.
   [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& tied_names() const;
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> tied_weights() const override { return tied_names(); }
   /// What the export left out and a training may miss, a sentence each; empty: nothing known.

@@ -23,8 +23,8 @@ enum class ValueType { tensor, number, none };
 struct Argument {
   enum class Kind { constant, value, list, graph };
   Kind kind = Kind::constant;
-  c10::IValue constant = {};         // None, a number, a text, a device, a list of such; dtypes and layouts are numbers
-  size_t value = 0;                  // index into Graph::values
+  c10::IValue constant = {};  // None, a number, a string, a device, or a list of these; dtypes and layouts are numbers
+  size_t value = 0;           // index into Graph::values
   std::vector<Argument> items = {};  // of a list: values and constants
   bool is_tensors = false;           // the list's items are tensors, or None
   std::shared_ptr<const Graph> graph = {};

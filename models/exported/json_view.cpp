@@ -1,12 +1,30 @@
 #include "levin/models/exported/json_view.h"
 
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <array>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin::exported {
+
+namespace {
+
+// By their numbers in a file, from 1 on, and from 28 on.
+constexpr std::array kDtypes = {at::kByte,          at::kChar,  at::kShort,   at::kInt,         at::kLong,
+                                at::kHalf,          at::kFloat, at::kDouble,  at::kComplexHalf, at::kComplexFloat,
+                                at::kComplexDouble, at::kBool,  at::kBFloat16};
+constexpr std::array kLaterDtypes = {at::kUInt16, at::kFloat8_e4m3fn, at::kFloat8_e5m2, at::kFloat8_e4m3fnuz,
+                                     at::kFloat8_e5m2fnuz};
+constexpr int64_t kFirstLater = 28;
+
+}  // namespace
 
 JsonView::JsonView(const nlohmann::json& json, const JsonView& parent, std::string step)
     : json_(&json), file_(parent.file_), place_(parent.place_ + std::move(step)) {}
@@ -67,7 +85,7 @@ bool JsonView::is_text() const {
 }
 
 std::string JsonView::text() const {
-  if (!json_->is_string()) expected("a text");
+  if (!json_->is_string()) expected("a string");
   return json_->get<std::string>();
 }
 
@@ -93,6 +111,45 @@ double JsonView::real() const {
   }
   if (!json_->is_number()) expected("a number");
   return json_->get<double>();
+}
+
+bool is_dtype(int64_t value) {
+  const auto is_it = [value](c10::ScalarType dtype) { return static_cast<int64_t>(dtype) == value; };
+  return std::any_of(kDtypes.begin(), kDtypes.end(), is_it) ||
+         std::any_of(kLaterDtypes.begin(), kLaterDtypes.end(), is_it);
+}
+
+c10::ScalarType read_dtype(const JsonView& number) {
+  const int64_t value = number.integer(), later = value - kFirstLater;
+  if (value >= 1 && value <= std::ssize(kDtypes)) return kDtypes[static_cast<size_t>(value - 1)];
+  if (later >= 0 && later < std::ssize(kLaterDtypes)) return kLaterDtypes[static_cast<size_t>(later)];
+  number.refuse("is " + std::to_string(value) + ", which is not a dtype of torch.export");
+}
+
+c10::Layout read_layout(const JsonView& number) {
+  if (number.integer() == 7) return c10::kStrided;
+  number.refuse("is layout " + std::to_string(number.integer()) +
+                "; Levin has strided tensors (7) only, so densify the model's sparse tensors before the export");
+}
+
+c10::MemoryFormat read_memory_format(const JsonView& number) {
+  constexpr std::array<c10::MemoryFormat, 4> formats = {c10::MemoryFormat::Contiguous, c10::MemoryFormat::ChannelsLast,
+                                                        c10::MemoryFormat::ChannelsLast3d, c10::MemoryFormat::Preserve};
+  const int64_t wanted = number.integer();
+  if (wanted < 1 || wanted > 4)
+    number.refuse("is " + std::to_string(wanted) + ", which is not a memory format of torch.export");
+  return formats[static_cast<size_t>(wanted - 1)];
+}
+
+c10::Device read_device(const JsonView& device) {
+  const std::string type = device["type"].text();
+  const auto index = device.find("index");
+  const int64_t number = index ? index->integer() : -1;
+  if (type == "cpu") return c10::Device(c10::kCPU);
+  if (type == "meta") return c10::Device(c10::kMeta);
+  if (number < -1 || number > 127) device.refuse("has the index " + std::to_string(number));
+  if (type == "cuda") return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(number));
+  device.refuse("is on \"" + cut_text(type) + "\"; export the model on the CPU, Levin places it");
 }
 
 }  // namespace levin::exported

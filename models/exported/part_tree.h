@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "levin/core/weight_use.h"
+#include "levin/models/exported/graph.h"
 
 namespace levin::exported {
 
 class PartTree {
  public:
   /// Makes submodules of `root` with these names and those around them: `holding`, which hold weights, in the order of
-  /// Python's, and `called`, which have a region, in the order of their first calls, each behind the one before it.
+  /// Python's, and `called`, which have a region, in the order of their first calls, each after the one before it.
   /// Blocks "0", "1", … that are all called are a ModuleList's.
   PartTree(torch::nn::Module& root, const std::vector<std::string>& holding, const std::vector<std::string>& called);
 
@@ -24,14 +25,14 @@ class PartTree {
   torch::nn::Module& at(const std::string& name);
   /// Null if there is none.
   [[nodiscard]] torch::nn::Module* find(const std::string& name) const;
-  /// What the program computes with that module's weight. An embedding that is also something else under another name
-  /// is an embedding.
+  /// Sets what the program computes with that module's weight. An embedding that is used differently under a second
+  /// name counts as an embedding.
   void set_weight_use(const std::string& name, KnowsWeightUse::Known known);
 
  private:
   struct Branch {
     std::list<std::string> children = {};    // last parts of the names
-    std::vector<std::string> holding = {};   // of these, those with weights
+    std::vector<std::string> holding = {};   // the children with weights
     std::list<std::string>::iterator place;  // in the outer module's children
     std::list<std::string>::iterator next;   // where the next child that is called goes
   };
@@ -42,5 +43,11 @@ class PartTree {
   std::map<std::string, Branch> branches_ = {};
   std::map<std::string, torch::nn::Module*> modules_ = {};
 };
+
+// What a program computes with its modules' weights.
+
+/// Of each parameter called "weight" that an embedding or a convolution of the outermost graph uses: which, by the
+/// parameter's full name. An embedding that is also a matrix (tied weights) is an embedding.
+[[nodiscard]] std::map<std::string, KnowsWeightUse::Known> weight_uses(const Program& program);
 
 }  // namespace levin::exported

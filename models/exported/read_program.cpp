@@ -4,9 +4,8 @@
 #include <optional>
 #include <utility>
 
-#include "levin/core/error.h"
-#include "levin/models/exported/read_argument.h"
-#include "levin/models/exported/schema_types.h"
+#include "levin/core/options/error.h"
+#include "levin/models/exported/json_view.h"
 
 namespace levin::exported {
 
@@ -14,13 +13,14 @@ namespace {
 
 constexpr int64_t kSchemaMajor = 8;
 
-constexpr size_t kDeepest = 200;  // modules within modules
+constexpr size_t kMaxDepth = 200;  // modules within modules
 
 // Entries "key,qualified name,class", outermost first, which is the model itself, whose name is empty; a second call of
-// a module has "@1" behind its key. Operators that the export has inserted have a stack of one made-up module: none.
+// a module has "@1" after its key. Operators that the export has inserted have a stack of one made-up module, which is
+// ignored.
 std::vector<ModuleCall> modules_of(const std::string& stack) {
   std::vector<ModuleCall> calls;
-  for (size_t at = 0; at < stack.size() && calls.size() < kDeepest;) {
+  for (size_t at = 0; at < stack.size() && calls.size() < kMaxDepth;) {
     const std::string entry = stack.substr(at, stack.find(';', at) - at);
     at += entry.size() + 1;
     const size_t first = entry.find(','), last = entry.rfind(',');
@@ -32,7 +32,7 @@ std::vector<ModuleCall> modules_of(const std::string& stack) {
   return calls;
 }
 
-// A text; what is something else in its place says nothing.
+// Returns a string; a value of any other type is ignored.
 std::optional<std::string> text_of(const JsonView& metadata, const char* key) {
   const auto found = metadata.find(key);
   return found && found->is_text() ? std::optional(found->text()) : std::nullopt;
@@ -92,7 +92,7 @@ std::string qualified_name(const JsonView& json) {
   const bool is_name = !name.empty() && name.front() != '.' && name.back() != '.' &&
                        name.find("..") == std::string::npos &&
                        std::all_of(name.begin(), name.end(), [](unsigned char c) { return c > ' ' && c != 127; }) &&
-                       std::count(name.begin(), name.end(), '.') < static_cast<std::ptrdiff_t>(kDeepest);
+                       std::count(name.begin(), name.end(), '.') < static_cast<std::ptrdiff_t>(kMaxDepth);
   if (!is_name) json.refuse("is \"" + cut_text(name) + "\", which cannot name a tensor of a module");
   return name;
 }
@@ -141,7 +141,7 @@ void check_outputs(const Program& program, const JsonView& specs) {
     const Argument& value = program.graph.outputs[k];
     const bool is_tensor = value.kind == Argument::Kind::value && program.graph.types[value.value] == ValueType::tensor;
     if (!is_there || !is_tensor)
-      specs.items()[k].refuse("changes \"" + cut_text(output.name) + "\", which is no input");
+      specs.items()[k].refuse("changes \"" + cut_text(output.name) + "\", which is not an input");
   }
 }
 
@@ -151,6 +151,75 @@ void check_version(const JsonView& json) {
   if (major == kSchemaMajor) return;
   version.refuse("is " + std::to_string(major) + "." + std::to_string(version["minor"].integer()) +
                  "; Levin reads version 8, which torch.export.save of PyTorch 2.9 to 2.11 writes");
+}
+
+Argument constant_of(c10::IValue value) {
+  Argument argument;
+  argument.constant = std::move(value);
+  return argument;
+}
+
+Argument value_of(size_t index) {
+  Argument argument;
+  argument.kind = Argument::Kind::value;
+  argument.value = index;
+  return argument;
+}
+
+template <class T, class Read>
+c10::IValue list_of(const JsonView& json, Read read) {
+  c10::List<T> list;
+  for (const JsonView& item : json.items()) list.push_back(read(item));
+  return list;
+}
+
+// {"as_name": "s0"}, or {"as_int": 3} and its siblings.
+Argument read_symbolic(const JsonView& json, const Names& names) {
+  const auto [kind, value] = json.only_member();
+  if (kind == "as_name") return value_of(names.use(value, value.text(), ValueType::number));
+  if (kind == "as_int") return constant_of(value.integer());
+  if (kind == "as_float") return constant_of(value.real());
+  if (kind == "as_bool") return constant_of(value.boolean());
+  json.refuse("is neither a name nor a number");
+}
+
+Argument read_tensor(const JsonView& json, const Names& names) {
+  return value_of(names.use(json, json["name"].text(), ValueType::tensor));
+}
+
+Argument read_optional_tensor(const JsonView& json, const Names& names) {
+  const auto [kind, value] = json.only_member();
+  if (kind == "as_none") return {};
+  if (kind == "as_tensor") return read_tensor(value, names);
+  json.refuse("is neither a tensor nor None");
+}
+
+template <class Read>
+Argument read_list(const JsonView& json, const Names& names, bool is_tensors, Read read) {
+  Argument argument;
+  argument.kind = Argument::Kind::list;
+  argument.is_tensors = is_tensors;
+  for (const JsonView& item : json.items()) argument.items.push_back(read(item, names));
+  return argument;
+}
+
+// What holds no names.
+std::optional<c10::IValue> read_constant(const std::string& kind, const JsonView& json) {
+  if (kind == "as_none") return c10::IValue();
+  if (kind == "as_int") return json.integer();
+  if (kind == "as_float") return json.real();
+  if (kind == "as_bool") return json.boolean();
+  if (kind == "as_string") return json.text();
+  if (kind == "as_scalar_type") return static_cast<int64_t>(read_dtype(json));
+  if (kind == "as_layout") return static_cast<int64_t>(read_layout(json));
+  if (kind == "as_memory_format") return static_cast<int64_t>(read_memory_format(json));
+  if (kind == "as_device") return read_device(json);
+  if (kind == "as_complex") return c10::IValue(c10::complex<double>(json["real"].real(), json["imag"].real()));
+  if (kind == "as_ints") return list_of<int64_t>(json, [](const JsonView& item) { return item.integer(); });
+  if (kind == "as_floats") return list_of<double>(json, [](const JsonView& item) { return item.real(); });
+  if (kind == "as_bools") return list_of<bool>(json, [](const JsonView& item) { return item.boolean(); });
+  if (kind == "as_strings") return list_of<std::string>(json, [](const JsonView& item) { return item.text(); });
+  return std::nullopt;
 }
 
 }  // namespace
@@ -174,9 +243,10 @@ Program read_program(const JsonView& json) {
   if (const auto version = json.find("torch_version")) program.torch_version = cut_text(version->text());
   const JsonView inputs = module["signature"]["input_specs"], outputs = module["signature"]["output_specs"];
   const auto input_specs = inputs.items(), output_specs = outputs.items();
-  if (input_specs.size() != program.graph.inputs.size()) inputs.refuse("has another number of inputs than the graph");
+  if (input_specs.size() != program.graph.inputs.size())
+    inputs.refuse("has a different number of inputs than the graph");
   if (output_specs.size() != program.graph.outputs.size())
-    outputs.refuse("has another number of outputs than the graph");
+    outputs.refuse("has a different number of outputs than the graph");
   for (size_t k = 0; k < input_specs.size(); ++k) {
     program.inputs.push_back(
         read_input_spec(input_specs[k], program.graph, program.graph.inputs[k], module["graph"]["tensor_values"]));
@@ -194,6 +264,68 @@ Program read_program(const JsonView& json) {
     program.ranges.push_back({symbol, least ? least->integer() : INT64_MIN, most ? most->integer() : INT64_MAX});
   }
   return program;
+}
+
+size_t Names::define(const JsonView& where, const std::string& name, ValueType type) {
+  const size_t index = graph_->values.size();
+  if (!index_.emplace(name, index).second) where.refuse("defines \"" + cut_text(name) + "\" a second time");
+  graph_->values.push_back(name);
+  graph_->types.push_back(type);
+  return index;
+}
+
+size_t Names::use(const JsonView& where, const std::string& name, ValueType type) const {
+  const auto found = index_.find(name);
+  if (found == index_.end()) where.refuse("uses \"" + cut_text(name) + "\", which nothing before it defines");
+  const bool is_right = graph_->types[found->second] == type;
+  if (!is_right)
+    where.refuse("uses \"" + cut_text(name) + "\" as a " + (type == ValueType::tensor ? "tensor" : "number"));
+  return found->second;
+}
+
+Argument read_argument(const JsonView& json, const Names& names) {
+  const auto [kind, value] = json.only_member();
+  if (auto constant = read_constant(kind, value)) return constant_of(std::move(*constant));
+  if (kind == "as_tensor") return read_tensor(value, names);
+  if (kind == "as_optional_tensor") return read_optional_tensor(value, names);
+  if (kind == "as_tensors") return read_list(value, names, true, read_tensor);
+  if (kind == "as_optional_tensors") return read_list(value, names, true, read_optional_tensor);
+  if (kind == "as_sym_int" || kind == "as_sym_float" || kind == "as_sym_bool") return read_symbolic(value, names);
+  if (kind == "as_sym_ints" || kind == "as_sym_floats" || kind == "as_sym_bools") {
+    return read_list(value, names, false, read_symbolic);
+  }
+  if (kind == "as_graph") {
+    Argument argument;
+    argument.kind = Argument::Kind::graph;
+    argument.graph = std::make_shared<Graph>(read_graph(value["graph"]));
+    return argument;
+  }
+  json.refuse("is \"" + cut_text(kind) + "\", which Levin does not know");
+}
+
+Argument read_definition(const JsonView& json, Names& names) {
+  const auto [kind, value] = json.only_member();
+  const auto tensor = [&](const JsonView& item) {
+    return value_of(names.define(item, item["name"].text(), ValueType::tensor));
+  };
+  if (kind == "as_tensor") return tensor(value);
+  if (kind == "as_tensors") {
+    Argument argument;
+    argument.kind = Argument::Kind::list;
+    argument.is_tensors = true;
+    for (const JsonView& item : value.items()) argument.items.push_back(tensor(item));
+    return argument;
+  }
+  if (kind == "as_sym_int" || kind == "as_sym_float" || kind == "as_sym_bool") {
+    const JsonView name = value["as_name"];
+    return value_of(names.define(name, name.text(), ValueType::number));
+  }
+  if (kind == "as_optional_tensor") {
+    const auto [inner, item] = value.only_member();
+    return inner == "as_tensor" ? tensor(item) : Argument();
+  }
+  if (auto constant = read_constant(kind, value)) return constant_of(std::move(*constant));
+  json.refuse("is \"" + cut_text(kind) + "\", which Levin does not know");
 }
 
 }  // namespace levin::exported

@@ -2,22 +2,29 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <span>
 
 #include "levin/checkpoint/weights_source.h"
-#include "levin/core/console.h"
-#include "levin/core/error.h"
-#include "levin/models/huggingface/bert.h"
-#include "levin/models/huggingface/check_sizes.h"
-#include "levin/models/huggingface/distilbert.h"
-#include "levin/models/huggingface/gpt2.h"
-#include "levin/models/huggingface/llama.h"
-#include "levin/models/huggingface/load_pretrained.h"
-#include "levin/models/huggingface/vit.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/models/huggingface/families.h"
+#include "levin/models/huggingface/pretrained_model.h"
 
 namespace levin::huggingface {
 
 namespace {
+
+constexpr int64_t kMaxLayers = 10'000;
+// A model of these sizes costs little; errors in its weights are reported tensor by tensor when they are read.
+constexpr int64_t kFewLayers = 100, kSmallSize = 4096;
+constexpr const char* kLayers[] = {"num_hidden_layers", "n_layer", "n_layers"};
+
+int64_t number_in(const PretrainedConfig& config, const char* key) {
+  int64_t number = 0;
+  const ConfigNode* node = config.find(key);
+  return node != nullptr && detail::parse_int(*node, number) ? number : 0;
+}
 
 enum class Kind { bert, distilbert, gpt2, llama, vit };
 
@@ -102,11 +109,11 @@ bool has_pooler(Kind kind, Task task, const PretrainedConfig& config) {
 
 std::shared_ptr<PretrainedModel> make_base(Kind kind, Task task, const PretrainedConfig& config) {
   switch (kind) {
-    case Kind::bert: return std::make_shared<BertModel>(config, has_pooler(kind, task, config));
-    case Kind::distilbert: return std::make_shared<DistilBertModel>(config);
-    case Kind::gpt2: return std::make_shared<GPT2Model>(config);
-    case Kind::llama: return std::make_shared<LlamaModel>(config);
-    case Kind::vit: return std::make_shared<ViTModel>(config, has_pooler(kind, task, config));
+    case Kind::bert: return make_bert(config, has_pooler(kind, task, config));
+    case Kind::distilbert: return make_distilbert(config);
+    case Kind::gpt2: return make_gpt2(config);
+    case Kind::llama: return make_llama(config);
+    case Kind::vit: return make_vit(config, has_pooler(kind, task, config));
   }
   return nullptr;
 }
@@ -123,15 +130,53 @@ std::shared_ptr<PretrainedModel> add_head(Kind kind, Task task, std::shared_ptr<
   return model;
 }
 
+// Throws ConfigError if the config has more layers than any model.
+void check_layers(const PretrainedConfig& config) {
+  Problems problems;
+  for (const char* key : kLayers) {
+    const int64_t layers = number_in(config, key);
+    if (layers <= kMaxLayers) continue;
+    problems.add({config.source(), 0, 0}, key,
+                 "must be at most " + std::to_string(kMaxLayers) + ", got " + std::to_string(layers) + ".");
+  }
+  problems.throw_if_any();
+}
+
+// Throws ConfigError with all problems if the config has many layers, and more than `source`, the files of `folder`,
+// have tensors, or, unless `ignore_mismatched_sizes`, a large size that exceeds every dimension in their headers.
+void check_sizes(const PretrainedConfig& config, const WeightsSource& source, const std::string& folder,
+                 bool ignore_mismatched_sizes) {
+  const auto tensors = static_cast<int64_t>(source.tensors().size());
+  int64_t largest = 0;
+  for (const auto& [name, tensor] : source.tensors()) {
+    if (tensor.bytes == 0) continue;  // the header may claim anything of it
+    for (const int64_t size : tensor.shape) largest = std::max(largest, size);
+  }
+  Problems problems;
+  const auto add = [&](const char* key, int64_t number, const std::string& found) {
+    problems.add({config.source(), 0, 0}, key,
+                 "is " + std::to_string(number) + ", and " + found + " in the weights of " + folder +
+                     ". Give the config.json that was saved with them.");
+  };
+  for (const char* key : kLayers) {
+    const int64_t layers = number_in(config, key);
+    if (layers > std::max(tensors, kFewLayers)) add(key, layers, "there are only " + count_of(tensors, "tensor"));
+  }
+  // Sizes that are dimensions of weights, or divide one, in each family that has the key.
+  for (const char* key :
+       {"vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+        "n_embd", "n_inner", "n_head", "n_positions", "dim", "hidden_dim", "n_heads"}) {
+    const int64_t size = ignore_mismatched_sizes ? 0 : number_in(config, key);
+    if (size > std::max(largest, kSmallSize)) add(key, size, "the largest dimension is " + std::to_string(largest));
+  }
+  problems.throw_if_any();
+}
+
 }  // namespace
 
 bool has_task(const std::string& model_type, Task task) {
   const Family* family = find_family(model_type);
   return family != nullptr && kind_has(family->kind, task);
-}
-
-bool is_causal_family(const std::string& model_type) {
-  return has_task(model_type, Task::causal_lm);
 }
 
 std::vector<std::string> model_types() {

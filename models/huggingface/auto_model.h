@@ -17,26 +17,25 @@
 namespace levin {
 
 struct FromPretrainedOptions {
-  std::optional<int64_t> num_labels = std::nullopt;  // of a classification head; unset: as config.json says
-  std::optional<double> dropout = std::nullopt;      // all of the model's shares; unset: as config.json says
-  bool ignore_mismatched_sizes = false;              // start tensors of another shape anew instead of failing
+  std::optional<int64_t> num_labels = std::nullopt;  // of a classification head; unset: config.json's
+  std::optional<double> dropout = std::nullopt;      // all of the model's dropout probabilities; unset: config.json's
+  bool ignore_mismatched_sizes = false;              // start tensors of a different shape anew instead of failing
 };
 
 namespace huggingface {
 
 /// Whether the family has models of this task: "bert" has no causal language model.
 [[nodiscard]] bool has_task(const std::string& model_type, Task task);
-[[nodiscard]] bool is_causal_family(const std::string& model_type);
 [[nodiscard]] std::vector<std::string> model_types();
 
 /// The model with undefined weights. Throws ConfigError for a family or task that Levin does not have, and with all
 /// problems of a config's values.
 [[nodiscard]] std::shared_ptr<PretrainedModel> make_model(PretrainedConfig config, Task task);
-/// Sets every share of dropout that the family's config has.
+/// Sets every dropout probability that the family's config has.
 void set_dropout(PretrainedConfig& config, double dropout);
 
 [[nodiscard]] std::shared_ptr<PretrainedModel> model_from_config(PretrainedConfig config, Task task);
-/// With `config` in place of the folder's own.
+/// Makes a folder's model with `config` instead of the folder's own.
 [[nodiscard]] std::shared_ptr<PretrainedModel> model_from_files(const std::string& folder, PretrainedConfig config,
                                                                 Task task, bool ignore_mismatched_sizes);
 [[nodiscard]] std::shared_ptr<PretrainedModel> model_from_pretrained(const std::string& folder, Task task,

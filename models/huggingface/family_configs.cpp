@@ -1,11 +1,20 @@
 #include "levin/models/huggingface/family_configs.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
+
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <numbers>
 #include <utility>
 
-#include "levin/core/error.h"
-#include "levin/models/huggingface/activation.h"
+#include "levin/core/options/error.h"
+#include "levin/models/huggingface/functional.h"
 
 namespace levin::huggingface {
 
@@ -35,6 +44,11 @@ class Findings {
     if (divisor < 1 || number % divisor == 0) return;  // the field's own range reports the first
     add(key, "must be a multiple of " + of + " (" + std::to_string(divisor) + "), got " + std::to_string(number) + ".");
   }
+  void check_sizes(const char* act_key, const std::string& act, const char* width_key, int64_t width,
+                   const char* heads_key, int64_t heads) {
+    check_activation(act_key, act);
+    check_multiple(width_key, width, heads_key, heads);
+  }
   void check_padding(const std::optional<int64_t>& id, int64_t vocab_size) {
     if (!id || (*id >= 0 && *id < vocab_size)) return;
     add("pad_token_id",
@@ -59,16 +73,12 @@ class Findings {
 
 // ---- rotary positions ----------------------------------------------------------------------------------------------
 
-double stretched_by(const RopeConfig& rope) {
-  return static_cast<double>(rope.max_position_embeddings) / static_cast<double>(rope.original_max_position_embeddings);
-}
-
 // attention_factor, or what the papers suggest for it: YaRN's section 3.4, LongRoPE's section 3.3 (Ding et al. 2024,
 // https://arxiv.org/abs/2402.13753).
 double table_scale(const RopeConfig& rope) {
   if (rope.rope_type != "yarn" && rope.rope_type != "longrope") return 1;
   if (rope.attention_factor) return *rope.attention_factor;
-  const double factor = rope.factor.value_or(stretched_by(rope));
+  const double factor = rope.scaling();
   if (rope.rope_type == "longrope") {
     const auto trained = static_cast<double>(rope.original_max_position_embeddings);
     return factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(trained));
@@ -76,6 +86,40 @@ double table_scale(const RopeConfig& rope) {
   const auto by = [&](double scale) { return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1; };
   const bool has_both = rope.mscale.value_or(0) != 0 && rope.mscale_all_dim.value_or(0) != 0;
   return has_both ? by(*rope.mscale) / by(*rope.mscale_all_dim) : by(1);
+}
+
+// Llama 3 keeps short wavelengths, divides the speeds of long ones by `factor`, and blends between the two
+// (https://arxiv.org/abs/2407.21783, section 3.4.3, with the formula of Meta's llama-models).
+at::Tensor llama3_frequencies(const RopeConfig& rope, const at::Tensor& speeds) {
+  const auto trained = static_cast<double>(rope.original_max_position_embeddings);
+  const at::Tensor wavelengths = 2 * std::numbers::pi / speeds;
+  const at::Tensor share = (trained / wavelengths - rope.low_freq_factor) /
+                           (rope.high_freq_factor - rope.low_freq_factor);  // of the unchanged speed, in between
+  const at::Tensor blended = (1 - share) * speeds / rope.scaling() + share * speeds;
+  const at::Tensor long_too = at::where(wavelengths > trained / rope.low_freq_factor, speeds / rope.scaling(), blended);
+  return at::where(wavelengths < trained / rope.high_freq_factor, speeds, long_too);
+}
+
+// YaRN (Peng et al. 2023, https://arxiv.org/abs/2309.00071, section 3.2): pairs that turn more than beta_fast times
+// within the trained length keep their speed, the speeds of pairs that turn less than beta_slow times are divided by
+// `factor`, and in between lies a ramp over the pairs' numbers.
+at::Tensor yarn_frequencies(const RopeConfig& rope, const at::Tensor& speeds) {
+  const auto width = static_cast<double>(2 * speeds.numel());
+  const auto trained = static_cast<double>(rope.original_max_position_embeddings);
+  const auto pair_that_turns = [&](double times) {
+    return width * std::log(trained / (times * 2 * std::numbers::pi)) / (2 * std::log(rope.rope_theta));
+  };
+  double first = pair_that_turns(rope.beta_fast), last = pair_that_turns(rope.beta_slow);
+  if (rope.truncate) {
+    first = std::floor(first);
+    last = std::ceil(last);
+  }
+  first = std::max(first, 0.0);
+  last = std::min(last, width - 1);
+  if (first == last) last += 0.001;
+  const at::Tensor stretched =
+      at::clamp((at::arange(speeds.numel(), at::kFloat) - first) / (last - first), 0, 1);  // share of the divided speed
+  return speeds / rope.scaling() * stretched + speeds * (1 - stretched);
 }
 
 void check_rope(const RopeConfig& rope, const LlamaConfig& llama, const std::string& key, Findings& findings) {
@@ -113,7 +157,7 @@ void check_rope(const RopeConfig& rope, const LlamaConfig& llama, const std::str
 }
 
 // The parameters as one map: "rope_parameters" of transformers 5, else "rope_scaling"; "type" is an old name of
-// "rope_type". Without a theta of its own the one beside it counts.
+// "rope_type". A map without rope_theta takes the rope_theta next to it.
 RopeConfig read_rope(const PretrainedConfig& config, const LlamaConfig& llama, Findings& findings) {
   RopeConfig rope;
   std::string key = "rope_scaling";
@@ -128,7 +172,7 @@ RopeConfig read_rope(const PretrainedConfig& config, const LlamaConfig& llama, F
     const ConfigNode* value = config.find(outer);
     if (value != nullptr && !value->is_null() && values.find(outer) == nullptr) values.set(outer, *value);
   }
-  // As in transformers what stands beside the map counts, and Phi-3 has a default there.
+  // As in transformers, the value next to the map counts, and Phi-3 has a default for it.
   const char* const trained = "original_max_position_embeddings";
   const bool is_phi = config.model_type() == "phi3";
   if (const ConfigNode* original = config.find(trained); original != nullptr && !original->is_null()) {
@@ -156,8 +200,11 @@ RopeConfig read_rope(const PretrainedConfig& config, const LlamaConfig& llama, F
   rope.max_position_embeddings = llama.max_position_embeddings;
   if (!has_original) rope.original_max_position_embeddings = llama.max_position_embeddings;
   check_rope(rope, llama, key, findings);
+  if ((rope.rope_type == "yarn" || rope.rope_type == "longrope") && !rope.factor) {
+    rope.factor =
+        static_cast<double>(rope.max_position_embeddings) / static_cast<double>(rope.original_max_position_embeddings);
+  }
   rope.table_scale = table_scale(rope);
-  if (rope.rope_type == "yarn" && !rope.factor) rope.factor = stretched_by(rope);
   if (rope.rope_type != "llama3") return rope;
   for (const char* needed : {"factor", "low_freq_factor", "high_freq_factor"}) {
     if (values.find(needed) == nullptr) findings.add(join_path(key, needed), "must be set for rope_type llama3.");
@@ -250,8 +297,8 @@ BertConfig read_bert_config(const PretrainedConfig& config) {
   }
   Findings findings(config);
   config.read_into(bert, findings.problems());
-  findings.check_activation("hidden_act", bert.hidden_act);
-  findings.check_multiple("hidden_size", bert.hidden_size, "num_attention_heads", bert.num_attention_heads);
+  findings.check_sizes("hidden_act", bert.hidden_act, "hidden_size", bert.hidden_size, "num_attention_heads",
+                       bert.num_attention_heads);
   findings.check_padding(bert.pad_token_id, bert.vocab_size);
   if (bert.is_roberta && bert.pad_token_id.value_or(0) + 1 >= bert.max_position_embeddings) {
     findings.add("max_position_embeddings", "must be above pad_token_id + 1, where positions begin, got " +
@@ -266,10 +313,10 @@ BertConfig read_bert_config(const PretrainedConfig& config) {
 
 DistilBertConfig read_distilbert_config(const PretrainedConfig& config) {
   DistilBertConfig bert;
+  bert.num_hidden_layers = 6;
   Findings findings(config);
   config.read_into(bert, findings.problems());
-  findings.check_activation("activation", bert.activation);
-  findings.check_multiple("dim", bert.dim, "n_heads", bert.n_heads);
+  findings.check_sizes("activation", bert.hidden_act, "dim", bert.hidden_size, "n_heads", bert.num_attention_heads);
   findings.check_padding(bert.pad_token_id, bert.vocab_size);
   findings.throw_if_any();
   return bert;
@@ -279,11 +326,23 @@ GPT2Config read_gpt2_config(const PretrainedConfig& config) {
   GPT2Config gpt;
   Findings findings(config);
   config.read_into(gpt, findings.problems());
-  findings.check_activation("activation_function", gpt.activation_function);
-  findings.check_multiple("n_embd", gpt.n_embd, "n_head", gpt.n_head);
+  findings.check_sizes("activation_function", gpt.activation_function, "n_embd", gpt.n_embd, "n_head", gpt.n_head);
   findings.check_padding(gpt.pad_token_id, gpt.vocab_size);
   findings.throw_if_any();
   return gpt;
+}
+
+ViTConfig read_vit_config(const PretrainedConfig& config) {
+  ViTConfig vit;
+  vit.hidden_dropout_prob = vit.attention_probs_dropout_prob = 0;
+  Findings findings(config);
+  config.read_into(vit, findings.problems());
+  findings.check_sizes("hidden_act", vit.hidden_act, "hidden_size", vit.hidden_size, "num_attention_heads",
+                       vit.num_attention_heads);
+  findings.check_activation("pooler_act", vit.pooler_act);
+  findings.check_multiple("image_size", vit.image_size, "patch_size", vit.patch_size);
+  findings.throw_if_any();
+  return vit;
 }
 
 LlamaConfig read_llama_config(const PretrainedConfig& config) {
@@ -315,16 +374,24 @@ LlamaConfig read_llama_config(const PretrainedConfig& config) {
   return llama;
 }
 
-ViTConfig read_vit_config(const PretrainedConfig& config) {
-  ViTConfig vit;
-  Findings findings(config);
-  config.read_into(vit, findings.problems());
-  findings.check_activation("hidden_act", vit.hidden_act);
-  findings.check_activation("pooler_act", vit.pooler_act);
-  findings.check_multiple("hidden_size", vit.hidden_size, "num_attention_heads", vit.num_attention_heads);
-  findings.check_multiple("image_size", vit.image_size, "patch_size", vit.patch_size);
-  findings.throw_if_any();
-  return vit;
+// As transformers computes them (modeling_rope_utils.py), with the length of the samples at hand where it remembers the
+// longest one before.
+at::Tensor rope_frequencies(const RopeConfig& rope, int64_t head_width, int64_t tokens) {
+  const int64_t width = rope.rotated(head_width);
+  const at::Tensor exponents = at::arange(0, width, 2, at::kFloat) / static_cast<double>(width);
+  double theta = rope.rope_theta;
+  if (rope.rope_type == "dynamic") {
+    const auto most = static_cast<double>(rope.max_position_embeddings);
+    const double stretch = rope.scaling() * std::max(static_cast<double>(tokens), most) / most - (rope.scaling() - 1);
+    theta *= std::pow(stretch, static_cast<double>(width) / static_cast<double>(width - 2));
+  }
+  const at::Tensor speeds = at::pow(theta, exponents).reciprocal();
+  if (rope.rope_type == "linear") return speeds / rope.scaling();
+  if (rope.rope_type == "llama3") return llama3_frequencies(rope, speeds);
+  if (rope.rope_type == "yarn") return yarn_frequencies(rope, speeds);
+  if (rope.rope_type != "longrope") return speeds;
+  const bool is_long = tokens > rope.original_max_position_embeddings;
+  return speeds / at::tensor(is_long ? rope.long_factor : rope.short_factor, at::kFloat);
 }
 
 }  // namespace levin::huggingface

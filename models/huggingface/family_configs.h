@@ -11,9 +11,8 @@
 
 namespace levin::huggingface {
 
-/// BERT, RoBERTa, XLM-R and CamemBERT.
-struct BertConfig {
-  int64_t vocab_size = 30522;
+/// What BERT and its relatives, DistilBERT and ViT have in common.
+struct EncoderConfig {
   int64_t hidden_size = 768;
   int64_t num_hidden_layers = 12;
   int64_t num_attention_heads = 12;
@@ -21,10 +20,36 @@ struct BertConfig {
   std::string hidden_act = "gelu";
   double hidden_dropout_prob = 0.1;
   double attention_probs_dropout_prob = 0.1;
-  int64_t max_position_embeddings = 512;
-  int64_t type_vocab_size = 2;
   double initializer_range = 0.02;
   double layer_norm_eps = 1e-12;
+
+  template <class = void>
+  static auto fields() {
+    using O = EncoderConfig;
+    return levin::fields(
+        field("hidden_size", &O::hidden_size, "width").min(1),
+        field("num_hidden_layers", &O::num_hidden_layers, "layers").min(0),
+        field("num_attention_heads", &O::num_attention_heads, "heads of a layer").min(1),
+        field("intermediate_size", &O::intermediate_size, "width within the MLPs").min(1),
+        field("hidden_act", &O::hidden_act, "the MLPs' activation"),
+        field("hidden_dropout_prob", &O::hidden_dropout_prob, "fraction dropped").min(0.0).below(1.0),
+        field("attention_probs_dropout_prob", &O::attention_probs_dropout_prob, "fraction dropped").min(0.0).below(1.0),
+        field("initializer_range", &O::initializer_range, "standard deviation of new weights").min(0.0),
+        field("layer_norm_eps", &O::layer_norm_eps, "added to variances").min(0.0));
+  }
+};
+
+/// One list of fields after another.
+inline FieldList operator+(FieldList one, const FieldList& other) {
+  one.insert(one.end(), other.begin(), other.end());
+  return one;
+}
+
+/// BERT, RoBERTa, XLM-R and CamemBERT.
+struct BertConfig : EncoderConfig {
+  int64_t vocab_size = 30522;
+  int64_t max_position_embeddings = 512;
+  int64_t type_vocab_size = 2;
   std::optional<int64_t> pad_token_id = 0;
   std::optional<double> classifier_dropout = std::nullopt;  // unset: hidden_dropout_prob
   bool tie_word_embeddings = true;
@@ -32,32 +57,26 @@ struct BertConfig {
   bool is_decoder = false;
   bool add_cross_attention = false;
 
-  bool is_roberta = false;  // positions count the tokens that are no padding; heads of their own
+  bool is_roberta = false;  // positions count the tokens that are not padding; the heads have names of their own
 
   template <class = void>
   static auto fields() {
     using O = BertConfig;
-    return levin::fields(
-        field("vocab_size", &O::vocab_size, "tokens").min(1), field("hidden_size", &O::hidden_size, "width").min(1),
-        field("num_hidden_layers", &O::num_hidden_layers, "layers").min(0),
-        field("num_attention_heads", &O::num_attention_heads, "heads of a layer").min(1),
-        field("intermediate_size", &O::intermediate_size, "width within the MLPs").min(1),
-        field("hidden_act", &O::hidden_act, "the MLPs' activation"),
-        field("hidden_dropout_prob", &O::hidden_dropout_prob, "share dropped").min(0.0).below(1.0),
-        field("attention_probs_dropout_prob", &O::attention_probs_dropout_prob, "share dropped").min(0.0).below(1.0),
-        field("max_position_embeddings", &O::max_position_embeddings, "positions").min(1),
-        field("type_vocab_size", &O::type_vocab_size, "token types").min(1),
-        field("initializer_range", &O::initializer_range, "deviation of new weights").min(0.0),
-        field("layer_norm_eps", &O::layer_norm_eps, "added to variances").min(0.0),
-        field("pad_token_id", &O::pad_token_id, "the padding token"),
-        field("classifier_dropout", &O::classifier_dropout, "share dropped before a classifier"),
-        field("tie_word_embeddings", &O::tie_word_embeddings, "one matrix for tokens in and logits out"),
-        field("position_embedding_type", &O::position_embedding_type, "absolute")
-            .check([](const std::string& type) { return type == "absolute"; }, "\"absolute\": Levin has no other"),
-        field("is_decoder", &O::is_decoder, "false")
-            .check([](bool is) { return !is; }, "false: Levin has this family as encoders only"),
-        field("add_cross_attention", &O::add_cross_attention, "false")
-            .check([](bool is) { return !is; }, "false: Levin has no encoder-decoder models"));
+    return EncoderConfig::fields() +
+           levin::fields(
+               field("vocab_size", &O::vocab_size, "tokens").min(1),
+               field("max_position_embeddings", &O::max_position_embeddings, "positions").min(1),
+               field("type_vocab_size", &O::type_vocab_size, "token types").min(1),
+               field("pad_token_id", &O::pad_token_id, "the padding token"),
+               field("classifier_dropout", &O::classifier_dropout, "fraction dropped before a classifier"),
+               field("tie_word_embeddings", &O::tie_word_embeddings, "one matrix for tokens in and logits out"),
+               field("position_embedding_type", &O::position_embedding_type, "absolute")
+                   .check([](const std::string& type) { return type == "absolute"; },
+                          "\"absolute\": Levin has no other"),
+               field("is_decoder", &O::is_decoder, "false")
+                   .check([](bool is) { return !is; }, "false: Levin has this family as encoders only"),
+               field("add_cross_attention", &O::add_cross_attention, "false")
+                   .check([](bool is) { return !is; }, "false: Levin has no encoder-decoder models"));
   }
 };
 
@@ -89,35 +108,27 @@ struct GPT2Config {
         field("n_embd", &O::n_embd, "width").min(1), field("n_layer", &O::n_layer, "blocks").min(0),
         field("n_head", &O::n_head, "heads of a block").min(1), field("n_inner", &O::n_inner, "width within the MLPs"),
         field("activation_function", &O::activation_function, "the MLPs' activation"),
-        field("resid_pdrop", &O::resid_pdrop, "share dropped").min(0.0).below(1.0),
-        field("embd_pdrop", &O::embd_pdrop, "share dropped").min(0.0).below(1.0),
-        field("attn_pdrop", &O::attn_pdrop, "share dropped").min(0.0).below(1.0),
+        field("resid_pdrop", &O::resid_pdrop, "fraction dropped").min(0.0).below(1.0),
+        field("embd_pdrop", &O::embd_pdrop, "fraction dropped").min(0.0).below(1.0),
+        field("attn_pdrop", &O::attn_pdrop, "fraction dropped").min(0.0).below(1.0),
         field("layer_norm_epsilon", &O::layer_norm_epsilon, "added to variances").min(0.0),
-        field("initializer_range", &O::initializer_range, "deviation of new weights").min(0.0),
+        field("initializer_range", &O::initializer_range, "standard deviation of new weights").min(0.0),
         field("scale_attn_weights", &O::scale_attn_weights, "divide scores by the root of the heads' width"),
         field("scale_attn_by_inverse_layer_idx", &O::scale_attn_by_inverse_layer_idx, "and by the block's number"),
         field("tie_word_embeddings", &O::tie_word_embeddings, "one matrix for tokens in and logits out"),
         field("add_cross_attention", &O::add_cross_attention, "false")
             .check([](bool is) { return !is; }, "false: Levin has no encoder-decoder models"),
         field("pad_token_id", &O::pad_token_id, "the padding token"),
-        field("classifier_dropout", &O::classifier_dropout, "share dropped before a classifier"));
+        field("classifier_dropout", &O::classifier_dropout, "fraction dropped before a classifier"));
   }
 };
 
-/// DistilBERT, under names of its own for BERT's sizes.
-struct DistilBertConfig {
+/// DistilBERT, whose files have other names for the encoder's sizes, and no eps.
+struct DistilBertConfig : EncoderConfig {
   int64_t vocab_size = 30522;
   int64_t max_position_embeddings = 512;
   bool sinusoidal_pos_embds = false;
-  int64_t n_layers = 6;
-  int64_t n_heads = 12;
-  int64_t dim = 768;
-  int64_t hidden_dim = 3072;
-  double dropout = 0.1;
-  double attention_dropout = 0.1;
   double seq_classif_dropout = 0.2;
-  std::string activation = "gelu";
-  double initializer_range = 0.02;
   std::optional<int64_t> pad_token_id = 0;
   bool tie_word_embeddings = true;
 
@@ -128,13 +139,17 @@ struct DistilBertConfig {
         field("vocab_size", &O::vocab_size, "tokens").min(1),
         field("max_position_embeddings", &O::max_position_embeddings, "positions").min(1),
         field("sinusoidal_pos_embds", &O::sinusoidal_pos_embds, "positions start as sines and cosines"),
-        field("n_layers", &O::n_layers, "layers").min(0), field("n_heads", &O::n_heads, "heads of a layer").min(1),
-        field("dim", &O::dim, "width").min(1), field("hidden_dim", &O::hidden_dim, "width within the MLPs").min(1),
-        field("dropout", &O::dropout, "share dropped").min(0.0).below(1.0),
-        field("attention_dropout", &O::attention_dropout, "share dropped").min(0.0).below(1.0),
-        field("seq_classif_dropout", &O::seq_classif_dropout, "share dropped before a classifier").min(0.0).below(1.0),
-        field("activation", &O::activation, "the MLPs' activation"),
-        field("initializer_range", &O::initializer_range, "deviation of new weights").min(0.0),
+        field("n_layers", &O::num_hidden_layers, "layers").min(0),
+        field("n_heads", &O::num_attention_heads, "heads of a layer").min(1),
+        field("dim", &O::hidden_size, "width").min(1),
+        field("hidden_dim", &O::intermediate_size, "width within the MLPs").min(1),
+        field("dropout", &O::hidden_dropout_prob, "fraction dropped").min(0.0).below(1.0),
+        field("attention_dropout", &O::attention_probs_dropout_prob, "fraction dropped").min(0.0).below(1.0),
+        field("seq_classif_dropout", &O::seq_classif_dropout, "fraction dropped before a classifier")
+            .min(0.0)
+            .below(1.0),
+        field("activation", &O::hidden_act, "the MLPs' activation"),
+        field("initializer_range", &O::initializer_range, "standard deviation of new weights").min(0.0),
         field("pad_token_id", &O::pad_token_id, "the padding token"),
         field("tie_word_embeddings", &O::tie_word_embeddings, "one matrix for tokens in and logits out"));
   }
@@ -186,7 +201,7 @@ struct RopeConfig {
         field("high_freq_factor", &O::high_freq_factor, "llama3: the shortest wavelength that is stretched").above(0.0),
         field("original_max_position_embeddings", &O::original_max_position_embeddings,
               "llama3, yarn, longrope: of pretraining"),
-        field("partial_rotary_factor", &O::partial_rotary_factor, "share of a head's numbers that are rotated")
+        field("partial_rotary_factor", &O::partial_rotary_factor, "fraction of a head's numbers that are rotated")
             .above(0.0)
             .max(1.0),
         field("attention_factor", &O::attention_factor, "yarn, longrope: of cosines and sines; null: by factor")
@@ -197,7 +212,7 @@ struct RopeConfig {
         field("mscale_all_dim", &O::mscale_all_dim, "yarn: of attention_factor's denominator"),
         field("truncate", &O::truncate, "yarn: the ramp begins and ends at whole pairs"),
         field("short_factor", &O::short_factor, "longrope: what each pair's speed is divided by"),
-        field("long_factor", &O::long_factor, "longrope: the same in samples longer than those of pretraining"));
+        field("long_factor", &O::long_factor, "longrope: the same, in samples longer than in pretraining"));
   }
 };
 
@@ -249,18 +264,18 @@ struct LlamaConfig {
         field("intermediate_size", &O::intermediate_size, "width within the MLPs").min(1),
         field("num_hidden_layers", &O::num_hidden_layers, "layers").min(0),
         field("num_attention_heads", &O::num_attention_heads, "heads of a layer").min(1),
-        field("num_key_value_heads", &O::num_key_value_heads, "heads of keys and values").check(positive, "> 0"),
+        field("num_key_value_heads", &O::num_key_value_heads, "key/value heads").check(positive, "> 0"),
         field("head_dim", &O::head_dim, "width of a head").check(positive, "> 0"),
         field("hidden_act", &O::hidden_act, "the MLPs' activation"),
         field("max_position_embeddings", &O::max_position_embeddings, "tokens of pretraining").min(1),
-        field("initializer_range", &O::initializer_range, "deviation of new weights").min(0.0),
+        field("initializer_range", &O::initializer_range, "standard deviation of new weights").min(0.0),
         field("rms_norm_eps", &O::rms_norm_eps, "added to mean squares").min(0.0),
         field("pad_token_id", &O::pad_token_id, "the padding token"),
         field("tie_word_embeddings", &O::tie_word_embeddings, "one matrix for tokens in and logits out"),
         field("attention_bias", &O::attention_bias, "of the attention's linear layers"),
         field("mlp_bias", &O::mlp_bias, "of the MLPs' linear layers"),
-        field("attention_dropout", &O::attention_dropout, "share dropped").min(0.0).below(1.0),
-        field("resid_pdrop", &O::resid_pdrop, "Phi-3: share dropped").min(0.0).below(1.0),
+        field("attention_dropout", &O::attention_dropout, "fraction dropped").min(0.0).below(1.0),
+        field("resid_pdrop", &O::resid_pdrop, "Phi-3: fraction dropped").min(0.0).below(1.0),
         field("use_bidirectional_attention", &O::use_bidirectional_attention, "false")
             .check([](const std::optional<bool>& is) { return !is.value_or(false); },
                    "false: Levin has this family as causal models only"),
@@ -268,22 +283,13 @@ struct LlamaConfig {
         field("use_sliding_window", &O::use_sliding_window, "layers have windows"),
         field("max_window_layers", &O::max_window_layers, "the first layer with one").min(0),
         field("layer_types", &O::layer_types, "full_attention or sliding_attention, by layer"),
-        field("classifier_dropout", &O::classifier_dropout, "share dropped before a token classifier"),
+        field("classifier_dropout", &O::classifier_dropout, "fraction dropped before a token classifier"),
         field("is_causal", &O::is_causal, "true")
             .check([](bool is) { return is; }, "true: Levin has this family as causal models only"));
   }
 };
 
-struct ViTConfig {
-  int64_t hidden_size = 768;
-  int64_t num_hidden_layers = 12;
-  int64_t num_attention_heads = 12;
-  int64_t intermediate_size = 3072;
-  std::string hidden_act = "gelu";
-  double hidden_dropout_prob = 0;
-  double attention_probs_dropout_prob = 0;
-  double initializer_range = 0.02;
-  double layer_norm_eps = 1e-12;
+struct ViTConfig : EncoderConfig {
   int64_t image_size = 224;
   int64_t patch_size = 16;
   int64_t num_channels = 3;
@@ -294,30 +300,25 @@ struct ViTConfig {
   template <class = void>
   static auto fields() {
     using O = ViTConfig;
-    return levin::fields(
-        field("hidden_size", &O::hidden_size, "width").min(1),
-        field("num_hidden_layers", &O::num_hidden_layers, "layers").min(0),
-        field("num_attention_heads", &O::num_attention_heads, "heads of a layer").min(1),
-        field("intermediate_size", &O::intermediate_size, "width within the MLPs").min(1),
-        field("hidden_act", &O::hidden_act, "the MLPs' activation"),
-        field("hidden_dropout_prob", &O::hidden_dropout_prob, "share dropped").min(0.0).below(1.0),
-        field("attention_probs_dropout_prob", &O::attention_probs_dropout_prob, "share dropped").min(0.0).below(1.0),
-        field("initializer_range", &O::initializer_range, "deviation of new weights").min(0.0),
-        field("layer_norm_eps", &O::layer_norm_eps, "added to variances").min(0.0),
-        field("image_size", &O::image_size, "pixels, of height and width").min(1),
-        field("patch_size", &O::patch_size, "pixels, of height and width").min(1),
-        field("num_channels", &O::num_channels, "colours").min(1),
-        field("qkv_bias", &O::qkv_bias, "of queries, keys and values"),
-        field("pooler_output_size", &O::pooler_output_size, "width of the pooler"),
-        field("pooler_act", &O::pooler_act, "its activation"));
+    return EncoderConfig::fields() +
+           levin::fields(field("image_size", &O::image_size, "pixels, of height and width").min(1),
+                         field("patch_size", &O::patch_size, "pixels, of height and width").min(1),
+                         field("num_channels", &O::num_channels, "colours").min(1),
+                         field("qkv_bias", &O::qkv_bias, "of queries, keys and values"),
+                         field("pooler_output_size", &O::pooler_output_size, "width of the pooler"),
+                         field("pooler_act", &O::pooler_act, "its activation"));
   }
 };
 
-// Each throws ConfigError with all problems of the file.
+// Each function throws ConfigError with all problems of the file.
 [[nodiscard]] BertConfig read_bert_config(const PretrainedConfig& config);
 [[nodiscard]] DistilBertConfig read_distilbert_config(const PretrainedConfig& config);
 [[nodiscard]] GPT2Config read_gpt2_config(const PretrainedConfig& config);
 [[nodiscard]] LlamaConfig read_llama_config(const PretrainedConfig& config);
 [[nodiscard]] ViTConfig read_vit_config(const PretrainedConfig& config);
+
+/// The angles' speeds of rotary positions in samples of `tokens` tokens, (R / 2) float32, in radians a token; R is how
+/// many of a head's numbers are rotated.
+[[nodiscard]] at::Tensor rope_frequencies(const RopeConfig& rope, int64_t head_width, int64_t tokens);
 
 }  // namespace levin::huggingface

@@ -8,10 +8,10 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/relu.h>
 
-#include "levin/core/error.h"
 #include "levin/core/module_call.h"
-#include "levin/models/huggingface/activation.h"
+#include "levin/core/options/error.h"
 #include "levin/models/huggingface/family_configs.h"
+#include "levin/models/huggingface/functional.h"
 #include "levin/models/huggingface/layers.h"
 
 namespace levin::huggingface {
@@ -40,7 +40,7 @@ class LinearHead : public Head {
   std::shared_ptr<Linear> layer_;
 };
 
-// RoBERTa's: a layer more, on the first token.
+// RoBERTa's classifier: one layer more, on the first token.
 class RobertaClassifier : public Head {
  public:
   RobertaClassifier(Module& model, int64_t width, int64_t labels, double dropout) : dropout_(dropout) {
@@ -59,7 +59,7 @@ class RobertaClassifier : public Head {
   std::shared_ptr<Linear> dense_, out_;
 };
 
-// DistilBERT's: a layer more, on the first token.
+// DistilBERT's classifier: one layer more, on the first token.
 class DistilBertClassifier : public Head {
  public:
   DistilBertClassifier(Module& model, int64_t width, int64_t labels, double dropout)
@@ -77,7 +77,7 @@ class DistilBertClassifier : public Head {
   std::shared_ptr<Linear> first_, out_;
 };
 
-// That of causal models, on each sample's last token that is no padding.
+// The classifier of causal models, on each sample's last token that is not padding.
 class LastTokenClassifier : public Head {
  public:
   LastTokenClassifier(ModelWithHead& model, int64_t width)
@@ -94,8 +94,8 @@ class LastTokenClassifier : public Head {
                   ": config.json has no pad_token_id, so the last token of a sample is unknown in a batch of several. "
                   "Set pad_token_id.");
     }
-    const at::Tensor places = at::arange(ids.size(1), ids.options());
-    const at::Tensor last = (places * ids.ne(*pad_)).argmax(-1);  // (B)
+    const at::Tensor positions = at::arange(ids.size(1), ids.options());
+    const at::Tensor last = (positions * ids.ne(*pad_)).argmax(-1);  // (B)
     const at::Tensor rows = at::arange(ids.size(0), ids.options());
     return call(score_, x.index({rows, last}));
   }
@@ -149,11 +149,11 @@ class BiasedPart : public Module, public HasStartingWeights {
   void start(const std::string&, at::Tensor& parameter, double) override { parameter.zero_(); }
 };
 
-// BERT's (cls.predictions) and RoBERTa's (lm_head) logits of every token.
+// The logits of every token: BERT's (cls.predictions), RoBERTa's (lm_head) and DistilBERT's (vocab_*).
 class MaskedHead : public Head {
  public:
   MaskedHead(ModelWithHead& model, const BertConfig& config)
-      : base_(model.base()), act_(config.is_roberta ? activation("gelu") : activation(config.hidden_act)) {
+      : base_(model.base()), act_(activation(config.is_roberta ? "gelu" : config.hidden_act)) {
     const std::string prefix = config.is_roberta ? "lm_head." : "cls.predictions.";
     const auto part = std::make_shared<BiasedPart>();
     if (config.is_roberta) {
@@ -162,12 +162,9 @@ class MaskedHead : public Head {
       add_part(model, "cls")->register_module("predictions", part);
     }
     const auto transform = config.is_roberta ? std::static_pointer_cast<Module>(part) : add_part(*part, "transform");
-    dense_ = add_layer<Linear>(*transform, "dense", config.hidden_size, config.hidden_size);
-    norm_ = add_layer<LayerNorm>(*transform, config.is_roberta ? "layer_norm" : "LayerNorm", config.hidden_size,
-                                 config.layer_norm_eps);
+    add_transform(*transform, "dense", config.is_roberta ? "layer_norm" : "LayerNorm", config);
     const bool is_tied = config.tie_word_embeddings;
-    decoder_ = std::make_unique<Decoder>(model, *part, prefix, "decoder", is_tied, /*has_bias=*/true,
-                                         model.base().base_model_prefix() + ".embeddings.word_embeddings.weight");
+    add_decoder(model, *part, prefix, "decoder", is_tied);
     if (!is_tied) {
       model.add_alias({prefix + "bias", prefix + "decoder.bias", /*is_written=*/true});
       return;
@@ -176,46 +173,56 @@ class MaskedHead : public Head {
     model.add_alias({prefix + "decoder.bias", prefix + "bias"});
   }
 
+  MaskedHead(ModelWithHead& model, const DistilBertConfig& config)
+      : base_(model.base()), act_(activation(config.hidden_act)) {
+    add_transform(model, "vocab_transform", "vocab_layer_norm", config);
+    add_decoder(model, model, "", "vocab_projector", config.tie_word_embeddings);
+    if (!config.tie_word_embeddings) return;
+    bias_ = model.register_module("vocab_projector", std::make_shared<BiasedPart>())->add_bias(config.vocab_size);
+  }
+
   at::Tensor logits(const ModelOutput& features, const ModelInputs&, bool) override {
     const at::Tensor x = call(norm_, act_(call(dense_, features.last_hidden_state)));
     return decoder_->logits(x, base_, bias_);
   }
 
  private:
+  void add_transform(Module& part, const char* dense, const char* norm, const EncoderConfig& config) {
+    dense_ = add_layer<Linear>(part, dense, config.hidden_size, config.hidden_size);
+    norm_ = add_layer<LayerNorm>(part, norm, config.hidden_size, config.layer_norm_eps);
+  }
+  void add_decoder(ModelWithHead& model, Module& part, const std::string& prefix, const char* name, bool is_tied) {
+    decoder_ = std::make_unique<Decoder>(model, part, prefix, name, is_tied, /*has_bias=*/true,
+                                         base_.base_model_prefix() + ".embeddings.word_embeddings.weight");
+  }
+
   PretrainedModel& base_;
   Activation act_;
   std::shared_ptr<Linear> dense_;
   std::shared_ptr<LayerNorm> norm_;
   std::unique_ptr<Decoder> decoder_;
-  at::Tensor bias_;
-};
-
-// DistilBERT's logits of every token.
-class DistilBertMaskedHead : public Head {
- public:
-  DistilBertMaskedHead(ModelWithHead& model, const DistilBertConfig& config)
-      : base_(model.base()),
-        act_(activation(config.activation)),
-        dense_(add_layer<Linear>(model, "vocab_transform", config.dim, config.dim)),
-        norm_(add_layer<LayerNorm>(model, "vocab_layer_norm", config.dim, 1e-12)),
-        decoder_(model, model, "", "vocab_projector", config.tie_word_embeddings, /*has_bias=*/true,
-                 "distilbert.embeddings.word_embeddings.weight") {
-    if (!config.tie_word_embeddings) return;
-    bias_ = model.register_module("vocab_projector", std::make_shared<BiasedPart>())->add_bias(config.vocab_size);
-  }
-
-  at::Tensor logits(const ModelOutput& features, const ModelInputs&, bool) override {
-    return decoder_.logits(call(norm_, act_(call(dense_, features.last_hidden_state))), base_, bias_);
-  }
-
- private:
-  PretrainedModel& base_;
-  Activation act_;
-  std::shared_ptr<Linear> dense_;
-  std::shared_ptr<LayerNorm> norm_;
-  Decoder decoder_;
   at::Tensor bias_;  // of tied logits
 };
+
+// What the heads of a causal family differ in.
+struct DecoderHead {
+  int64_t width;
+  bool is_tied;
+  const char* embeddings;
+  const char* token_classifier;
+  double dropout;
+};
+
+void add_decoder_head(ModelWithHead& model, Task task, const DecoderHead& family) {
+  if (task == Task::causal_lm) {
+    model.set_head(std::make_unique<CausalHead>(model, family.is_tied, family.embeddings));
+  } else if (task == Task::sequence_classification) {
+    model.set_head(std::make_unique<LastTokenClassifier>(model, family.width));
+  } else {
+    model.set_head(std::make_unique<LinearHead>(model, family.token_classifier, family.width,
+                                                model.config().num_labels(), LinearHead::On::each, family.dropout));
+  }
+}
 
 }  // namespace
 
@@ -249,37 +256,27 @@ void add_distilbert_head(ModelWithHead& model, Task task) {
   const DistilBertConfig bert = read_distilbert_config(model.config());
   const int64_t labels = model.config().num_labels();
   if (task == Task::masked_lm) {
-    model.set_head(std::make_unique<DistilBertMaskedHead>(model, bert));
+    model.set_head(std::make_unique<MaskedHead>(model, bert));
   } else if (task == Task::sequence_classification) {
-    model.set_head(std::make_unique<DistilBertClassifier>(model, bert.dim, labels, bert.seq_classif_dropout));
+    model.set_head(std::make_unique<DistilBertClassifier>(model, bert.hidden_size, labels, bert.seq_classif_dropout));
   } else {
-    model.set_head(
-        std::make_unique<LinearHead>(model, "classifier", bert.dim, labels, LinearHead::On::each, bert.dropout));
+    model.set_head(std::make_unique<LinearHead>(model, "classifier", bert.hidden_size, labels, LinearHead::On::each,
+                                                bert.hidden_dropout_prob));
   }
 }
 
 void add_gpt2_head(ModelWithHead& model, Task task) {
   const GPT2Config gpt = read_gpt2_config(model.config());
-  if (task == Task::causal_lm) {
-    model.set_head(std::make_unique<CausalHead>(model, gpt.tie_word_embeddings, "transformer.wte.weight"));
-  } else if (task == Task::sequence_classification) {
-    model.set_head(std::make_unique<LastTokenClassifier>(model, gpt.n_embd));
-  } else {
-    model.set_head(std::make_unique<LinearHead>(model, "classifier", gpt.n_embd, model.config().num_labels(),
-                                                LinearHead::On::each, gpt.classifier_dropout.value_or(0.1)));
-  }
+  add_decoder_head(model, task,
+                   {gpt.n_embd, gpt.tie_word_embeddings, "transformer.wte.weight", "classifier",
+                    gpt.classifier_dropout.value_or(0.1)});
 }
 
 void add_llama_head(ModelWithHead& model, Task task) {
   const LlamaConfig llama = read_llama_config(model.config());
-  if (task == Task::causal_lm) {
-    model.set_head(std::make_unique<CausalHead>(model, llama.tie_word_embeddings, "model.embed_tokens.weight"));
-  } else if (task == Task::sequence_classification) {
-    model.set_head(std::make_unique<LastTokenClassifier>(model, llama.hidden_size));
-  } else {
-    model.set_head(std::make_unique<LinearHead>(model, "score", llama.hidden_size, model.config().num_labels(),
-                                                LinearHead::On::each, llama.classifier_dropout.value_or(0.1)));
-  }
+  add_decoder_head(model, task,
+                   {llama.hidden_size, llama.tie_word_embeddings, "model.embed_tokens.weight", "score",
+                    llama.classifier_dropout.value_or(0.1)});
 }
 
 void add_vit_head(ModelWithHead& model) {

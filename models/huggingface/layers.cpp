@@ -23,6 +23,14 @@ std::shared_ptr<torch::nn::Module> add_part(torch::nn::Module& module, const std
   return module.register_module(name, std::make_shared<torch::nn::Module>());
 }
 
+void start_linear(const std::string& name, at::Tensor& parameter, double deviation) {
+  if (name == "bias") {
+    parameter.zero_();
+  } else {
+    parameter.normal_(0, deviation);
+  }
+}
+
 Linear::Linear(int64_t in, int64_t out, bool has_bias)
     : torch::nn::LinearImpl(torch::nn::LinearOptions(1, 1).bias(has_bias)) {
   options = torch::nn::LinearOptions(in, out).bias(has_bias);
@@ -35,11 +43,7 @@ at::Tensor Linear::forward(const at::Tensor& x) {
 }
 
 void Linear::start(const std::string& name, at::Tensor& parameter, double deviation) {
-  if (name == "bias") {
-    parameter.zero_();
-  } else {
-    parameter.normal_(0, deviation);
-  }
+  start_linear(name, parameter, deviation);
 }
 
 Conv1D::Conv1D(int64_t in, int64_t out, double start_scale) : start_scale_(start_scale) {
@@ -52,11 +56,7 @@ at::Tensor Conv1D::forward(const at::Tensor& x) {
 }
 
 void Conv1D::start(const std::string& name, at::Tensor& parameter, double deviation) {
-  if (name == "bias") {
-    parameter.zero_();
-  } else {
-    parameter.normal_(0, deviation * start_scale_);
-  }
+  start_linear(name, parameter, deviation * start_scale_);
 }
 
 Embedding::Embedding(int64_t rows, int64_t width, std::optional<int64_t> padding)

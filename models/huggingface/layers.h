@@ -25,6 +25,9 @@ class HasStartingWeights {
   virtual void start(const std::string& name, at::Tensor& parameter, double deviation) = 0;
 };
 
+/// Fills a weight with normal numbers of mean 0 and this standard deviation, and a "bias" with zeros.
+void start_linear(const std::string& name, at::Tensor& parameter, double deviation);
+
 /// Normal weights and a bias of zeros. Adds its bias within the matrix product, which torch::nn::Linear does for two
 /// dimensions only.
 class Linear : public torch::nn::LinearImpl, public HasStartingWeights {

@@ -2,18 +2,88 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <unordered_map>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
-#include "levin/models/huggingface/json_config.h"
+#include "levin/checkpoint/strict_json.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
+
+namespace levin::huggingface {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+ConfigNode node_of(const Json& json, const Mark& mark) {
+  ConfigNode node;
+  if (json.is_object()) {
+    node = ConfigNode::map();
+    // Not set(), which looks for the key first: a label map may have thousands, and the parser has refused doubles.
+    for (const auto& [key, value] : json.items()) node.entries.push_back({key, mark, node_of(value, mark)});
+  } else if (json.is_array()) {
+    node = ConfigNode::list();
+    for (const auto& item : json) node.items.push_back(node_of(item, mark));
+  } else if (json.is_string()) {
+    node = ConfigNode::scalar(json.get<std::string>(), /*quoted=*/true);
+  } else if (!json.is_null()) {
+    node = ConfigNode::scalar(json.dump());
+  }
+  node.mark = mark;
+  return node;
+}
+
+void write_node(const ConfigNode& node, int indent, std::string& text) {
+  const std::string inner = "\n" + std::string(static_cast<size_t>(indent) + 2, ' ');
+  const std::string outer = "\n" + std::string(static_cast<size_t>(indent), ' ');
+  switch (node.kind) {
+    case ConfigNode::Kind::null: text += "null"; return;
+    case ConfigNode::Kind::scalar: text += node.quoted ? Json(node.text).dump() : node.text; return;
+    case ConfigNode::Kind::list:
+      text += "[";
+      for (size_t i = 0; i < node.items.size(); ++i) {
+        text += (i == 0 ? "" : ",") + inner;
+        write_node(node.items[i], indent + 2, text);
+      }
+      text += node.items.empty() ? "]" : outer + "]";
+      return;
+    case ConfigNode::Kind::map:
+      text += "{";
+      for (size_t i = 0; i < node.entries.size(); ++i) {
+        text += (i == 0 ? "" : ",") + inner + Json(node.entries[i].key).dump() + ": ";
+        write_node(node.entries[i].value, indent + 2, text);
+      }
+      text += node.entries.empty() ? "}" : outer + "}";
+      return;
+  }
+}
+
+}  // namespace
+
+ConfigNode parse_json_config(const std::string& text, const std::string& source) {
+  try {
+    const auto json = detail::parse_strictly<Json>(text);
+    if (!json.is_object()) throw CheckpointError("it is not a JSON object");
+    return node_of(json, {source, 0, 0});
+  } catch (const CheckpointError& error) {
+    throw ConfigError(source + ": " + error.what() + ".");
+  }
+}
+
+std::string json_text(const ConfigNode& node) {
+  std::string text;
+  write_node(node, 0, text);
+  return text + "\n";
+}
+
+}  // namespace levin::huggingface
 
 namespace levin {
 
 namespace {
 
-constexpr uint64_t kMostConfigBytes = 64 << 20;  // a label map of a million classes
+constexpr uint64_t kMaxConfigBytes = 64 << 20;  // a label map of a million classes
 
 int64_t number_of(const ConfigNode* node, int64_t otherwise) {
   int64_t number = 0;
@@ -27,12 +97,12 @@ PretrainedConfig PretrainedConfig::read(const std::string& path) {
   const bool is_folder = std::filesystem::is_directory(path, code);
   const std::string file = is_folder ? (std::filesystem::path(path) / "config.json").string() : path;
   if (!std::filesystem::exists(path, code)) {
-    throw Error(path + ": there is no such file or folder. Give the folder of a model, which holds config.json.");
+    throw Error(path + ": no such file or folder. Give the folder of a model, which holds config.json.");
   }
   if (is_folder && !std::filesystem::exists(file, code)) {
     throw Error(path + ": the folder has no config.json. Give one as save_pretrained of transformers writes it.");
   }
-  return parse(read_file(file, kMostConfigBytes), file);
+  return parse(read_file(file, kMaxConfigBytes), file);
 }
 
 PretrainedConfig PretrainedConfig::parse(const std::string& json, const std::string& source) {
@@ -41,7 +111,7 @@ PretrainedConfig PretrainedConfig::parse(const std::string& json, const std::str
   config.values_ = huggingface::parse_json_config(json, source);
   const ConfigNode* type = config.find("model_type");
   if (type == nullptr || !type->is_scalar() || !type->quoted) {
-    throw ConfigError(source + ": it has no \"model_type\", which says what kind of model the folder holds.");
+    throw ConfigError(source + ": it has no \"model_type\", the kind of model that the folder holds.");
   }
   return config;
 }
@@ -66,7 +136,7 @@ std::vector<std::string> PretrainedConfig::architectures() const {
 int64_t PretrainedConfig::num_labels() const {
   const ConfigNode* labels = find("id2label");
   if (labels != nullptr && labels->is_map()) return static_cast<int64_t>(labels->entries.size());
-  // transformers leaves the map out where there are two labels, and old versions wrote the count beside it.
+  // transformers leaves the map out where there are two labels, and old versions wrote the count next to it.
   return number_of(find("num_labels"), number_of(find("_num_labels"), 2));
 }
 
@@ -78,8 +148,8 @@ std::vector<std::string> PretrainedConfig::labels() const {
     int64_t key = -1;
     if (!detail::parse_int(ConfigNode::scalar(entry.key), key) || key < 0 ||
         key >= static_cast<int64_t>(names.size())) {
-      throw ConfigError(entry.value.mark.str() + ": id2label: \"" + cut_text(entry.key) + "\" is no number from 0 to " +
-                        std::to_string(names.size() - 1) + ".");
+      throw ConfigError(entry.value.mark.str() + ": id2label: \"" + cut_text(entry.key) +
+                        "\" is not a number from 0 to " + std::to_string(names.size() - 1) + ".");
     }
     names[static_cast<size_t>(key)] = entry.value.text;
   }

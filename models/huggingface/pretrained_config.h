@@ -1,8 +1,5 @@
-// A Hugging Face config.json: which model a folder holds, and its sizes. Keys that Levin does not read are kept and
-// written back as they were.
-//
-//   auto config = levin::PretrainedConfig::read("bert-base-uncased");
-//   config.set_labels({"negative", "positive"});
+// Reads a config.json into the tree that options are read from, and writes it back: keys keep their order, and numbers
+// and nulls their text.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +7,34 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/config_node.h"
+#include "levin/core/options/fields.h"
+
+namespace levin::huggingface {
+
+/// `source`, the file's path, becomes the mark of every value. Throws ConfigError that begins with it unless the text
+/// is a JSON object.
+[[nodiscard]] ConfigNode parse_json_config(const std::string& text, const std::string& source);
+
+/// Indented by two, with a newline at the end, as transformers writes it.
+[[nodiscard]] std::string json_text(const ConfigNode& node);
+
+}  // namespace levin::huggingface
 
 namespace levin {
+
+// A Hugging Face config.json: which model a folder holds, and its sizes. Keys that Levin does not read are kept and
+// written back unchanged.
+//
+//   auto config = levin::PretrainedConfig::read("bert-base-uncased");
+//   config.set_labels({"negative", "positive"});
 
 class PretrainedConfig {
  public:
   /// An empty one, for models made from numbers: set model_type first.
   PretrainedConfig() : values_(ConfigNode::map()) {}
   /// Of a folder's config.json, or of such a file. Throws Error naming the path if it cannot be read, ConfigError if it
-  /// is no JSON object or has no "model_type".
+  /// is not a JSON object or has no "model_type".
   [[nodiscard]] static PretrainedConfig read(const std::string& path);
   /// `source`: what messages call it.
   [[nodiscard]] static PretrainedConfig parse(const std::string& json, const std::string& source);
@@ -35,7 +50,7 @@ class PretrainedConfig {
   [[nodiscard]] std::vector<std::string> architectures() const;
   /// Of a classification head: as many as "id2label" has, 2 without it.
   [[nodiscard]] int64_t num_labels() const;
-  /// The texts of "id2label" by number; empty without it.
+  /// The label names of "id2label" by number; empty without it.
   [[nodiscard]] std::vector<std::string> labels() const;
   [[nodiscard]] std::optional<int64_t> pad_token_id() const;
 

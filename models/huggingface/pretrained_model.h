@@ -8,15 +8,20 @@
 
 #include <torch/nn/module.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "levin/core/byte_size.h"
+#include "levin/core/options/units.h"
 #include "levin/core/weight_use.h"
 #include "levin/models/huggingface/pretrained_config.h"
+
+namespace levin {
+class WeightsSource;
+}
 
 namespace levin {
 
@@ -81,16 +86,19 @@ class PretrainedModel : public torch::nn::Module, public HasTiedWeights, public 
   /// it back. Each file is written whole or not at all; existing files of those names are replaced. Throws Error naming
   /// the path and cause, and for adapters that cannot be merged (check_merge).
   void save_pretrained(const std::string& folder, const SavePretrainedOptions& options = {}) const;
-  /// The same with these tensors in place of the model's own, by the model's names: weights gathered from several
+  /// Same as above, with these tensors instead of the model's own, by the model's names: weights gathered from several
   /// ranks.
   void save_tensors(const std::string& folder, const std::vector<std::pair<std::string, at::Tensor>>& tensors,
                     const SavePretrainedOptions& options = {}) const;
 
-  // For those that make models.
+  // For code that makes models.
   void set_class_name(std::string name) { class_name_ = std::move(name); }
   void set_source(std::string folder) { source_ = std::move(folder); }
 
  protected:
+  /// Throws Error unless input_ids is (B, T) and attention_mask, if given, has its shape, and if a sample has more
+  /// tokens than the model has `positions` (unset: any number).
+  void check_ids(const ModelInputs& inputs, std::optional<int64_t> positions) const;
   void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
   void add_alias(Alias alias) { aliases_.push_back(std::move(alias)); }
 
@@ -103,3 +111,30 @@ class PretrainedModel : public torch::nn::Module, public HasTiedWeights, public 
 };
 
 }  // namespace levin
+
+namespace levin::huggingface {
+
+// Weights of a Hugging Face folder into a model, as from_pretrained of transformers does it.
+
+/// Draws starting weights for the parameters of these names; for all if there are none.
+void init_weights(PretrainedModel& model, const std::vector<std::string>& only = {});
+
+struct LoadReport {
+  size_t loaded = 0;
+  std::vector<std::string> newly_initialized = {};  // parameters that the files do not have
+  std::vector<std::string> unexpected = {};         // tensors of the files that the model does not have
+  std::vector<std::string> mis_shaped = {};         // with both shapes; newly initialized too
+
+  /// One line; "" if all matched.
+  [[nodiscard]] std::string str() const;
+};
+
+/// Copies the tensors of `folder`, which are `source`, into the model, converting their types: the base model's names
+/// may have its prefix or not, whether the model has a head or not. Parameters that the files lack are started and
+/// reported. Throws CheckpointError naming the folder for files that are missing or damaged, for tensors of another
+/// shape unless `ignore_mismatched_sizes`, for a tied tensor that the files hold twice with different values, and if
+/// none fits.
+LoadReport load_pretrained(PretrainedModel& model, const WeightsSource& source, const std::string& folder,
+                           bool ignore_mismatched_sizes);
+
+}  // namespace levin::huggingface

@@ -1,19 +1,62 @@
-// A graph of ONNX in memory. Internal.
+// A graph of ONNX in memory, and as a file. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "levin/core/error.h"
-#include "levin/models/onnx/batch_number.h"
+#include "levin/core/options/error.h"
 
 namespace levin::onnx {
+
+/// What a model was traced with: samples in the batch, and their length if that may vary (else 0).
+struct TracePoint {
+  int64_t batch = 0;
+  int64_t length = 0;
+
+  bool operator==(const TracePoint&) const = default;
+};
+
+/// per_sample * batch + rest + per_position * length + per_both * batch * length
+struct BatchNumber {
+  int64_t per_sample = 0;
+  int64_t rest = 0;
+  int64_t per_position = 0;
+  int64_t per_both = 0;
+
+  [[nodiscard]] bool is_fixed() const { return per_sample == 0 && per_position == 0 && per_both == 0; }
+  [[nodiscard]] bool is_batch() const { return *this == BatchNumber{1, 0}; }
+  [[nodiscard]] bool is_length() const { return *this == BatchNumber{0, 0, 1}; }
+  /// Whether it is below 0 for large batches and lengths.
+  [[nodiscard]] bool is_negative() const;
+  [[nodiscard]] int64_t at(const TracePoint& point) const;
+  /// "12", "batch", "4*batch+1", "batch*length"
+  [[nodiscard]] std::string text() const;
+
+  bool operator==(const BatchNumber&) const = default;
+};
+
+[[nodiscard]] BatchNumber operator+(const BatchNumber& one, const BatchNumber& other);
+[[nodiscard]] BatchNumber operator*(const BatchNumber& number, int64_t factor);
+
+using BatchNumbers = std::vector<BatchNumber>;
+
+/// The points at which a model is traced: of several batch sizes, and of several lengths up to `length` if that is not
+/// 0 (then at least 4). The first four decide a BatchNumber, the others check it.
+[[nodiscard]] std::vector<TracePoint> trace_points(int64_t length);
+
+/// Returns the number that has these `values` at these points, which are a single point or trace_points(); nothing if
+/// no BatchNumber does.
+[[nodiscard]] std::optional<BatchNumber> fit_batch_number(const std::vector<TracePoint>& points,
+                                                          const std::vector<int64_t>& values);
+
+// A graph of ONNX in memory.
 
 /// An operator, or this use of it, has no translation; what() is a clause ("only over whole dimensions").
 class NotTranslated : public Error {
@@ -95,5 +138,15 @@ class GraphBuilder {
 
 /// TensorProto.DataType. Throws NotTranslated for a type that ONNX's operators do not compute with.
 [[nodiscard]] int64_t onnx_type(at::ScalarType dtype);
+
+// Writes a graph as a file of ONNX: a ModelProto of protocol buffers.
+
+/// A file of protocol buffers holds at most 2 GiB: weights that exceed `max_bytes` together are written to a second
+/// file.
+inline constexpr uint64_t kMaxFileBytes = (uint64_t{1} << 31) - (uint64_t{1} << 26);
+
+/// Writes `path`, and `path`.data for tensors of 1 KiB and more if the weights are too large for one file. Each is
+/// written whole or not at all. Throws Error naming path and cause.
+void write_graph(const std::string& path, const Graph& graph, uint64_t max_bytes = kMaxFileBytes);
 
 }  // namespace levin::onnx

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
-#include "levin/core/error.h"
-#include "levin/core/same_bits.h"
-#include "levin/models/onnx/schema_facts.h"
+#include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
+#include "levin/models/onnx/tracer.h"
 
 namespace levin::onnx {
 
@@ -82,7 +82,7 @@ class Merge {
                        .is_weight = traced.is_weight};
     for (const Trace& other : traces_) {
       value.is_unset = value.is_unset && other.values[k].is_unset;
-      if (!traced.is_weight && !same_bits(traced.tensor, other.values[k].tensor)) value.tensor = at::Tensor();
+      if (!traced.is_weight && !bitwise_equal(traced.tensor, other.values[k].tensor)) value.tensor = at::Tensor();
     }
     if (traced.kind == TracedValue::Kind::constant && !value.tensor.defined()) value.number = number_of(k);
     for (size_t d = 0; d < traced.sizes.size(); ++d) {

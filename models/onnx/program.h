@@ -11,8 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "levin/models/onnx/batch_number.h"
-#include "levin/models/onnx/trace.h"
+#include "levin/models/onnx/graph.h"
 #include "levin/models/onnx/tracer.h"
 
 namespace levin::onnx {
@@ -35,7 +34,7 @@ struct ProgramArgument {
   c10::IValue plain = {};
   BatchNumbers numbers = {};  // if it is an int or a list of them
   std::vector<int64_t> values = {};
-  bool differs = false;  // from trace to trace, in a way that is no BatchNumber
+  bool differs = false;  // from trace to trace, in a way that no BatchNumber describes
 };
 
 struct ProgramCall {
@@ -63,9 +62,9 @@ struct TraceRequest {
   std::function<bool(const std::string&)> is_whole = {};  // see Tracer
 };
 
-/// Runs the model in inference mode, at trace_points or with the example itself. With dynamic_length all inputs whose
-/// second dimension is that of the first have the same length. Throws Error where a size decides what is called, and
-/// what Tracer throws.
+/// Runs the model in inference mode, at trace_points or with the example itself. With dynamic_length all inputs with
+/// the first input's second dimension have the same length. Throws Error where a size decides what is called, and what
+/// Tracer throws.
 [[nodiscard]] Program trace_program(const TraceRequest& request);
 
 /// The traces must be of these points. Throws Error where they call different operators.

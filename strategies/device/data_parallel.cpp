@@ -1,7 +1,6 @@
 #include "levin/strategies/device/data_parallel.h"
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/strategies/device/pipeline.h"
-#include "levin/strategies/move_module.h"
+#include "levin/strategies/device_placement.h"
 
 namespace levin {
 
@@ -36,23 +36,57 @@ const PlacedPart* part_around(const std::string& name, const std::vector<PlacedP
 
 }  // namespace
 
-ModelParallel::ModelParallel(ModelParallelOptions options)
-    : options_(checked(std::move(options), "ModelParallelOptions")), recorder_(std::make_unique<PlacementRecorder>()) {
-  const auto* placement = std::get_if<Placement>(&options_.placement);
-  if (options_.pipeline && (placement == nullptr || placement->empty())) {
-    throw ConfigError(
-        "ModelParallelOptions.pipeline: requires a placement, which defines its stages. Name the parts, or leave "
-        "pipeline unset.");
+// The module's parts and the actions that run them on their devices.
+class ModelParallel::PartsPlacement final : public SlotPlacement {
+ public:
+  explicit PartsPlacement(ModelParallelOptions options) : options_(std::move(options)) {}
+  PartsPlacement(const PartsPlacement&) = delete;
+  PartsPlacement& operator=(const PartsPlacement&) = delete;
+  ~PartsPlacement() override { release(); }
+
+  /// Throws ConfigError as placed_parts does.
+  void place(torch::nn::Module& module) override;
+  void begin_run(const ModuleTensors& module, bool training);
+  void check_called();
+  void release();
+  [[nodiscard]] Pipeline* pipeline() { return pipeline_.get(); }
+  [[nodiscard]] int64_t micro_batches() const { return pipeline_ ? options_.pipeline->micro_batches : 1; }
+  [[nodiscard]] const std::vector<PlacedPart>& placed() const { return parts_; }
+  [[nodiscard]] PlacementRecorder& trace() { return recorder_; }
+
+ private:
+  struct Action {
+    const torch::nn::Module* module;
+    std::shared_ptr<PlacedCall> call;
+  };
+  void add_action(const PlacedPart& part, Pipeline* pipeline, size_t index);
+  void fill_sequentials(torch::nn::Module& module, const std::vector<PlacedPart>& parts);
+
+  ModelParallelOptions options_;
+  PlacementRecorder recorder_;
+  std::vector<PlacedPart> parts_;
+  std::vector<Action> actions_;  // of the parts, then of unplaced blocks between them
+  std::unique_ptr<Pipeline> pipeline_;
+  bool calls_checked_ = false;
+};
+
+class ModelParallel::PartsGradients final : public GradientSync {
+ public:
+  explicit PartsGradients(PartsPlacement& parts) : parts_(parts) {}
+  [[nodiscard]] RankFlags backward(const at::Tensor& loss, bool sync, const RankFlags& own) override {
+    parts_.check_called();
+    return GradientSync::backward(loss, sync, own);
   }
-}
+  [[nodiscard]] int64_t micro_batches() const override { return parts_.micro_batches(); }
+  void run_micro_batches(size_t count, const std::function<at::Tensor(size_t)>& loss) override {
+    parts_.pipeline()->run(count, loss);
+  }
 
-ModelParallel::ModelParallel(ModelParallel&&) noexcept = default;
+ private:
+  PartsPlacement& parts_;
+};
 
-ModelParallel::~ModelParallel() {
-  tear_down();
-}
-
-void ModelParallel::place(torch::nn::Module& module) {
+void ModelParallel::PartsPlacement::place(torch::nn::Module& module) {
   const auto* placement = std::get_if<Placement>(&options_.placement);
   if (placement == nullptr || placement->empty()) return;
   parts_ = placed_parts(module, *placement, slots(), "ModelParallelOptions.placement");
@@ -62,7 +96,7 @@ void ModelParallel::place(torch::nn::Module& module) {
   for (const auto& part : parts_) {
     if (!part.inside_another) stages.push_back({part.name, part.slots});
   }
-  if (options_.pipeline) pipeline_ = std::make_unique<Pipeline>(stages, slots()[0], *recorder_);
+  if (options_.pipeline) pipeline_ = std::make_unique<Pipeline>(stages, slots()[0], recorder_);
   size_t stage = 0;
   for (const auto& part : parts_) {
     add_action(part, part.inside_another ? nullptr : pipeline_.get(), part.inside_another ? 0 : stage++);
@@ -70,15 +104,15 @@ void ModelParallel::place(torch::nn::Module& module) {
   fill_sequentials(module, parts_);
 }
 
-void ModelParallel::add_action(const PlacedPart& part, Pipeline* pipeline, size_t index) {
-  auto call = std::make_shared<PlacedCall>(part, slots()[0], *recorder_, pipeline, index);
+void ModelParallel::PartsPlacement::add_action(const PlacedPart& part, Pipeline* pipeline, size_t index) {
+  auto call = std::make_shared<PlacedCall>(part, slots()[0], recorder_, pipeline, index);
   CallActions::add(part.module, call);
   actions_.push_back({part.module, std::move(call)});
 }
 
 // A block that no pattern matches, in a Sequential with placed blocks, runs on the device of the part that contains the
 // Sequential, so its input has to be moved there.
-void ModelParallel::fill_sequentials(torch::nn::Module& module, const std::vector<PlacedPart>& parts) {
+void ModelParallel::PartsPlacement::fill_sequentials(torch::nn::Module& module, const std::vector<PlacedPart>& parts) {
   for (const auto& item : module.named_modules("", /*include_self=*/false)) {
     const auto sequential = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(item.value());
     if (sequential == nullptr) continue;
@@ -95,7 +129,7 @@ void ModelParallel::fill_sequentials(torch::nn::Module& module, const std::vecto
   }
 }
 
-void ModelParallel::set_up(const ModuleTensors& module, bool training) {
+void ModelParallel::PartsPlacement::begin_run(const ModuleTensors& module, bool training) {
   calls_checked_ = false;
   if (!pipeline_ || !training) return;
   for (const auto& [name, parameter] : module.parameters) {
@@ -110,14 +144,14 @@ void ModelParallel::set_up(const ModuleTensors& module, bool training) {
   }
 }
 
-void ModelParallel::tear_down() {
+void ModelParallel::PartsPlacement::release() {
   for (const auto& action : actions_) CallActions::remove(action.module, action.call.get());
   actions_.clear();
   pipeline_.reset();
   parts_.clear();
 }
 
-void ModelParallel::check_called() {
+void ModelParallel::PartsPlacement::check_called() {
   if (calls_checked_) return;
   calls_checked_ = true;
   for (size_t k = 0; k < parts_.size(); ++k) {
@@ -129,29 +163,40 @@ void ModelParallel::check_called() {
   }
 }
 
-RankNotes ModelParallel::backward(const at::Tensor& loss, bool sync, const RankNotes& own) {
-  check_called();
-  return MultiDeviceStrategy::backward(loss, sync, own);
+ModelParallel::ModelParallel(ModelParallelOptions options) {
+  options = checked(std::move(options), "ModelParallelOptions");
+  const auto* placement = std::get_if<Placement>(&options.placement);
+  if (options.pipeline && (placement == nullptr || placement->empty())) {
+    throw ConfigError(
+        "ModelParallelOptions.pipeline: requires a placement, which defines its stages. Name the parts, or leave "
+        "pipeline unset.");
+  }
+  parts_ = &make<PartsPlacement>(std::move(options));
+  make<PartsGradients>(*parts_);
 }
 
-int64_t ModelParallel::micro_batches() const {
-  return pipeline_ ? options_.pipeline->micro_batches : 1;
+ModelParallel::~ModelParallel() = default;
+
+void ModelParallel::set_up(const ModuleTensors& module, bool training) {
+  parts_->begin_run(module, training);
+  Strategy::set_up(module, training);
 }
 
-void ModelParallel::run_micro_batches(size_t count, const std::function<at::Tensor(size_t)>& loss) {
-  pipeline_->run(count, loss);
+void ModelParallel::tear_down() {
+  Strategy::tear_down();
+  parts_->release();
 }
 
 std::vector<PlacedPart> ModelParallel::parts() const {
-  return parts_;
+  return parts_->placed();
 }
 
 void ModelParallel::set_recording(bool on) {
-  recorder_->set_recording(on);
+  parts_->trace().set_recording(on);
 }
 
 PlacementTrace ModelParallel::trace() const {
-  return recorder_->trace();
+  return parts_->trace().trace();
 }
 
 }  // namespace levin

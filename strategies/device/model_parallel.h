@@ -17,7 +17,7 @@
 #include <variant>
 #include <vector>
 
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 #include "levin/strategies/device/dp.h"
 #include "levin/strategies/device/placed_call.h"
 #include "levin/strategies/device/placement.h"
@@ -44,7 +44,7 @@ struct ModelParallelOptions {
     using O = ModelParallelOptions;
     return levin::fields(
         field("placement", &O::placement,
-              "patterns of submodule names, each with the index of a device or a list of those that share the batch; "
+              "patterns of submodule names, each with the index of a device or a list of devices that split the batch; "
               "manual: the module places its parts itself")
             .check(
                 [](const auto& placement) {
@@ -56,28 +56,22 @@ struct ModelParallelOptions {
   }
 };
 
-class ModelParallel final : public MultiDeviceStrategy {
+/// Throws ConfigError for a pipeline without a placement. A backward pass throws Error naming a part that no forward
+/// pass has called through its action: it would have been computed on the caller's device.
+class ModelParallel final : public Strategy {
  public:
   using Options = ModelParallelOptions;
   explicit ModelParallel(Defaults = {}) : ModelParallel(ModelParallelOptions()) {}
-  /// Throws ConfigError for a pipeline without a placement.
   explicit ModelParallel(ModelParallelOptions options);
-  ModelParallel(ModelParallel&&) noexcept;  // before it is used, so that options can be given in place
+  ModelParallel(ModelParallel&&) noexcept = default;  // before it is used, so that options can be given in place
   ~ModelParallel() override;
 
   [[nodiscard]] std::string name() const override { return "ModelParallel"; }
-  /// Throws ConfigError as placed_parts does.
-  void place(torch::nn::Module& module) override;
   /// Throws ConfigError with a pipeline and a parameter to be trained that belongs to no part.
   void set_up(const ModuleTensors& module, bool training) override;
   void tear_down() override;
-  /// Throws Error naming a part that no forward pass has called through its action: it would have been computed on the
-  /// caller's device.
-  [[nodiscard]] RankNotes backward(const at::Tensor& loss, bool sync, const RankNotes& own) override;
-  [[nodiscard]] int64_t micro_batches() const override;
-  void run_micro_batches(size_t count, const std::function<at::Tensor(size_t)>& loss) override;
 
-  /// The parts of the running entry point, in registration order.
+  /// The parts of the module in the running entry point, in registration order.
   [[nodiscard]] std::vector<PlacedPart> parts() const;
   /// Records events in the trace from now on; they use more memory with every step.
   void set_recording(bool on);
@@ -85,20 +79,9 @@ class ModelParallel final : public MultiDeviceStrategy {
   [[nodiscard]] PlacementTrace trace() const;
 
  private:
-  struct Action {
-    const torch::nn::Module* module;
-    std::shared_ptr<PlacedCall> call;
-  };
-  void add_action(const PlacedPart& part, Pipeline* pipeline, size_t index);
-  void fill_sequentials(torch::nn::Module& module, const std::vector<PlacedPart>& parts);
-  void check_called();
-
-  ModelParallelOptions options_;
-  std::unique_ptr<PlacementRecorder> recorder_;
-  std::vector<PlacedPart> parts_;
-  std::vector<Action> actions_;  // those of the parts, then those of unplaced blocks between them
-  std::unique_ptr<Pipeline> pipeline_;
-  bool calls_checked_ = false;
+  class PartsPlacement;
+  class PartsGradients;
+  PartsPlacement* parts_;
 };
 
 }  // namespace levin

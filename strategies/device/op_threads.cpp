@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "levin/core/openmp_threads.h"
+#include "levin/core/process/threads.h"
 
 namespace levin {
 

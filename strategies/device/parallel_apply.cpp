@@ -6,9 +6,9 @@
 #include <optional>
 #include <utility>
 
-#include "levin/core/error.h"
-#include "levin/core/exception_text.h"
-#include "levin/core/seed.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/main_guard.h"
+#include "levin/core/random.h"
 #include "levin/strategies/device/op_threads.h"
 #include "levin/strategies/device/random_scope.h"
 #include "levin/strategies/device/worker_thread.h"

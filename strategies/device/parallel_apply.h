@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "levin/strategies/device_slot.h"
+#include "levin/strategies/device_placement.h"
 
 namespace levin {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 
@@ -86,7 +86,7 @@ void add_to(at::Tensor& sum, at::Tensor gradient) {
   }
 }
 
-// In backward its inputs are the gradients of the losses, and its outputs those of the module's parameters.
+// In backward its inputs are the gradients of the losses, and its outputs the gradients of the module's parameters.
 class ReplicaGraphs final : public torch::autograd::Node {
  public:
   ReplicaGraphs(std::shared_ptr<Replicas> replicas, std::shared_ptr<ParallelApply> parallel, variable_list losses)

@@ -21,7 +21,7 @@ namespace levin {
 /// Whether several replicas, all on CPU slots, have parameters to train, and gradients are enabled.
 [[nodiscard]] bool can_run_backward_in_parallel(const Replicas& replicas, const ParallelApply& parallel, size_t count);
 
-/// `losses[k]` is that of replica k, whose copies were made by refresh_leaves(). Returns the same values in a graph
+/// `losses[k]` is the loss of replica k, whose copies were made by refresh_leaves(). Returns the same values in a graph
 /// that runs the replicas' graphs on their slots' threads. The gradient of each of the module's parameters is g0 + (g1
 /// + g2 + …), as without this function, and is accumulated once: hooks see the sum. Backward throws Error naming the
 /// replica and its slot; with create_graph it throws, because the gradients' graph would lack the operations of the

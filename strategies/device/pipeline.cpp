@@ -12,11 +12,11 @@
 #include <tuple>
 #include <utility>
 
-#include "levin/core/error.h"
-#include "levin/core/freed_memory.h"
-#include "levin/core/seed.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/process_memory.h"
+#include "levin/core/random.h"
 #include "levin/strategies/device/op_threads.h"
-#include "levin/strategies/device/placement_recorder.h"
+#include "levin/strategies/device/placement.h"
 #include "levin/strategies/device/random_scope.h"
 #include "levin/strategies/device/worker_thread.h"
 
@@ -117,7 +117,7 @@ struct Pipeline::Step {
   std::condition_variable changed;
   std::map<Key, Job> jobs;
   bool failed = false;
-  std::vector<std::exception_ptr> errors;  // by micro-batch; the last one is that of the stages
+  std::vector<std::exception_ptr> errors;  // by micro-batch; the last one is the error of a stage
 
   void fail(size_t who, std::exception_ptr error) {
     const std::lock_guard lock(mutex);

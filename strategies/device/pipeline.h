@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "levin/core/module_call.h"
-#include "levin/strategies/device_slot.h"
+#include "levin/strategies/device_placement.h"
 
 namespace levin {
 

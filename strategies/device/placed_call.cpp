@@ -32,7 +32,7 @@ PlacedCall::PlacedCall(PlacedPart part, DeviceSlot home, PlacementRecorder& reco
   parallel_ = std::make_unique<ParallelApply>(part_.slots);
 }
 
-TensorList PlacedCall::around(const ModuleForward& forward, const TensorList& inputs, ChainPlace place) {
+TensorList PlacedCall::around(const ModuleForward& forward, const TensorList& inputs, ChainPosition place) {
   ++calls_;
   const DeviceSlot* scope = current_slot();
   const DeviceSlot home = scope != nullptr ? *scope : home_;

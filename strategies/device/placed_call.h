@@ -9,7 +9,6 @@
 #include "levin/core/module_call.h"
 #include "levin/strategies/device/parallel_apply.h"
 #include "levin/strategies/device/placement.h"
-#include "levin/strategies/device/placement_recorder.h"
 #include "levin/strategies/device/replicas.h"
 
 namespace levin {
@@ -24,7 +23,7 @@ class PlacedCall final : public CallAction {
   /// computes the part, as its part number `index`, for its micro-batches.
   PlacedCall(PlacedPart part, DeviceSlot home, PlacementRecorder& recorder, Pipeline* pipeline, size_t index);
 
-  TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPlace place) override;
+  TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPosition place) override;
 
   [[nodiscard]] const PlacedPart& part() const { return part_; }
   [[nodiscard]] int64_t calls() const { return calls_; }
@@ -40,7 +39,7 @@ class PlacedCall final : public CallAction {
   Pipeline* pipeline_;
   size_t index_;
   std::atomic<int64_t> calls_ = 0;
-  // For a part on several slots:
+  // Only if the part is on several slots:
   std::vector<std::shared_ptr<torch::nn::Module>> copies_;
   std::unique_ptr<ParallelApply> parallel_;
   std::unique_ptr<Replicas> replicas_;

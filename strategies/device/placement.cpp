@@ -5,9 +5,10 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
-#include "levin/core/error.h"
-#include "levin/core/value.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/value.h"
 
 namespace levin {
 
@@ -87,6 +88,33 @@ std::vector<PlacedPart> placed_parts(const torch::nn::Module& module, const Plac
   }
   problems.throw_if_any();
   return parts;
+}
+
+void PlacementRecorder::set_recording(bool on) {
+  const std::lock_guard lock(mutex_);
+  recording_ = on;
+}
+
+void PlacementRecorder::add(PlacementTrace::Event event) {
+  const std::lock_guard lock(mutex_);
+  if (recording_) trace_.events.push_back(std::move(event));
+}
+
+void PlacementRecorder::add_transfer(const at::Tensor& tensor, const DeviceSlot& from, const DeviceSlot& to) {
+  if (!tensor.defined() || from == to) return;
+  const std::lock_guard lock(mutex_);
+  ++trace_.transfers;
+  trace_.transferred_bytes += static_cast<int64_t>(tensor.nbytes());
+}
+
+PlacementTrace PlacementRecorder::trace() const {
+  const std::lock_guard lock(mutex_);
+  return trace_;
+}
+
+void PlacementRecorder::clear() {
+  const std::lock_guard lock(mutex_);
+  trace_ = {};
 }
 
 }  // namespace levin

@@ -1,13 +1,16 @@
 // The assignment of a module's parts to devices, by name.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <string>
 #include <variant>
 #include <vector>
 
-#include "levin/strategies/device_slot.h"
+#include "levin/strategies/device_placement.h"
 
 namespace torch::nn {
 class Module;
@@ -34,5 +37,33 @@ struct PlacedPart {
 /// not exist, and a name that two patterns place on different slots.
 [[nodiscard]] std::vector<PlacedPart> placed_parts(const torch::nn::Module& module, const Placement& placement,
                                                    const std::vector<DeviceSlot>& slots, const std::string& path);
+
+/// The computations on each slot, in the order they began. For tests, and for measuring transfers.
+struct PlacementTrace {
+  struct Event {
+    std::string what;  // "forward" of a part, or "F" and "B" of a pipeline's stage
+    std::string part;  // or the stage's parts
+    std::string slot;  // "cpu:1"
+    int64_t micro_batch = 0;
+  };
+  std::vector<Event> events = {};  // while recording
+  int64_t transfers = 0;           // tensors that went from one slot to another in forward passes
+  int64_t transferred_bytes = 0;
+};
+
+/// Collects a trace from several threads.
+class PlacementRecorder {
+ public:
+  void set_recording(bool on);
+  void add(PlacementTrace::Event event);
+  void add_transfer(const at::Tensor& tensor, const DeviceSlot& from, const DeviceSlot& to);
+  [[nodiscard]] PlacementTrace trace() const;
+  void clear();
+
+ private:
+  mutable std::mutex mutex_;
+  bool recording_ = false;
+  PlacementTrace trace_;
+};
 
 }  // namespace levin

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "levin/core/seed.h"
+#include "levin/core/random.h"
 #include "levin/dispatch/generator_state.h"
 
 namespace levin {

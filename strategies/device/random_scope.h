@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "levin/core/thread_random.h"
+#include "levin/core/random.h"
 
 namespace levin {
 

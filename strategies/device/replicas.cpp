@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "levin/core/added_part.h"
-#include "levin/core/error.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
+#include "levin/core/weight_use.h"
 
 namespace levin {
 

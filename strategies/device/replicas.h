@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/strategies/device_slot.h"
+#include "levin/strategies/device_placement.h"
 
 namespace torch::nn {
 class Module;
@@ -34,7 +34,7 @@ class Replicas {
   /// their gradients.
   void refresh_leaves(size_t count);
 
-  /// The module's, and in the same order those of each copy.
+  /// The module's tensors, and in the same order the tensors of each copy.
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }
   [[nodiscard]] const std::vector<at::Tensor>& parameters_of_copy(size_t k) const { return copy_parameters_.at(k); }
 

@@ -6,9 +6,8 @@
 #include <numeric>
 #include <string>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
 
 namespace levin {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "levin/strategies/device_slot.h"
+#include "levin/strategies/device_placement.h"
 
 namespace levin {
 

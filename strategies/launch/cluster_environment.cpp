@@ -5,9 +5,8 @@
 #include <fstream>
 #include <vector>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/slurm_job.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/this_process.h"
 
 namespace levin {
 
@@ -90,7 +89,7 @@ bool is_slurm_step(const Reader& env, const Variables& variables) {
   return env.has("SLURM_NTASKS") && env.has("SLURM_PROCID") && !is_interactive_slurm(variables);
 }
 
-// Rejects the job script itself, which Slurm runs once, whatever the number of tasks.
+// Rejects the job script itself, which Slurm runs once for any number of tasks.
 void refuse_without_srun(const Reader& env) {
   if (env.text("ENVIRONMENT", "") != "BATCH" || env.has("SLURM_STEP_ID") || env.number("SLURM_NTASKS") <= 1) return;
   throw ConfigError("environment: SLURM has " + env.text("SLURM_NTASKS", "") +
@@ -243,8 +242,8 @@ bool is_kubeflow(const Reader& env) {
          env.has("WORLD_SIZE") && !env.has("LOCAL_RANK") && !env.has("LOCAL_WORLD_SIZE") && !env.has("GROUP_RANK");
 }
 
-// The variables of Levin's launcher, of --init-method, and those set by hand. RANK and WORLD_SIZE alone: one rank per
-// node, until the ranks have connected (strategies/process/place.h).
+// The variables of Levin's launcher, of --init-method, and variables set by hand. RANK and WORLD_SIZE alone: one rank
+// per node, until the ranks have connected (place_among).
 World plain(const Reader& env, const std::string& source) {
   const bool several_here = env.has("LOCAL_RANK") || env.has("LOCAL_WORLD_SIZE");
   const std::optional<int64_t> nodes = several_here ? std::nullopt : std::optional(env.number("WORLD_SIZE"));
@@ -323,6 +322,29 @@ std::string first_host(const std::string& nodelist) {
   const size_t after = nodelist.find_first_of(",[", close + 1);
   return nodelist.substr(0, bracket) + nodelist.substr(bracket + 1, end - bracket - 1) +
          nodelist.substr(close + 1, after == std::string::npos ? std::string::npos : after - close - 1);
+}
+
+std::string this_machine() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return host_name() + " " + boot;
+}
+
+World place_among(World own, const std::vector<std::string>& machines) {
+  std::vector<std::string> nodes;
+  const std::string& mine = machines.at(static_cast<size_t>(own.rank));
+  own.local_rank = own.local_size = 0;
+  for (size_t rank = 0; rank < machines.size(); ++rank) {
+    if (machines[rank] == mine) {
+      own.local_rank += static_cast<int64_t>(rank) < own.rank;
+      ++own.local_size;
+    }
+    if (std::find(nodes.begin(), nodes.end(), machines[rank]) == nodes.end()) nodes.push_back(machines[rank]);
+  }
+  own.node_rank = std::find(nodes.begin(), nodes.end(), mine) - nodes.begin();
+  own.num_nodes = static_cast<int64_t>(nodes.size());
+  own.place_is_known = true;
+  return own;
 }
 
 }  // namespace levin

@@ -6,9 +6,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "levin/core/variables.h"
-#include "levin/strategies/world.h"
+#include "levin/core/process/this_process.h"
+#include "levin/strategies/mesh.h"
 
 namespace levin {
 
@@ -24,5 +25,13 @@ namespace levin {
 
 /// Its value is the source of the other variables, for messages.
 inline constexpr const char* kInitMethodVariable = "LEVIN_INIT_METHOD";
+
+/// This machine's name and an ID that distinguishes it from others of the same name. Containers with different names
+/// count as separate machines: they may not see each other's GPUs.
+[[nodiscard]] std::string this_machine();
+
+/// For ranks whose launcher did not set local ranks: `own` with the local rank and size, the node rank and the number
+/// of nodes, derived from the ranks' machines, which are given in rank order. Nodes are numbered by their lowest ranks.
+[[nodiscard]] World place_among(World own, const std::vector<std::string>& machines);
 
 }  // namespace levin

@@ -6,7 +6,7 @@
 #include <map>
 #include <optional>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/strategies/launch/cluster_environment.h"
 
 namespace levin {

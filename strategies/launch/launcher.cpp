@@ -13,17 +13,14 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/config_node.h"
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/log.h"
-#include "levin/core/rank_status.h"
-#include "levin/core/signal_name.h"
-#include "levin/core/stop_signal.h"
-#include "levin/core/this_process.h"
-#include "levin/core/usable_cores.h"
-#include "levin/core/write_errors.h"
+#include "levin/core/options/config_node.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/log.h"
+#include "levin/core/process/rank_status.h"
+#include "levin/core/process/stop_signal.h"
+#include "levin/core/process/this_process.h"
+#include "levin/core/process/threads.h"
 #include "levin/strategies/launch/cluster_environment.h"
 #include "levin/strategies/launch/launcher_signals.h"
 #include "levin/strategies/launch/listening_socket.h"
@@ -241,7 +238,7 @@ class Job {
   void report_ends() const {
     std::vector<std::string> reported;
     for (const Rank& rank : ranks_) {
-      const std::string text = pages_[rank.local_rank].unsaid != 0 ? error_of(rank) : "";
+      const std::string text = pages_[rank.local_rank].reported_by_launcher != 0 ? error_of(rank) : "";
       if (text.empty() || std::find(reported.begin(), reported.end(), text) != reported.end()) continue;
       Console::instance().error(text);
       reported.push_back(text);
@@ -278,8 +275,8 @@ class Job {
       if (&rank == &failed) continue;
       text += "\n  " + place_of(rank);
       const std::string other = error_of(rank);
-      const bool is_new =
-          pages_[rank.local_rank].unsaid != 0 && (cause.empty() || other.find(cause) == std::string::npos);
+      const bool is_new = pages_[rank.local_rank].reported_by_launcher != 0 &&
+                          (cause.empty() || other.find(cause) == std::string::npos);
       if (is_new) text += "; its error: " + other;
     }
     Console::instance().error(text);

@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "levin/core/error.h"
-#include "levin/core/stop_signal.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/stop_signal.h"
 
 namespace levin {
 

@@ -1,4 +1,4 @@
-// A socket that listens at only one address of this machine.
+// Sockets between ranks.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 
 namespace levin {
 
+/// A socket that listens at only one address of this machine.
 class ListeningSocket {
  public:
   /// `address`: a host name or numeric address, IPv4 or IPv6; of several, the first IPv4 one. Port 0: chosen by the
@@ -31,5 +32,25 @@ class ListeningSocket {
 
 /// 127.0.0.0/8 or ::1.
 [[nodiscard]] bool is_loopback_address(const std::string& numbers);
+
+/// A TCP connection to another process, for any protocol.
+class Connection {
+ public:
+  /// Takes ownership of the descriptor; -1: none.
+  explicit Connection(int descriptor = -1);
+  ~Connection();
+  Connection(Connection&& other) noexcept;
+  Connection& operator=(Connection&& other) noexcept;
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  [[nodiscard]] int descriptor() const { return descriptor_; }
+  explicit operator bool() const { return descriptor_ >= 0; }
+
+ private:
+  int descriptor_;
+};
+
+/// Connects to `host` within 10 seconds; empty, with errno set, on failure.
+[[nodiscard]] Connection connect_to(const std::string& host, int64_t port);
 
 }  // namespace levin

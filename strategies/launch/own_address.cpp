@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/strategies/launch/listening_socket.h"
 
 namespace levin {

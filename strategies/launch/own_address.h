@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "levin/strategies/world.h"
+#include "levin/strategies/mesh.h"
 
 namespace levin {
 

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <map>
+#include <shared_mutex>
 #include <string>
 
 namespace levin {
@@ -20,7 +21,7 @@ using Environment = std::map<std::string, std::string>;
 /// Whether this process is a rank that Levin's own launcher has started.
 [[nodiscard]] bool launched_by_levin();
 
-/// Set by the launcher, beside OMP_NUM_THREADS, to the rank's share of the cores.
+/// Set by the launcher, in addition to OMP_NUM_THREADS, to the rank's number of cores.
 inline constexpr const char* kThreadShare = "LEVIN_THREAD_SHARE";
 
 /// Whether OMP_NUM_THREADS was set by a user or another launcher, rather than by Levin's launcher.
@@ -29,5 +30,15 @@ inline constexpr const char* kThreadShare = "LEVIN_THREAD_SHARE";
 /// In such a rank: requests again to be killed when the launcher ends (exec may cancel the first request), and ends at
 /// once if the launcher has already ended.
 void stay_with_launcher();
+
+// Threads that run to the end of the process must not use objects that are destroyed during exit (libcrypto, the
+// console).
+
+/// From now on the process's exit waits until no thread has a lock of before_exit(), and later calls get none. Call it
+/// once the objects that the threads use exist; it may be called again.
+void guard_exit();
+
+/// Delays the exit while the returned lock is owned; it owns nothing once the exit has begun.
+[[nodiscard]] std::shared_lock<std::shared_mutex> before_exit();
 
 }  // namespace levin

@@ -8,7 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "levin/strategies/world.h"
+#include "levin/core/process/this_process.h"
+#include "levin/strategies/mesh.h"
 
 namespace levin {
 
@@ -16,7 +17,7 @@ struct StoreAddress {
   std::string host;
   int64_t port = 0;
   std::optional<int> listening = std::nullopt;  // rank 0's socket for the store, bound and listening
-  bool is_elsewhere = false;                    // the address that the others were given is another machine's
+  bool is_elsewhere = false;                    // the other ranks were given the address of another machine
   bool is_proved = false;                       // the server at this address has proved that it has the secret
 };
 
@@ -26,5 +27,19 @@ struct StoreAddress {
 
 /// The address at which a process other than the store's reaches the store: the other ranks' side of the above.
 [[nodiscard]] StoreAddress reach_store(const World& world, std::chrono::milliseconds timeout);
+
+// A secret shared by the ranks on several machines. Both sides of a connection prove to each other that they have it,
+// by HMAC-SHA-256 of random numbers, so that the secret itself is never sent and messages cannot be replayed.
+
+/// LEVIN_SECRET, or the contents of the file that LEVIN_SECRET_FILE names (without line ends after it); "": none is
+/// set. Throws ConfigError if the file cannot be read or the secret has fewer than 16 characters.
+[[nodiscard]] std::string shared_secret(const Variables& variables);
+
+/// Rank 0's side of a new connection: "" once the other side has proved that it has the secret, otherwise what it did
+/// instead: "closed the connection".
+[[nodiscard]] std::string verify_secret(int connection, const std::string& secret, std::chrono::milliseconds timeout);
+
+/// The other side: "" once both have proved it, otherwise the problem.
+[[nodiscard]] std::string prove_secret(int connection, const std::string& secret, std::chrono::milliseconds timeout);
 
 }  // namespace levin

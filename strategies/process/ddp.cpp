@@ -10,10 +10,8 @@
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
-#include "levin/core/rank_status.h"
-#include "levin/strategies/accelerator.h"
+#include "levin/core/process/rank_status.h"
 #include "levin/strategies/process/replay_watch.h"
-#include "levin/strategies/tape/tape_recorder.h"
 
 namespace levin {
 
@@ -30,21 +28,19 @@ class Bfloat16Hook final : public c10d::CppCommHookInterface<Group> {
     std::vector<at::Tensor> small = {buffer.to(at::kBFloat16).div_(state_->getSize())};
     return state_->allreduce(small)->getFuture()->then(
         [buffer](c10::ivalue::Future& sum) {
-          const at::Tensor& whole = buffer;
-          whole.copy_(sum.value().toTensorVector()[0]);
-          return c10::IValue(std::vector<at::Tensor>{whole});
+          const at::Tensor& mean = buffer;
+          mean.copy_(sum.value().toTensorVector()[0]);
+          return c10::IValue(std::vector<at::Tensor>{mean});
         },
         c10::ListType::create(c10::TensorType::get()));
   }
 };
 
-}  // namespace
-
 // c10d's reducer of the parameters that are trained together.
-struct DDP::GradientReducer {
+struct GradientReducer {
   std::vector<bool> trained;       // by parameter of the module
   std::vector<std::string> names;  // of the parameters that are reduced
-  at::Tensor notes;                // (kRankNotes) zeros, one more parameter
+  at::Tensor flags;                // (kRankFlags) zeros, one more parameter
   bool learns_graph = false;       // it has not yet recorded a backward of its static graph
   std::shared_ptr<c10d::Reducer> reducer = nullptr;
   std::shared_ptr<c10d::Logger> logger = nullptr;  // the reducer calls it where the set of unused parameters changes
@@ -58,47 +54,88 @@ struct DDP::GradientReducer {
   ~GradientReducer() { logger.reset(); }  // before the reducer that it watches
 };
 
-struct DDP::Engine {
-  Group group;
-  std::vector<std::unique_ptr<GradientReducer>> reducers;  // no two of them have a parameter in common
-  GradientReducer* current = nullptr;                      // of the parameters that were trained last; null: none
+// Backward passes whose gradients are averaged over the ranks while they run. Throws Error naming the parameters that
+// got no gradient, unless find_unused_parameters is set.
+class DDPGradients final : public GradientSync {
+ public:
+  explicit DDPGradients(DDPOptions options) : options_(std::move(options)) {}
+
+  void set_up(const ModuleTensors& module, bool training) override;
+  void tear_down() override;
+  void before_forward(bool sync) override;
+  [[nodiscard]] RankFlags backward(const at::Tensor& loss, bool sync, const RankFlags& own) override;
+  [[nodiscard]] RankFlags backward_without_loss(bool sync, const RankFlags& own) override;
+
+  // For the recorder.
+  [[nodiscard]] at::Tensor backward_recorded(const at::Tensor& loss, bool sync, const at::Tensor& own);
+  [[nodiscard]] bool renew_reducer();
+  void with_rank_errors(c10::function_ref<void()> communicate) const;
+
+ private:
+  [[nodiscard]] ProcessRanks& ranks() const { return process_ranks(parts().ranks()); }
+  [[nodiscard]] GradientReducer* find_reducer();
+  [[nodiscard]] GradientReducer* reducer_of_backward();
+  [[nodiscard]] std::unique_ptr<GradientReducer> make_reducer(const std::vector<bool>& trained) const;
+  void drop_reducers();
+  [[nodiscard]] at::Tensor backward_and_reduce(GradientReducer& own, const at::Tensor& loss, const at::Tensor& flags);
+  [[nodiscard]] at::Tensor zero_loss() const;
+  void backward_of(const at::Tensor& total);
+  void finish_reduction(GradientReducer& own) const;
+  [[nodiscard]] std::vector<bool> trained() const;
+  [[nodiscard]] static at::Tensor with_flags(const GradientReducer& own, const at::Tensor& loss,
+                                             const at::Tensor& flags);
+
+  DDPOptions options_;
+  ModuleTensors module_;
+  Group group_;
+  std::vector<std::unique_ptr<GradientReducer>> reducers_;  // no two of them have a parameter in common
+  GradientReducer* current_ = nullptr;                      // of the parameters that were trained last; null: none
+  bool reduces_ = false;                                    // it trains on several ranks
+  bool takes_turns_ = false;  // steps freeze parameters between their forward and backward passes
 };
 
-DDP::DDP(DDPOptions options)
-    : ParallelStrategy(options.process_group_backend, options.timeout, options.startup_timeout),
-      options_(checked(options, "DDPOptions")) {}
-DDP::DDP(DDP&&) noexcept = default;
-DDP::~DDP() = default;
+// On CPUs, and on GPUs over NCCL.
+class DDPRecorder final : public DeviceStepRecorder {
+ public:
+  DDPRecorder(DDPOptions options, DDPGradients& gradients) : options_(std::move(options)), gradients_(gradients) {}
 
-void DDP::set_up(const ModuleTensors& module, bool training) {
+  [[nodiscard]] std::shared_ptr<StepRecorder> make_recorder() override;
+  [[nodiscard]] at::Tensor backward_recorded(const at::Tensor& loss, bool sync, const at::Tensor& own) override {
+    return gradients_.backward_recorded(loss, sync, own);
+  }
+  [[nodiscard]] bool has_flags_on_device() const override { return !is_on_cpu(); }
+  void run_replay(c10::function_ref<void()> replay) override;
+  void tear_down() override { watch_.reset(); }
+  [[nodiscard]] bool use_recorder_stream() override { return !is_on_cpu() && gradients_.renew_reducer(); }
+  [[nodiscard]] bool replays_together() const override { return !is_on_cpu() && parts().ranks().world_size() > 1; }
+
+ private:
+  [[nodiscard]] bool is_on_cpu() const { return parts().placement().device().is_cpu(); }
+
+  DDPOptions options_;
+  DDPGradients& gradients_;
+  std::unique_ptr<ReplayWatch> watch_;  // of recorded steps on a GPU
+};
+
+void DDPGradients::set_up(const ModuleTensors& module, bool training) {
   module_ = module;
-  check_same_shapes(module_);
-  if (!engine_) engine_ = std::make_unique<Engine>();
-  engine_->group = group("gradients");
-  set_up_batch_norm(training);
-  std::vector<at::Tensor> all = tensors_of(module_.parameters);
-  for (const auto& [name, tensor] : module_.buffers) all.push_back(tensor);
-  broadcast_tensors(engine_->group, std::move(all));
-  await_first_step();
-  reduces_ = training && world_size() > 1;
+  group_ = ranks().group("gradients");
+  reduces_ = training && ranks().world_size() > 1;
   (void)find_reducer();
 }
 
-void DDP::tear_down() {
-  watch_.reset();
+void DDPGradients::tear_down() {
   drop_reducers();
-  tear_down_batch_norm();
   module_ = {};
   reduces_ = takes_turns_ = false;
 }
 
-void DDP::drop_reducers() {
-  if (!engine_) return;
-  engine_->current = nullptr;
-  engine_->reducers.clear();
+void DDPGradients::drop_reducers() {
+  current_ = nullptr;
+  reducers_.clear();
 }
 
-std::vector<bool> DDP::trained() const {
+std::vector<bool> DDPGradients::trained() const {
   std::vector<bool> flags;
   flags.reserve(module_.parameters.size());
   for (const auto& [name, tensor] : module_.parameters) flags.push_back(tensor.requires_grad());
@@ -106,38 +143,38 @@ std::vector<bool> DDP::trained() const {
 }
 
 // Note [Which parameters are reduced]
-// A reducer waits for the gradient of each of its parameters, so its parameters are those that require gradients when
+// A reducer waits for the gradient of each of its parameters, so its parameters are all that require gradients when
 // backward begins: layers are frozen and unfrozen, and the optimizers of a GAN take turns within one step. A reducer is
 // kept as long as no other has a parameter in common with it, so that optimizers that take turns each have their own.
 // Every rank freezes the same layers.
-DDP::GradientReducer* DDP::find_reducer() {
+GradientReducer* DDPGradients::find_reducer() {
   if (!reduces_) return nullptr;
   const std::vector<bool> now = trained();
-  if (engine_->current != nullptr && engine_->current->trained == now) return engine_->current;
-  const auto found = std::find_if(engine_->reducers.begin(), engine_->reducers.end(),
-                                  [&](const auto& made) { return made->trained == now; });
-  if (found != engine_->reducers.end()) {
-    engine_->current = found->get();
+  if (current_ != nullptr && current_->trained == now) return current_;
+  const auto found =
+      std::find_if(reducers_.begin(), reducers_.end(), [&](const auto& made) { return made->trained == now; });
+  if (found != reducers_.end()) {
+    current_ = found->get();
   } else {
-    engine_->current = nullptr;
-    std::erase_if(engine_->reducers, [&](const auto& made) { return made->shares_parameters(now); });
+    current_ = nullptr;
+    std::erase_if(reducers_, [&](const auto& made) { return made->shares_parameters(now); });
     if (std::find(now.begin(), now.end(), true) == now.end()) return nullptr;
-    engine_->reducers.push_back(make_reducer(now));
-    engine_->current = engine_->reducers.back().get();
+    reducers_.push_back(make_reducer(now));
+    current_ = reducers_.back().get();
   }
-  return engine_->current;
+  return current_;
 }
 
-DDP::GradientReducer* DDP::reducer_of_backward() {
+GradientReducer* DDPGradients::reducer_of_backward() {
   if (!reduces_) return nullptr;
-  const GradientReducer* before = engine_->current;
+  const GradientReducer* before = current_;
   GradientReducer* own = find_reducer();
   if (own != before) takes_turns_ = true;
   if (own != before && own != nullptr) own->reducer->prepare_for_forward();
   return own;
 }
 
-std::unique_ptr<DDP::GradientReducer> DDP::make_reducer(const std::vector<bool>& trained) const {
+std::unique_ptr<GradientReducer> DDPGradients::make_reducer(const std::vector<bool>& trained) const {
   auto made = std::make_unique<GradientReducer>();
   made->trained = trained;
   std::vector<at::Tensor> params;
@@ -150,9 +187,9 @@ std::unique_ptr<DDP::GradientReducer> DDP::make_reducer(const std::vector<bool>&
   for (size_t k = 0; k < trained.size(); ++k) {
     if (trained[k]) add(module_.parameters[k].first, module_.parameters[k].second);
   }
-  made->notes =
-      at::zeros({static_cast<int64_t>(kRankNotes)}, params[0].options().requires_grad(false)).set_requires_grad(true);
-  add("the notes of ranks", made->notes);
+  made->flags =
+      at::zeros({static_cast<int64_t>(kRankFlags)}, params[0].options().requires_grad(false)).set_requires_grad(true);
+  add("the flags of ranks", made->flags);
   const auto cap = static_cast<int64_t>(options_.bucket_cap_mb * (1 << 20));
   const int64_t first_cap = std::min<int64_t>(cap, c10d::kDefaultFirstBucketBytes);
   const std::vector<size_t> sizes = {static_cast<size_t>(first_cap), static_cast<size_t>(cap)};
@@ -160,7 +197,7 @@ std::unique_ptr<DDP::GradientReducer> DDP::make_reducer(const std::vector<bool>&
   auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(params, sizes, sparse));
   // The last parameters' gradients are ready first.
   std::reverse(buckets.begin(), buckets.end());
-  made->reducer = std::make_shared<c10d::Reducer>(params, std::move(buckets), engine_->group, sparse, cap,
+  made->reducer = std::make_shared<c10d::Reducer>(params, std::move(buckets), group_, sparse, cap,
                                                   options_.find_unused_parameters, options_.gradient_as_bucket_view,
                                                   std::move(names), first_cap, /*skip_all_reduce_unused_params=*/false,
                                                   /*use_python_reducer=*/false, std::vector<int64_t>());
@@ -171,51 +208,51 @@ std::unique_ptr<DDP::GradientReducer> DDP::make_reducer(const std::vector<bool>&
   if (options_.comm_hook == CommHook::fp16_compress) {
     made->reducer->register_builtin_comm_hook(c10d::BuiltinCommHookType::FP16_COMPRESS);
   } else if (options_.comm_hook == CommHook::bf16_compress) {
-    made->reducer->register_comm_hook(std::make_unique<Bfloat16Hook>(engine_->group));
+    made->reducer->register_comm_hook(std::make_unique<Bfloat16Hook>(group_));
   }
   return made;
 }
 
-void DDP::before_forward(bool sync) {
+void DDPGradients::before_forward(bool sync) {
   if (!sync && options_.static_graph) {
     throw ConfigError(
         "DDPOptions.static_graph: a static graph is reduced in every backward pass, but accumulate_grad_batches and "
         "micro_batch_size skip reductions. Remove static_graph.");
   }
   if (!sync || !reduces_) return;
-  GradientReducer* own = takes_turns_ ? engine_->current : find_reducer();
+  GradientReducer* own = takes_turns_ ? current_ : find_reducer();
   if (own != nullptr) own->reducer->prepare_for_forward();
-  if (options_.broadcast_buffers) broadcast_tensors(engine_->group, tensors_of(module_.buffers));
+  if (options_.broadcast_buffers) ranks().broadcast_tensors(group_, tensors_of(module_.buffers));
 }
 
-RankNotes DDP::backward(const at::Tensor& loss, bool sync, const RankNotes& own) {
+RankFlags DDPGradients::backward(const at::Tensor& loss, bool sync, const RankFlags& own) {
   GradientReducer* reducer = sync ? reducer_of_backward() : nullptr;
-  if (reducer != nullptr) return notes_of(backward_and_reduce(*reducer, loss, notes_tensor(own)));
-  gradient_.backward(loss);
-  return sync && world_size() == 1 ? own : RankNotes();
+  if (reducer != nullptr) return flags_of(backward_and_reduce(*reducer, loss, flags_tensor(own)));
+  local().backward(loss);
+  return sync && ranks().world_size() == 1 ? own : RankFlags();
 }
 
-at::Tensor DDP::backward_recorded(const at::Tensor& loss, bool sync, const at::Tensor& own) {
+at::Tensor DDPGradients::backward_recorded(const at::Tensor& loss, bool sync, const at::Tensor& own) {
   GradientReducer* reducer = sync ? reducer_of_backward() : nullptr;
   if (reducer != nullptr) return backward_and_reduce(*reducer, loss.defined() ? loss : zero_loss(), own);
-  if (loss.defined()) return ParallelStrategy::backward_recorded(loss, sync, own);
+  if (loss.defined()) local().backward(loss);
   return sync ? own : at::Tensor();
 }
 
-at::Tensor DDP::backward_and_reduce(GradientReducer& own, const at::Tensor& loss, const at::Tensor& notes) {
-  const RankWait waiting(self() + " is in a backward pass, which waits for the others' gradients");
-  const at::Tensor whole = with_notes(own, loss, notes);
-  own.reducer->prepare_for_backward(options_.find_unused_parameters ? std::vector<at::Tensor>{whole}
+at::Tensor DDPGradients::backward_and_reduce(GradientReducer& own, const at::Tensor& loss, const at::Tensor& flags) {
+  const RankWait waiting(ranks().self() + " is in a backward pass, which waits for the others' gradients");
+  const at::Tensor total = with_flags(own, loss, flags);
+  own.reducer->prepare_for_backward(options_.find_unused_parameters ? std::vector<at::Tensor>{total}
                                                                     : std::vector<at::Tensor>{});
-  backward_of(whole);
+  backward_of(total);
   // The first step of a static graph only records its order; Python queues this call in backward itself.
   if (std::exchange(own.learns_graph, false)) own.reducer->delay_all_reduce();
   finish_reduction(own);
-  first_step_done();
-  return own.notes.grad().detach();
+  ranks().first_step_done();
+  return own.flags.grad().detach();
 }
 
-std::shared_ptr<StepRecorder> DDP::make_recorder() {
+std::shared_ptr<StepRecorder> DDPRecorder::make_recorder() {
   auto refuse = [](const std::string& what) {
     throw ConfigError("TrainerOptions.record_steps: DDPOptions." + what + ". Remove one.");
   };
@@ -225,40 +262,41 @@ std::shared_ptr<StepRecorder> DDP::make_recorder() {
   if (options_.comm_hook != CommHook::none) {
     refuse("comm_hook runs on c10d's thread, where a recording does not see it");
   }
-  gradient_.reuse_nothing();
-  if (device().is_cpu()) return std::make_shared<TapeRecorder>();
-  if (group("gradients")->getBackendType() != c10d::ProcessGroup::BackendType::NCCL) {
+  ProcessRanks& ranks = process_ranks(parts().ranks());
+  if (!is_on_cpu() && ranks.group("gradients")->getBackendType() != c10d::ProcessGroup::BackendType::NCCL) {
     throw ConfigError(
         "TrainerOptions.record_steps: with DDPOptions.process_group_backend: gloo, gradients of a GPU are reduced on "
         "the host, which a captured step cannot wait for. Use nccl or auto.");
   }
-  if (!watch_ && world_size() > 1) watch_ = std::make_unique<ReplayWatch>(device(), self(), timeout());
-  return accelerator(device().type()).make_recorder(device());
+  if (!is_on_cpu() && !watch_ && ranks.world_size() > 1) {
+    watch_ = std::make_unique<ReplayWatch>(parts().placement().device(), ranks.self(), ranks.timeout());
+  }
+  return DeviceStepRecorder::make_recorder();
 }
 
 // Note [Gradients belong to a stream]
 // LibTorch runs a node that accumulates a gradient on the stream on which it was made, and c10d's reducer keeps those
 // nodes. They were made on the default stream, which cannot be captured: so the reducer is made anew on the recorder's,
-// and steps that run as they are run there too, or every gradient would be handed from one stream to the other.
-bool DDP::use_recorder_stream() {
-  if (device().is_cpu()) return false;
+// and steps that run eagerly run there too, or every gradient would be handed from one stream to the other.
+bool DDPGradients::renew_reducer() {
   drop_reducers();
   return find_reducer() != nullptr;
 }
 
-void DDP::run_replay(c10::function_ref<void()> replay) {
-  if (!device().is_cpu()) {  // does not wait for anyone; the device does
+void DDPRecorder::run_replay(c10::function_ref<void()> replay) {
+  if (!is_on_cpu()) {  // does not wait for other ranks; the device does
     replay();
     if (watch_) watch_->launched();
     return;
   }
-  const RankWait waiting(self() + " is in a recorded step, which waits for the others' gradients");
-  with_rank_errors(replay);
+  const RankWait waiting(process_ranks(parts().ranks()).self() +
+                         " is in a recorded step, which waits for the others' gradients");
+  gradients_.with_rank_errors(replay);
 }
 
-void DDP::backward_of(const at::Tensor& whole) {
+void DDPGradients::backward_of(const at::Tensor& total) {
   try {
-    with_rank_errors([&] { gradient_.backward(whole); });
+    with_rank_errors([&] { local().backward(total); });
   } catch (const c10::Error&) {
     for (const auto& [name, tensor] : module_.parameters) {
       if (tensor.grad().defined() && tensor.grad().is_sparse()) throw Error("ddp: " + sparse_gradient_text(name));
@@ -267,7 +305,7 @@ void DDP::backward_of(const at::Tensor& whole) {
   }
 }
 
-void DDP::with_rank_errors(c10::function_ref<void()> communicate) const {
+void DDPGradients::with_rank_errors(c10::function_ref<void()> communicate) const {
   try {
     communicate();
   } catch (const c10::Error&) {
@@ -276,13 +314,13 @@ void DDP::with_rank_errors(c10::function_ref<void()> communicate) const {
     const std::string text = error.what();
     const bool is_ranks = dynamic_cast<const RankError*>(&error) != nullptr;
     if (!is_ranks && text.find("/gloo/") == std::string::npos) throw;  // the model's own
-    throw RankError(self() + ": reducing gradients failed: " + text.substr(0, text.find('\n')) +
+    throw RankError(ranks().self() + ": reducing gradients failed: " + text.substr(0, text.find('\n')) +
                     ". Another rank ended or hangs; see its output.");
   }
 }
 
-// Of every trained parameter, and 0; undefined if there is none.
-at::Tensor DDP::zero_loss() const {
+// A loss of 0 that depends on every trained parameter; undefined if there is none.
+at::Tensor DDPGradients::zero_loss() const {
   at::Tensor nothing;
   for (const auto& [name, tensor] : module_.parameters) {
     if (!tensor.requires_grad()) continue;
@@ -292,23 +330,23 @@ at::Tensor DDP::zero_loss() const {
   return nothing;
 }
 
-RankNotes DDP::backward_without_loss(bool sync, const RankNotes& own) {
+RankFlags DDPGradients::backward_without_loss(bool sync, const RankFlags& own) {
   const at::Tensor nothing = sync ? zero_loss() : at::Tensor();
-  return nothing.defined() ? backward(nothing, true, own) : RankNotes();
+  return nothing.defined() ? backward(nothing, true, own) : RankFlags();
 }
 
-// Note [Notes travel with gradients]
+// Note [Flags travel with gradients]
 // Ranks must agree, before each update, on whether a loss was not finite or a stop was requested. A separate all_reduce
-// costs as much as reducing a small model, so the notes are the gradient of one more parameter: sum(parameter * notes),
-// which is 0, is added to the loss, and the reducer sums the notes over ranks as it does gradients.
-at::Tensor DDP::with_notes(const GradientReducer& own, const at::Tensor& loss, const at::Tensor& notes) {
-  own.notes.mutable_grad() = at::Tensor();
-  return loss + (own.notes * notes.to(own.notes.options().requires_grad(false))).sum().to(loss.scalar_type());
+// costs as much as reducing a small model, so the flags are the gradient of one more parameter: sum(parameter * flags),
+// which is 0, is added to the loss, and the reducer sums the flags over ranks as it does gradients.
+at::Tensor DDPGradients::with_flags(const GradientReducer& own, const at::Tensor& loss, const at::Tensor& flags) {
+  own.flags.mutable_grad() = at::Tensor();
+  return loss + (own.flags * flags.to(own.flags.options().requires_grad(false))).sum().to(loss.scalar_type());
 }
 
 // rebuild_buckets() checks whether every bucket was reduced. Python calls it before the next forward, after the update
 // with unreduced gradients.
-void DDP::finish_reduction(GradientReducer& own) const {
+void DDPGradients::finish_reduction(GradientReducer& own) const {
   try {
     own.reducer->rebuild_buckets();
   } catch (const c10::Error& error) {
@@ -321,7 +359,7 @@ void DDP::finish_reduction(GradientReducer& own) const {
       if (index < own.names.size()) unused += (unused.empty() ? "" : ", ") + own.names[index];
     }
     if (options_.static_graph) {
-      throw Error("ddp: static_graph: this step's backward pass is not that of the first step: no gradient of " +
+      throw Error("ddp: static_graph: this step's backward pass differs from the first step's: no gradient of " +
                   unused + ". Remove static_graph, or use every parameter in every step as in the first.");
     }
     throw Error("ddp: the loss does not depend on " + unused +
@@ -329,6 +367,32 @@ void DDP::finish_reduction(GradientReducer& own) const {
                 "backward has returned (toggle_optimizer does so for the parameters of other optimizers), or set "
                 "find_unused_parameters: true (a search in every step).");
   }
+}
+
+}  // namespace
+
+DDP::DDP(DDPOptions options)
+    : ParallelStrategy(options.process_group_backend, options.timeout, options.startup_timeout) {
+  options = checked(std::move(options), "DDPOptions");
+  auto& gradients = make<DDPGradients>(options);
+  make<DDPRecorder>(options, gradients);
+}
+
+void DDP::set_up(const ModuleTensors& module, bool training) {
+  ProcessRanks& all = process_ranks(ranks());
+  all.check_same_shapes(module);
+  const Group group = all.group("gradients");
+  set_up_batch_norm(training);
+  std::vector<at::Tensor> tensors = tensors_of(module.parameters);
+  for (const auto& [name, tensor] : module.buffers) tensors.push_back(tensor);
+  all.broadcast_tensors(group, std::move(tensors));
+  all.await_first_step();
+  gradients().set_up(module, training);
+}
+
+void DDP::tear_down() {
+  Strategy::tear_down();
+  tear_down_batch_norm();
 }
 
 }  // namespace levin

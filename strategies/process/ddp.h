@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/duration.h"
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
+#include "levin/core/options/units.h"
 #include "levin/strategies/process/parallel_strategy.h"
 
 namespace levin {
@@ -55,53 +55,16 @@ struct DDPOptions {
   }
 };
 
-class ReplayWatch;
-
 class DDP final : public ParallelStrategy {
  public:
   using Options = DDPOptions;
   explicit DDP(Defaults = {}) : DDP(DDPOptions()) {}
   explicit DDP(DDPOptions options);
-  DDP(DDP&&) noexcept;  // before it is used, so that options can be given in place
-  ~DDP() override;
+  DDP(DDP&&) noexcept = default;  // before it is used, so that options can be given in place
 
   [[nodiscard]] std::string name() const override { return "ddp"; }
   void set_up(const ModuleTensors& module, bool training) override;
   void tear_down() override;
-  void before_forward(bool sync) override;
-  /// Throws Error naming the parameters that got no gradient, unless find_unused_parameters is set.
-  [[nodiscard]] RankNotes backward(const at::Tensor& loss, bool sync, const RankNotes& own) override;
-  [[nodiscard]] RankNotes backward_without_loss(bool sync, const RankNotes& own) override;
-  /// On CPUs, and on GPUs over NCCL. Throws ConfigError if an option rules it out. Every rank.
-  [[nodiscard]] std::shared_ptr<StepRecorder> make_recorder() override;
-  [[nodiscard]] at::Tensor backward_recorded(const at::Tensor& loss, bool sync, const at::Tensor& own) override;
-  [[nodiscard]] bool has_notes_on_device() const override { return !device().is_cpu(); }
-  void run_replay(c10::function_ref<void()> replay) override;
-  [[nodiscard]] bool use_recorder_stream() override;
-  [[nodiscard]] bool replays_together() const override { return !device().is_cpu() && world_size() > 1; }
-
- private:
-  struct Engine;  // c10d's part
-  struct GradientReducer;
-  [[nodiscard]] GradientReducer* find_reducer();
-  [[nodiscard]] GradientReducer* reducer_of_backward();
-  [[nodiscard]] std::unique_ptr<GradientReducer> make_reducer(const std::vector<bool>& trained) const;
-  void drop_reducers();
-  [[nodiscard]] at::Tensor backward_and_reduce(GradientReducer& own, const at::Tensor& loss, const at::Tensor& notes);
-  [[nodiscard]] at::Tensor zero_loss() const;
-  void with_rank_errors(c10::function_ref<void()> communicate) const;
-  void backward_of(const at::Tensor& whole);
-  void finish_reduction(GradientReducer& own) const;
-  [[nodiscard]] std::vector<bool> trained() const;
-  [[nodiscard]] static at::Tensor with_notes(const GradientReducer& own, const at::Tensor& loss,
-                                             const at::Tensor& notes);
-
-  DDPOptions options_;
-  std::unique_ptr<Engine> engine_;
-  ModuleTensors module_;
-  bool reduces_ = false;                // it trains on several ranks
-  bool takes_turns_ = false;            // steps freeze parameters between their forward and backward passes
-  std::unique_ptr<ReplayWatch> watch_;  // of recorded steps on a GPU
 };
 
 }  // namespace levin

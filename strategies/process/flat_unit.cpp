@@ -65,18 +65,18 @@ void FlatUnit::show_part() {
   for (size_t i = 0; i < entries_.size(); ++i) entries_[i].param.set_data(in_part(part_, i));
 }
 
-PartPlace FlatUnit::place_on(size_t i, int64_t rank) const {
+ShardRange FlatUnit::range_on(size_t i, int64_t rank) const {
   const Entry& entry = entries_[i];
   const int64_t first = rank * part_size_;
   const int64_t begin = std::clamp(first - entry.begin, int64_t{0}, entry.size);
   const int64_t end = std::clamp(first + part_size_ - entry.begin, int64_t{0}, entry.size);
-  return {begin, end - begin, entry.shape};
+  return ShardRange::flat(begin, end - begin, entry.shape);
 }
 
 at::Tensor FlatUnit::in_part(const at::Tensor& part, size_t i) const {
-  const PartPlace own = place(i);
-  const int64_t begin = own.size == 0 ? 0 : entries_[i].begin + own.begin - rank_ * part_size_;
-  return part.narrow(0, begin, own.size);
+  const ShardRange own = range(i);
+  const int64_t begin = own.numel() == 0 ? 0 : entries_[i].begin + own.flat_offset() - rank_ * part_size_;
+  return part.narrow(0, begin, own.numel());
 }
 
 namespace {

@@ -61,10 +61,10 @@ class FlatUnit {
   void show_whole();
   void show_part();
 
-  /// The range of this rank's part in the flattened entry `i`.
-  [[nodiscard]] PartPlace place(size_t i) const { return place_on(i, rank_); }
-  [[nodiscard]] PartPlace place_on(size_t i, int64_t rank) const;
-  /// The same range of a tensor with the layout of part(): a view.
+  /// The range of entry `i`, flattened, that is in this rank's part.
+  [[nodiscard]] ShardRange range(size_t i) const { return range_on(i, rank_); }
+  [[nodiscard]] ShardRange range_on(size_t i, int64_t rank) const;
+  /// That range of a tensor with the layout of part(): a view.
   [[nodiscard]] at::Tensor in_part(const at::Tensor& part, size_t i) const;
 
  private:

@@ -1,20 +1,24 @@
 #include "levin/strategies/process/fsdp.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <optional>
 #include <set>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <unordered_map>
 
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/freed_memory.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/process_memory.h"
+#include "levin/core/tensors.h"
 #include "levin/dispatch/observed_weight.h"
+#include "levin/strategies/process/flat_unit.h"
 #include "levin/strategies/process/operator_watch.h"
 #include "levin/strategies/process/shard_reducer.h"
 #include "levin/strategies/process/spilled_memory.h"
@@ -78,58 +82,186 @@ void keep_freed_memory_small() {
 
 }  // namespace
 
-struct FSDP::Engine {
-  std::set<std::string> norms;  // names of the parameters of normalization layers
-  Group parameters;             // separate groups, so that all_gather and reduce_scatter do not wait for each other
-  Group gradients;
-  std::unique_ptr<UnitGatherer> gatherer;  // stage 3
-  std::unique_ptr<ShardReducer> reducer;
+// The module in units, of which each rank holds a shard: the state that the other parts work on.
+class FSDP::Shards final : public Sharding {
+ public:
+  explicit Shards(FSDPOptions options) : options_(std::move(options)) {}
+  Shards(const Shards&) = delete;
+  Shards& operator=(const Shards&) = delete;
+  ~Shards() override { tear_down(); }
+
+  [[nodiscard]] bool is_sharded() const override { return !units_.empty(); }
+  [[nodiscard]] bool shards_modules() const override { return true; }
+  [[nodiscard]] bool has_sharded_gradients() const override { return is_sharded() && options_.stage >= 2; }
+  [[nodiscard]] bool has_sharded_weights() const override { return is_sharded() && options_.stage == 3; }
+  [[nodiscard]] bool saves_shards() const override {
+    return is_sharded() && options_.state_dict_type == StateDictType::sharded;
+  }
+  void begin_update() override;
+  void end_update(bool changed) override;
+  [[nodiscard]] std::optional<ShardRange> shard_range(const at::Tensor& parameter) const override;
+  [[nodiscard]] at::Tensor local_shard(const at::Tensor& parameter) const override;
+  [[nodiscard]] at::Tensor full_tensor(const at::Tensor& parameter, const at::Tensor& shard) override;
+  [[nodiscard]] at::Tensor full_tensor_on_rank_zero(const at::Tensor& parameter, const at::Tensor& shard) override;
+  [[nodiscard]] std::vector<at::Tensor> held() const override;
+  [[nodiscard]] std::string sharding_text() const override;
+
+  // For the other parts.
+  [[nodiscard]] std::shared_ptr<void> begin_making(bool training);
+  void note_norms(const torch::nn::Module& module);
+  void set_up(const ModuleTensors& module, bool training, const std::function<void()>& set_up_batch_norm);
+  void leave();
+  void tear_down();
+  void before_forward(bool sync);
+  [[nodiscard]] at::Tensor backward(LossGradient& local, const at::Tensor& loss, bool sync, const at::Tensor& own);
+  [[nodiscard]] bool places_by_unit() const { return places_by_unit_; }
+  [[nodiscard]] UnitGatherer* gatherer() const { return gatherer_.get(); }
+  [[nodiscard]] const FSDPOptions& options() const { return options_; }
+
+ private:
+  struct Index {
+    size_t unit = 0;
+    size_t entry = 0;
+  };
+  [[nodiscard]] ProcessRanks& ranks() const { return process_ranks(parts().ranks()); }
+  [[nodiscard]] at::Device device() const { return parts().placement().device(); }
+  [[nodiscard]] bool shards_weights(bool training) const;
+  void make_units();
+  void replay_others();
+  void gather_full();
+  [[nodiscard]] at::Tensor padded(const at::Tensor& parameter, const at::Tensor& shard) const;
+  [[nodiscard]] at::Tensor put_together(const at::Tensor& parameter, const at::Tensor& padded_shards) const;
+  void show_gradient_shards();
+  void show_full_gradients();
+  [[nodiscard]] const Index& index_of(const at::Tensor& parameter) const;
+
+  FSDPOptions options_;
+  ModuleTensors module_;
+  std::vector<std::unique_ptr<FlatUnit>> units_;
+  std::unordered_map<const c10::TensorImpl*, Index> index_;
+  std::set<std::string> norms_;  // names of the parameters of normalization layers
+  // Separate groups, so that all_gather and reduce_scatter do not wait for each other.
+  ProcessRanks::Group parameters_group_;
+  ProcessRanks::Group gradients_group_;
+  std::unique_ptr<UnitGatherer> gatherer_;  // stage 3
+  std::unique_ptr<ShardReducer> reducer_;
+  std::unique_ptr<SpilledMemory> spilled_;  // from the construction of the module until set_up() is done
+  bool places_by_unit_ = false;             // weights are moved to the device with their unit
+  std::vector<std::pair<at::Tensor, at::Tensor>> full_gradients_;  // during an update: parameter and its gradient
+};
+
+class FSDP::Placement final : public RankPlacement {
+ public:
+  explicit Placement(Shards& shards) : shards_(shards) {}
+  [[nodiscard]] std::shared_ptr<void> model_sharded_context(bool training) override {
+    return shards_.begin_making(training);
+  }
+  void place(torch::nn::Module& module) override {
+    shards_.note_norms(module);
+    if (!shards_.places_by_unit()) return RankPlacement::place(module);
+    keep(module);
+    place_buffers(module, device());
+  }
+
+ private:
+  Shards& shards_;
+};
+
+class FSDP::Gradients final : public GradientSync {
+ public:
+  explicit Gradients(Shards& shards) : shards_(shards) {}
+  void before_forward(bool sync) override { shards_.before_forward(sync); }
+  [[nodiscard]] RankFlags backward(const at::Tensor& loss, bool sync, const RankFlags& own) override {
+    const at::Tensor all = shards_.backward(local(), loss, sync, sync ? flags_tensor(own) : at::Tensor());
+    return all.defined() ? flags_of(all) : RankFlags();
+  }
+  [[nodiscard]] RankFlags backward_without_loss(bool sync, const RankFlags& own) override {
+    return backward({}, sync, own);
+  }
+
+ private:
+  Shards& shards_;
+};
+
+// Steps are not recorded, but ranks may exchange flags on the device.
+class FSDP::Recorder final : public StrategyRecorder {
+ public:
+  explicit Recorder(Shards& shards) : shards_(shards) {}
+  [[nodiscard]] at::Tensor backward_recorded(const at::Tensor& loss, bool sync, const at::Tensor& own) override {
+    return shards_.backward(parts().gradients().local(), loss, sync, own);
+  }
+  [[nodiscard]] bool has_flags_on_device() const override {
+    return !parts().placement().device().is_cpu() && !shards_.options().cpu_offload;
+  }
+
+ private:
+  Shards& shards_;
 };
 
 FSDP::FSDP(FSDPOptions options)
-    : ParallelStrategy(options.process_group_backend, options.timeout, options.startup_timeout),
-      options_(checked(options, "FSDPOptions")) {}
-FSDP::FSDP(FSDP&&) noexcept = default;
-FSDP::~FSDP() {
-  tear_down();
+    : ParallelStrategy(options.process_group_backend, options.timeout, options.startup_timeout) {
+  shards_ = &make<Shards>(checked(std::move(options), "FSDPOptions"));
+  make<Placement>(*shards_);
+  make<Gradients>(*shards_);
+  make<Recorder>(*shards_);
+}
+
+void FSDP::set_up(const ModuleTensors& module, bool training) {
+  shards_->set_up(module, training, [&] { set_up_batch_norm(training); });
+  Strategy::set_up(module, training);
+}
+
+void FSDP::begin_evaluation() {
+  ParallelStrategy::begin_evaluation();
+  if (shards_->gatherer() != nullptr) shards_->gatherer()->keep_all();
+}
+
+void FSDP::end_evaluation() {
+  ParallelStrategy::end_evaluation();
+  if (shards_->gatherer() != nullptr) shards_->gatherer()->free_all();
+}
+
+void FSDP::leave() {
+  shards_->leave();
+}
+
+void FSDP::tear_down() {
+  Strategy::tear_down();
+  shards_->tear_down();
+  tear_down_batch_norm();
 }
 
 // Whether no rank ever needs the whole model.
-bool FSDP::shares_weights(bool training) const {
-  return training && options_.stage == 3 && world_size() > 1;
+bool FSDP::Shards::shards_weights(bool training) const {
+  return training && options_.stage == 3 && ranks().world_size() > 1;
 }
 
-std::shared_ptr<void> FSDP::model_sharded_context(bool training) {
-  places_by_unit_ = shares_weights(training);
+std::shared_ptr<void> FSDP::Shards::begin_making(bool training) {
+  places_by_unit_ = shards_weights(training);
   if (!places_by_unit_ || options_.spill_dir == "off") return nullptr;
   if (!spilled_) spilled_ = std::make_unique<SpilledMemory>(options_.spill_dir);
   return std::make_shared<SpilledMemory::Scope>(*spilled_);
 }
 
-void FSDP::place(torch::nn::Module& module) {
-  if (!engine_) engine_ = std::make_unique<Engine>();
-  if (options_.param_dtype != ShardDtype::same) engine_->norms = norm_parameters(module);
-  if (!places_by_unit_) return ParallelStrategy::place(module);
-  keep_module(module);
-  place_buffers(module, device());
+void FSDP::Shards::note_norms(const torch::nn::Module& module) {
+  if (options_.param_dtype != ShardDtype::same) norms_ = norm_parameters(module);
 }
 
-void FSDP::set_up(const ModuleTensors& module, bool training) {
+void FSDP::Shards::set_up(const ModuleTensors& module, bool training, const std::function<void()>& set_up_batch_norm) {
   module_ = module;
-  check_same_shapes(module_);
-  if (!engine_) engine_ = std::make_unique<Engine>();
-  engine_->parameters = group("parameters");
-  engine_->gradients = group("gradients");
+  ranks().check_same_shapes(module_);
+  parameters_group_ = ranks().group("parameters");
+  gradients_group_ = ranks().group("gradients");
   // An evaluation outside of fit keeps unsharded weights: there are no gradients and no optimizer state.
-  const bool shares = training && world_size() > 1;
+  const bool shards = training && ranks().world_size() > 1;
   std::vector<at::Tensor> all = tensors_of(module_.buffers);
-  if (!shares) {
+  if (!shards) {
     for (const auto& [name, tensor] : module_.parameters) all.push_back(tensor);
   }
-  broadcast_tensors(engine_->parameters, std::move(all));
-  set_up_batch_norm(training);
-  await_first_step();
-  if (shares) make_units();
+  ranks().broadcast_tensors(parameters_group_, std::move(all));
+  set_up_batch_norm();
+  ranks().await_first_step();
+  if (shards) make_units();
   for (const auto& [name, tensor] : module_.parameters) {  // no unit contains empty parameters
     if (places_by_unit_ && tensor.numel() == 0) tensor.set_data(tensor.to(device()));
   }
@@ -137,21 +269,21 @@ void FSDP::set_up(const ModuleTensors& module, bool training) {
   spilled_.reset();
 }
 
-void FSDP::make_units() {
+void FSDP::Shards::make_units() {
   if (options_.cpu_offload && device().is_cpu()) {
     Console::instance().warn(
         "FSDPOptions.cpu_offload: this run is on the CPU, as is its optimizer's state, so this option has no effect.");
   }
   keep_freed_memory_small();
-  FlatUnit::Options layout{rank(), world_size(), {}, options_.stage < 3, {}};
+  FlatUnit::Options layout{ranks().rank(), ranks().world_size(), {}, options_.stage < 3, {}};
   if (options_.cpu_offload) layout.part_device = at::kCPU;
   layout.device = device();
   // One unit at a time, as each is made: no rank needs a copy of all weights to send them.
   layout.agree = [&](at::Tensor& whole) {
     std::vector<at::Tensor> message = {whole};
-    wait_for(*engine_->parameters->broadcast(message), *engine_->parameters, "receiving the weights of rank 0");
+    wait_for(*parameters_group_->broadcast(message), *parameters_group_, "receiving the weights of rank 0");
   };
-  const std::set<std::string> norms = std::exchange(engine_->norms, {});
+  const std::set<std::string> norms = std::exchange(norms_, {});
   for (const auto& params :
        units_by_type(module_.parameters, norms, static_cast<int64_t>(options_.unit_mb * (1 << 20)))) {
     const bool keeps_type = norms.contains(params[0].first);
@@ -165,20 +297,20 @@ void FSDP::make_units() {
   if (units_.empty()) return;
   return_freed_memory();
   ShardReducer::Options reduction;
-  reduction.ranks = world_size();
+  reduction.ranks = ranks().world_size();
   reduction.keeps_whole = options_.stage == 1;
   reduction.takes_every_backward = options_.stage == 3;
   reduction.dtype = scalar_type(options_.reduce_dtype);
   if (options_.stage == 3) {
-    engine_->gatherer =
-        std::make_unique<UnitGatherer>(units_, engine_->parameters, cpu_group("order"), options_.prefetch);
-    reduction.unit_is_done = [this](size_t unit) { engine_->gatherer->free(unit); };
-    reduction.next_is_sent = [this] { engine_->gatherer->note_reduction(); };
+    gatherer_ =
+        std::make_unique<UnitGatherer>(units_, parameters_group_, ranks().cpu_group("order"), options_.prefetch);
+    reduction.unit_is_done = [this](size_t unit) { gatherer_->free(unit); };
+    reduction.next_is_sent = [this] { gatherer_->note_reduction(); };
   }
-  engine_->reducer = std::make_unique<ShardReducer>(units_, engine_->gradients, std::move(reduction));
+  reducer_ = std::make_unique<ShardReducer>(units_, gradients_group_, std::move(reduction));
 }
 
-void FSDP::leave() {
+void FSDP::Shards::leave() {
   if (!is_sharded()) return;
   const OperatorWatch::Unseen unseen;
   const at::NoGradGuard no_grad;
@@ -186,199 +318,176 @@ void FSDP::leave() {
                           return unit->whole().scalar_type() == unit->part().scalar_type();
                         });
   for (const auto& [param, index] : index_) {
-    // The gradients are parts, which could no longer be distinguished from wholes.
+    // The gradients are shards, which could no longer be distinguished from full gradients.
     if (options_.stage >= 2) units_[index.unit]->entries()[index.entry].param.mutable_grad() = at::Tensor();
   }
   if (!is_whole) {
     for (const auto& unit : units_) {
       for (const auto& entry : unit->entries()) {
-        const at::Tensor whole = whole_of(entry.param, part_of(entry.param)).to(unit->whole().device());
+        const at::Tensor whole = full_tensor(entry.param, local_shard(entry.param)).to(unit->whole().device());
         entry.param.set_data(observed_like(entry.param, whole));
       }
     }
   }
-  engine_->reducer.reset();
-  engine_->gatherer.reset();
+  reducer_.reset();
+  gatherer_.reset();
   index_.clear();
   units_.clear();
 }
 
-// After leave() there are no units. Without it the run has failed: the module then has this rank's part in stage 3, and
-// the whole otherwise.
-void FSDP::tear_down() {
-  if (engine_) {
-    engine_->reducer.reset();
-    engine_->gatherer.reset();
-  }
-  tear_down_batch_norm();
+// After leave() there are no units. Without it the run has failed: the module then has this rank's shard in stage 3,
+// and the full weights otherwise.
+void FSDP::Shards::tear_down() {
+  reducer_.reset();
+  gatherer_.reset();
   if (options_.stage == 3) {
     for (const auto& unit : units_) unit->show_part();
   }
-  whole_gradients_.clear();
+  full_gradients_.clear();
   index_.clear();
   units_.clear();
   spilled_.reset();  // left by a set-up that failed
   module_ = {};
 }
 
-void FSDP::before_forward(bool sync) {
+void FSDP::Shards::before_forward(bool sync) {
   if (!is_sharded()) return;
-  if (engine_->gatherer) {
-    begin_first_step();
-    engine_->gatherer->begin_step();
+  if (gatherer_) {
+    ranks().begin_first_step();
+    gatherer_->begin_step();
   }
-  if (sync && options_.broadcast_buffers) broadcast_tensors(engine_->gradients, tensors_of(module_.buffers));
-}
-
-RankNotes FSDP::backward(const at::Tensor& loss, bool sync, const RankNotes& own) {
-  const at::Tensor heard = backward_recorded(loss, sync, sync ? notes_tensor(own) : at::Tensor());
-  return heard.defined() ? notes_of(heard) : RankNotes();
-}
-
-RankNotes FSDP::backward_without_loss(bool sync, const RankNotes& own) {
-  return backward({}, sync, own);
-}
-
-at::Tensor FSDP::backward_recorded(const at::Tensor& loss, bool sync, const at::Tensor& own) {
-  // Inside an accumulation window gradients are not reduced until its end, unless earlier gradients are parts, which
-  // were zeroed in place.
-  const bool has_parts = is_sharded() && loss.defined() && engine_->reducer->has_parts();
-  const bool reduces = is_sharded() && (sync || options_.stage == 3 || has_parts);
-  if (reduces) engine_->reducer->begin();
-  if (loss.defined()) {
-    gradient_.backward(loss);
-  } else if (reduces) {
-    replay_others();
-  }
-  return reduces ? finish_backward(own) : own;
-}
-
-// On a rank without a loss: takes part in what the others communicate in their backward passes.
-void FSDP::replay_others() {
-  if (!engine_->gatherer) return;
-  engine_->gatherer->replay_rest([this](size_t count) { engine_->reducer->send_first(count); });
+  if (sync && options_.broadcast_buffers) ranks().broadcast_tensors(gradients_group_, tensors_of(module_.buffers));
 }
 
 // `own`: undefined inside an accumulation window.
-at::Tensor FSDP::finish_backward(const at::Tensor& own) {
-  if (engine_->gatherer) engine_->gatherer->end_step();
-  at::Tensor heard = engine_->reducer->end(own);
-  if (own.defined()) first_step_done();
-  return heard;
+at::Tensor FSDP::Shards::backward(LossGradient& local, const at::Tensor& loss, bool sync, const at::Tensor& own) {
+  // Inside an accumulation window gradients are not reduced until its end, unless earlier gradients are shards,
+  // which were zeroed in place.
+  const bool has_shards = is_sharded() && loss.defined() && reducer_->has_shards();
+  const bool reduces = is_sharded() && (sync || options_.stage == 3 || has_shards);
+  if (reduces) reducer_->begin();
+  if (loss.defined()) {
+    local.backward(loss);
+  } else if (reduces) {
+    replay_others();
+  }
+  if (!reduces) return own;
+  if (gatherer_) gatherer_->end_step();
+  at::Tensor all = reducer_->end(own);
+  if (own.defined()) ranks().first_step_done();
+  return all;
 }
 
-void FSDP::begin_evaluation() {
-  ParallelStrategy::begin_evaluation();
-  if (engine_ && engine_->gatherer) engine_->gatherer->keep_all();
+// On a rank without a loss: takes part in what the others communicate in their backward passes.
+void FSDP::Shards::replay_others() {
+  if (!gatherer_) return;
+  gatherer_->replay_rest([this](size_t count) { reducer_->send_first(count); });
 }
 
-void FSDP::end_evaluation() {
-  ParallelStrategy::end_evaluation();
-  if (engine_ && engine_->gatherer) engine_->gatherer->free_all();
-}
-
-void FSDP::begin_update() {
+void FSDP::Shards::begin_update() {
   if (!is_sharded()) return;
   const OperatorWatch::Unseen unseen;
-  if (engine_->gatherer) engine_->gatherer->free_all();
-  show_gradient_parts();
+  if (gatherer_) gatherer_->free_all();
+  show_gradient_shards();
   for (const auto& unit : units_) unit->show_part();
 }
 
-void FSDP::end_update(bool changed) {
+void FSDP::Shards::end_update(bool changed) {
   if (!is_sharded()) return;
   const OperatorWatch::Unseen unseen;
-  if (changed && !engine_->gatherer) gather_wholes();
+  if (changed && !gatherer_) gather_full();
   for (const auto& unit : units_) unit->show_whole();
-  show_gradient_wholes();
+  show_full_gradients();
 }
 
-void FSDP::gather_wholes() {
+void FSDP::Shards::gather_full() {
   const at::NoGradGuard no_grad;
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
   for (const auto& unit : units_) {
     at::Tensor whole = unit->whole();
     at::Tensor part = unit->part().to(whole.options());
-    works.push_back(engine_->parameters->_allgather_base(whole, part));
+    works.push_back(parameters_group_->_allgather_base(whole, part));
   }
   for (const auto& work : works) work->wait();
 }
 
 // Replaces whole gradients (stage 1, or set by the user) by this rank's part of them, in the same memory.
-void FSDP::show_gradient_parts() {
-  whole_gradients_.clear();
+void FSDP::Shards::show_gradient_shards() {
+  full_gradients_.clear();
   for (const auto& unit : units_) {
     for (size_t i = 0; i < unit->entries().size(); ++i) {
       const auto& entry = unit->entries()[i];
       const at::Tensor grad = entry.param.grad();
-      const bool is_whole = grad.defined() && (options_.stage == 1 || grad.numel() != unit->place(i).size);
+      const bool is_whole = grad.defined() && (options_.stage == 1 || grad.numel() != unit->range(i).numel());
       if (!is_whole) continue;
-      const PartPlace place = unit->place(i);
-      whole_gradients_.emplace_back(entry.param, grad);
-      at::Tensor part = grad.reshape({-1}).narrow(0, place.begin, place.size).to(unit->part().options());
-      entry.param.mutable_grad() = place.size > 0 ? part : at::Tensor();
+      const ShardRange range = unit->range(i);
+      full_gradients_.emplace_back(entry.param, grad);
+      at::Tensor part = range.of(grad).to(unit->part().options());
+      entry.param.mutable_grad() = range.numel() > 0 ? part : at::Tensor();
     }
   }
 }
 
-void FSDP::show_gradient_wholes() {
-  for (auto& [param, grad] : std::exchange(whole_gradients_, {})) param.mutable_grad() = grad;
+void FSDP::Shards::show_full_gradients() {
+  for (auto& [param, grad] : std::exchange(full_gradients_, {})) param.mutable_grad() = grad;
 }
 
-const FSDP::Index& FSDP::index_of(const at::Tensor& parameter) const {
+const FSDP::Shards::Index& FSDP::Shards::index_of(const at::Tensor& parameter) const {
   const auto found = index_.find(parameter.unsafeGetTensorImpl());
   if (found != index_.end()) return found->second;
   throw Error("fsdp: a tensor of shape " + shape_text(parameter.sizes()) +
               " is not a parameter of the module. Pass optimizers the tensors that the module's parameters() returns.");
 }
 
-std::optional<PartPlace> FSDP::place_of(const at::Tensor& parameter) const {
+std::optional<ShardRange> FSDP::Shards::shard_range(const at::Tensor& parameter) const {
   const auto found = index_.find(parameter.unsafeGetTensorImpl());
   if (found == index_.end()) return std::nullopt;
-  return units_[found->second.unit]->place(found->second.entry);
+  return units_[found->second.unit]->range(found->second.entry);
 }
 
-at::Tensor FSDP::part_of(const at::Tensor& parameter) const {
+at::Tensor FSDP::Shards::local_shard(const at::Tensor& parameter) const {
   const Index& index = index_of(parameter);
   return units_[index.unit]->in_part(units_[index.unit]->part(), index.entry);
 }
 
-// This rank's part on the CPU, padded to the longest part of any rank.
-at::Tensor FSDP::padded(const at::Tensor& parameter, const at::Tensor& part) const {
+// This rank's shard on the CPU, flattened and padded to the longest shard of any rank.
+at::Tensor FSDP::Shards::padded(const at::Tensor& parameter, const at::Tensor& shard) const {
   const Index& index = index_of(parameter);
-  const FlatUnit& unit = *units_[index.unit];
   int64_t longest = 0;
-  for (int64_t r = 0; r < world_size(); ++r) longest = std::max(longest, unit.place_on(index.entry, r).size);
-  at::Tensor own = at::zeros({longest}, part.options().device(at::kCPU));
-  own.narrow(0, 0, part.numel()).copy_(part);
+  for (int64_t r = 0; r < ranks().world_size(); ++r) {
+    longest = std::max(longest, units_[index.unit]->range_on(index.entry, r).numel());
+  }
+  at::Tensor own = at::zeros({longest}, shard.options().device(at::kCPU));
+  own.narrow(0, 0, shard.numel()).copy_(shard.reshape({-1}));
   return own;
 }
 
-// `padded_parts`: (ranks, longest).
-at::Tensor FSDP::put_together(const at::Tensor& parameter, const at::Tensor& padded_parts) const {
+// `padded_shards`: (ranks, longest).
+at::Tensor FSDP::Shards::put_together(const at::Tensor& parameter, const at::Tensor& padded_shards) const {
   const Index& index = index_of(parameter);
   const FlatUnit& unit = *units_[index.unit];
-  std::vector<at::Tensor> parts;
-  for (int64_t r = 0; r < world_size(); ++r) {
-    parts.push_back(padded_parts[r].narrow(0, 0, unit.place_on(index.entry, r).size));
+  const at::Tensor full = at::empty(unit.entries()[index.entry].shape, padded_shards.options());
+  for (int64_t r = 0; r < ranks().world_size(); ++r) {
+    const ShardRange range = unit.range_on(index.entry, r);
+    range.of(full).copy_(padded_shards[r].narrow(0, 0, range.numel()).view(range.sizes));
   }
-  return at::cat(parts).view(unit.entries()[index.entry].shape);
+  return full;
 }
 
-at::Tensor FSDP::whole_of(const at::Tensor& parameter, const at::Tensor& part) {
+at::Tensor FSDP::Shards::full_tensor(const at::Tensor& parameter, const at::Tensor& shard) {
   const OperatorWatch::Unseen unseen;
   const at::NoGradGuard no_grad;
-  return put_together(parameter, gather(padded(parameter, part)));
+  return put_together(parameter, ranks().gather(padded(parameter, shard)));
 }
 
-at::Tensor FSDP::whole_on_rank_zero(const at::Tensor& parameter, const at::Tensor& part) {
+at::Tensor FSDP::Shards::full_tensor_on_rank_zero(const at::Tensor& parameter, const at::Tensor& shard) {
   const OperatorWatch::Unseen unseen;
   const at::NoGradGuard no_grad;
-  const at::Tensor all = gather_on_rank_zero(padded(parameter, part));
+  const at::Tensor all = ranks().gather_on_rank_zero(padded(parameter, shard));
   return all.defined() ? put_together(parameter, all) : at::Tensor();
 }
 
-std::vector<at::Tensor> FSDP::held() const {
+std::vector<at::Tensor> FSDP::Shards::held() const {
   std::vector<at::Tensor> tensors;
   for (const auto& unit : units_) {
     tensors.push_back(unit->whole());
@@ -387,7 +496,7 @@ std::vector<at::Tensor> FSDP::held() const {
   return tensors;
 }
 
-std::string FSDP::sharding_text() const {
+std::string FSDP::Shards::sharding_text() const {
   if (!is_sharded()) return "";
   return "fsdp stage " + std::to_string(options_.stage) + " in " + count_of(units_.size(), "unit");
 }

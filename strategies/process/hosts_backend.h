@@ -1,5 +1,5 @@
 // c10d's collectives between ranks of several hosts, some of which share memory. A sum is taken within each host, in
-// the order of ranks, then over hosts by their first ranks, which give it to the others: the same bits on every rank
+// the order of ranks, then over hosts by their first ranks, which give it to the others, bitwise identical on every rank
 // and in every run.
 #pragma once
 

@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-#include "levin/strategies/world.h"
+#include "levin/strategies/mesh.h"
 
 namespace c10d {
 class ProcessGroup;

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/dispatch/operator_values.h"
 
 namespace levin {

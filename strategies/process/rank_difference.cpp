@@ -45,7 +45,7 @@ RankDifference difference(size_t rank, const Lines& zero, const Lines& other) {
   const std::unordered_set<std::string> in_other(other.begin(), other.end());
   if (const auto* line = first_missing(zero, in_other)) return {rank, *line, counterpart(*line, other, in_zero)};
   if (const auto* line = first_missing(other, in_zero)) return {rank, kNothing, *line};
-  // The same lines in another order, or one of them twice.
+  // The same lines in a different order, or a duplicate of one of them.
   const auto [a, b] = std::mismatch(zero.begin(), zero.end(), other.begin(), other.end());
   return {rank, a == zero.end() ? kNothing : *a, b == other.end() ? kNothing : *b};
 }

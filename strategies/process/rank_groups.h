@@ -5,10 +5,14 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
-#include "levin/strategies/process/shm_group.h"
-#include "levin/strategies/world.h"
+#include "levin/strategies/mesh.h"
+#include "levin/strategies/process/shm_segment.h"
 
 namespace c10d {
 class ProcessGroup;
@@ -17,7 +21,21 @@ class Store;
 
 namespace levin {
 
-/// Where the ranks of one group meet.
+/// Gathers every rank's text, in the order of ranks; every rank calls it.
+using TextGather = std::function<std::vector<std::string>(const std::string&)>;
+
+/// Memory that the ranks of this machine share; none where this rank is the only one there, and others are elsewhere.
+struct SharedMemory {
+  std::unique_ptr<ShmSegment> segment = nullptr;
+  std::string reason = {};  // not empty: the ranks of a machine cannot share memory, so none do; the same on every rank
+};
+
+/// Finds out whether the ranks of each machine can share memory: all machines do, or none. Every rank calls it.
+/// `machines`: every rank's.
+[[nodiscard]] SharedMemory share_memory(int64_t rank, const std::vector<std::string>& machines,
+                                        const TextGather& gather);
+
+/// How the ranks of one group find each other.
 struct GroupPlace {
   c10::intrusive_ptr<c10d::Store> store;
   World world;

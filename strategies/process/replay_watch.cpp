@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "levin/core/rank_status.h"
+#include "levin/core/process/rank_status.h"
 
 namespace levin {
 
@@ -39,7 +39,7 @@ bool ReplayWatch::is_overdue() const {
   }
 }
 
-// Nothing that the device computes behind such a replay may be used, and what waits for it does not return. It must be
+// Nothing that the device computes after such a replay may be used, and what waits for it does not return. It must be
 // overdue twice: after a time in which the whole job was suspended it soon ends.
 void ReplayWatch::watch() {
   std::unique_lock lock(mutex_);

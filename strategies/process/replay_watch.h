@@ -1,4 +1,4 @@
-// Notices that a replayed step of a GPU does not end because another rank has ended or hangs. c10d's watchdog of NCCL
+// Detects that a replayed step of a GPU does not end because another rank has ended or hangs. c10d's watchdog of NCCL
 // watches over collectives that are launched one by one; those within a captured graph it does not see. Internal.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "levin/core/duration.h"
+#include "levin/core/options/units.h"
 
 namespace levin {
 
@@ -38,7 +38,7 @@ class ReplayWatch {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ends_ = false;
-  c10::Event done_;       // behind the oldest replay that had not ended when it was last looked at
+  c10::Event done_;       // after the oldest replay that had not ended at the last check
   bool is_open_ = false;  // it was recorded, and may not have happened yet
   Clock::time_point since_ = {};
   std::thread thread_;

@@ -5,9 +5,11 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <cstdint>
+#include <string>
 
+#include "levin/strategies/mesh.h"
 #include "levin/strategies/process/rank_error.h"
-#include "levin/strategies/world.h"
 
 namespace c10d {
 class Store;
@@ -26,5 +28,10 @@ class RendezvousClosed : public RankError {
 /// Throws RankError at once, here and on the waiting ranks, if a rank is claimed twice, naming both processes; and
 /// after `timeout`, naming the missing ranks.
 void call_roll(c10d::Store& store, const World& world, std::chrono::milliseconds timeout);
+
+/// Waits until the program that listens at an address responds as a store, for `timeout` at most. LibTorch's own client
+/// would wait there without a message, regardless of which program listens. Throws Error naming the address and what
+/// was found instead: at once if a program sends anything else, after half a minute if one sends nothing at all.
+void await_store(const std::string& host, int64_t port, std::chrono::milliseconds timeout);
 
 }  // namespace levin

@@ -18,7 +18,7 @@ namespace levin {
 namespace {
 
 // At most this many reductions, each with the whole gradients of a unit, are in flight; then backward waits.
-constexpr size_t kMostMessages = 2;
+constexpr size_t kMaxMessages = 2;
 
 void drop_gradient(const at::Tensor& param) {
   param.mutable_grad() = at::Tensor();
@@ -80,7 +80,7 @@ ShardReducer::~ShardReducer() {
   }
 }
 
-bool ShardReducer::has_parts() const {
+bool ShardReducer::has_shards() const {
   if (options_.keeps_whole) return false;
   for (size_t u = 0; u < units_.size(); ++u) {
     for (size_t i = 0; i < units_[u]->entries().size(); ++i) {
@@ -106,8 +106,9 @@ void ShardReducer::begin() {
   }
 }
 
-// Earlier gradients: parts that were assigned to parameters are kept separately, because autograd would add wholes to
-// them. In stage 3 backward leaves nothing else, so a whole was restored from a checkpoint and is already reduced.
+// Earlier gradients: shards that were assigned to parameters are kept separately, because autograd would add full
+// gradients to them. In stage 3 backward leaves only shards, so a full gradient was restored from a checkpoint and is
+// already reduced.
 void ShardReducer::keep_earlier(size_t u) {
   Progress& progress = progress_[u];
   const auto& entries = units_[u]->entries();
@@ -120,8 +121,7 @@ void ShardReducer::keep_earlier(size_t u) {
       const bool is_part = grad.defined() && grad.is_same(progress.handed_out[i]);
       const bool is_whole = grad.defined() && !is_part && options_.takes_every_backward;
       if (is_whole) {
-        const PartPlace place = units_[u]->place(i);
-        own.copy_(grad.reshape({-1}).narrow(0, place.begin, place.size));
+        own.copy_(units_[u]->range(i).of(grad));
         progress.used[i] = true;
       } else if (!is_part && own.numel() > 0) {
         own.zero_();
@@ -188,7 +188,7 @@ void ShardReducer::send(size_t u) {
   bool trains = false;
   for (const auto& entry : units_[u]->entries()) trains = trains || entry.param.requires_grad();
   if (!trains) return;
-  while (messages_.size() >= kMostMessages) receive_oldest();
+  while (messages_.size() >= kMaxMessages) receive_oldest();
   Message message{u, packed(u), {}, {}};
   if (options_.keeps_whole) {
     std::vector<at::Tensor> tensors = {message.flat};
@@ -216,24 +216,24 @@ void ShardReducer::receive_oldest() {
 }
 
 // Reduces which parameters have a gradient on any rank: one without a gradient on all ranks gets none, as in a single
-// process, so that weight decay does not change it. The notes are reduced with it.
-at::Tensor ShardReducer::start_agreement(const at::Tensor& notes, c10::intrusive_ptr<c10d::Work>& work) {
+// process, so that weight decay does not change it. The flags are reduced with it.
+at::Tensor ShardReducer::start_agreement(const at::Tensor& flags, c10::intrusive_ptr<c10d::Work>& work) {
   const auto device = units_.empty() ? at::Device(at::kCPU) : units_[0]->whole().device();
-  tell_used(device, notes.scalar_type());
-  std::vector<at::Tensor> sums = {at::cat({notes.to(device), told_numbers_})};
+  prepare_used(device, flags.scalar_type());
+  std::vector<at::Tensor> sums = {at::cat({flags.to(device), sent_used_numbers_})};
   work = group_->allreduce(sums);
   return sums[0];
 }
 
 // Mostly the same in every step: then nothing is copied to the device.
-void ShardReducer::tell_used(at::Device device, at::ScalarType type) {
+void ShardReducer::prepare_used(at::Device device, at::ScalarType type) {
   std::vector<bool> used;
   for (const Progress& progress : progress_) used.insert(used.end(), progress.used.begin(), progress.used.end());
-  if (told_numbers_.defined() && told_numbers_.scalar_type() == type && used == told_) return;
+  if (sent_used_numbers_.defined() && sent_used_numbers_.scalar_type() == type && used == sent_used_) return;
   const at::Tensor numbers = at::empty({static_cast<int64_t>(used.size())}, at::kDouble);
   std::copy(used.begin(), used.end(), numbers.mutable_data_ptr<double>());
-  told_ = std::move(used);
-  told_numbers_ = numbers.to(at::TensorOptions(type).device(device));
+  sent_used_ = std::move(used);
+  sent_used_numbers_ = numbers.to(at::TensorOptions(type).device(device));
 }
 
 // Whether this rank has a gradient of every parameter that is trained, so that others need not be asked.
@@ -247,15 +247,15 @@ bool ShardReducer::knows_used() const {
 }
 
 // `sums`: see start_agreement(). Reads them, so the host waits for the device.
-void ShardReducer::hear_used(const at::Tensor& sums) {
+void ShardReducer::read_used(const at::Tensor& sums) {
   const at::Tensor here = sums.to(at::kCPU, at::kDouble);
-  const auto* used = here.const_data_ptr<double>() + kRankNotes;
+  const auto* used = here.const_data_ptr<double>() + kRankFlags;
   for (Progress& progress : progress_) {
     for (size_t i = 0; i < progress.used.size(); ++i) progress.used[i] = *used++ > 0;
   }
 }
 
-at::Tensor ShardReducer::end(const at::Tensor& notes) {
+at::Tensor ShardReducer::end(const at::Tensor& flags) {
   const OperatorWatch::Unseen unseen;
   const at::NoGradGuard no_grad;
   active_ = false;
@@ -263,14 +263,14 @@ at::Tensor ShardReducer::end(const at::Tensor& notes) {
   send_complete();
   c10::intrusive_ptr<c10d::Work> work;
   at::Tensor sums;
-  if (notes.defined()) sums = start_agreement(notes, work);
+  if (flags.defined()) sums = start_agreement(flags, work);
   while (!messages_.empty()) receive_oldest();
-  if (notes.defined()) {
+  if (flags.defined()) {
     wait_for(*work, *group_, "agreeing on the step's gradients");
-    if (!knows_used()) hear_used(sums);
+    if (!knows_used()) read_used(sums);
   }
-  for (size_t u = 0; u < units_.size(); ++u) hand_out(u, !notes.defined());
-  return notes.defined() ? sums.narrow(0, 0, static_cast<int64_t>(kRankNotes)) : at::Tensor();
+  for (size_t u = 0; u < units_.size(); ++u) hand_out(u, !flags.defined());
+  return flags.defined() ? sums.narrow(0, 0, static_cast<int64_t>(kRankFlags)) : at::Tensor();
 }
 
 // `all`: inside an accumulation window it is not yet known which parameters have a gradient on another rank.

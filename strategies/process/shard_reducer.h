@@ -8,9 +8,9 @@
 #include <optional>
 #include <vector>
 
+#include "levin/strategies/gradient_sync.h"
 #include "levin/strategies/process/flat_unit.h"
 #include "levin/strategies/process/parallel_strategy.h"
-#include "levin/strategies/rank_notes.h"
 
 namespace c10d {
 class Work;
@@ -37,15 +37,16 @@ class ShardReducer {
   ShardReducer& operator=(const ShardReducer&) = delete;
 
   /// Whether gradients of parameters are parts, to which an ordinary backward could not add.
-  [[nodiscard]] bool has_parts() const;
-  /// Called before a backward whose gradients are to be reduced, together with those that the parameters already have.
+  [[nodiscard]] bool has_shards() const;
+  /// Called before a backward whose gradients are to be reduced, together with the gradients that the parameters already
+  /// have.
   void begin();
   /// Between the two, on a rank without a loss: sends the first `count` units in the order of sending.
   void send_first(size_t count);
-  /// Called after it: makes the parameters' gradients the means over ranks. `notes`, if defined: (kRankNotes) of this
+  /// Called after it: makes the parameters' gradients the means over ranks. `flags`, if defined: (kRankFlags) of this
   /// rank; returns their sums over ranks, on the units' device. Blocks until all ranks call it; with NCCL only if some
   /// parameter got no gradient on this rank, because others decide then whether it has one.
-  [[nodiscard]] at::Tensor end(const at::Tensor& notes);
+  [[nodiscard]] at::Tensor end(const at::Tensor& flags);
 
  private:
   class Hook;
@@ -58,10 +59,10 @@ class ShardReducer {
   void send(size_t unit);
   void receive_oldest();
   [[nodiscard]] at::Tensor packed(size_t unit);
-  [[nodiscard]] at::Tensor start_agreement(const at::Tensor& notes, c10::intrusive_ptr<c10d::Work>& work);
-  void tell_used(at::Device device, at::ScalarType type);
+  [[nodiscard]] at::Tensor start_agreement(const at::Tensor& flags, c10::intrusive_ptr<c10d::Work>& work);
+  void prepare_used(at::Device device, at::ScalarType type);
   [[nodiscard]] bool knows_used() const;
-  void hear_used(const at::Tensor& sums);
+  void read_used(const at::Tensor& sums);
   void hand_out(size_t unit, bool all);
 
   Units& units_;
@@ -69,8 +70,8 @@ class ShardReducer {
   Options options_;
   std::vector<Progress> progress_;  // by unit
   std::vector<Message> messages_;   // in flight, oldest first
-  std::vector<bool> told_;          // by parameter of all units: used, as last sent
-  at::Tensor told_numbers_;         // the same as numbers, on the units' device
+  std::vector<bool> sent_used_;     // by parameter of all units: used, as last sent
+  at::Tensor sent_used_numbers_;    // the same as numbers, on the units' device
   bool active_ = false;
   size_t next_ = 0;  // in the order of sending, which is the same on all ranks: last unit first
 };

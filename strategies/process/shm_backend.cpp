@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/strategies/process/future_work.h"
 #include "levin/strategies/process/rank_error.h"
 
@@ -38,7 +38,7 @@ const T& only(const std::vector<T>& all) {
 std::vector<at::Tensor> shm_parts(const at::Tensor& whole, int ranks, const at::Tensor& part) {
   if (!whole.is_contiguous() || whole.numel() != part.numel() * ranks) {
     throw Error("process_group_backend shm: a contiguous tensor of " + std::to_string(part.numel() * ranks) +
-                " elements is needed, " + std::to_string(ranks) + " times those of each rank, not one of " +
+                " elements is needed, " + std::to_string(ranks) + " times the elements of each rank, not a tensor of " +
                 std::to_string(whole.numel()) + ".");
   }
   const at::Tensor flat = whole.view({-1});

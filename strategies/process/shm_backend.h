@@ -1,5 +1,5 @@
 // c10d's collectives between the ranks of one host, through memory that they share. Sums are in the order of ranks,
-// hence the same bits on every rank and in every run.
+// so that results are bitwise identical on every rank and in every run.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ namespace levin {
 class ShmWork;
 
 /// The calls of a group proceed in their order, on contiguous CPU tensors. A small one is completed by its caller if
-/// the other ranks come soon; otherwise by a thread, while the caller goes on. A work fails with a RankError that names
+/// the other ranks come soon; otherwise by a thread, while the caller continues. A work fails with a RankError that names
 /// the rank which has ended, or has not come within the timeout; all later ones fail with the same.
 class ShmBackend final : public c10d::Backend {
  public:

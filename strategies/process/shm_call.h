@@ -2,14 +2,28 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <vector>
 
-#include "levin/strategies/process/shm_reduction.h"
 #include "levin/strategies/process/shm_segment.h"
 
 namespace levin {
+
+/// Reductions over the ranks' contributions, in the order of ranks, so that results are bitwise identical on every rank
+/// and in every run. As c10d's of the same names; average is for floating-point types.
+enum class ShmReduction { sum, average, product, min, max };
+
+/// Throws Error unless the type is a floating-point number, or an integer or bool and no average is asked for.
+void check_reducible(ShmReduction reduction, at::ScalarType type);
+
+/// out[i] = the reduction of parts[rank][i] over ranks, for `count` elements of a reducible type; `out` may be one of
+/// the parts. Types of 16 bits are reduced as float and rounded once; bool is reduced as a truth value.
+void reduce_in_rank_order(ShmReduction reduction, at::ScalarType type, const std::vector<const std::byte*>& parts,
+                          int64_t count, std::byte* out);
 
 /// The slots of one round.
 class ShmSlots {
@@ -38,7 +52,7 @@ struct ShmCall {
 /// Tensors are on the CPU and contiguous. `parts`, where given: one tensor per rank, all of the same size; empty on
 /// ranks other than the root. Throw Error for others.
 [[nodiscard]] ShmCall shm_all_reduce(const ShmSegment& segment, const at::Tensor& tensor, ShmReduction reduction);
-/// Only `root` gets the result; the others' tensors stay as they are.
+/// Only `root` gets the result; the tensors of the other ranks are unchanged.
 [[nodiscard]] ShmCall shm_reduce(const ShmSegment& segment, const at::Tensor& tensor, ShmReduction reduction, int root);
 [[nodiscard]] ShmCall shm_reduce_scatter(const ShmSegment& segment, const at::Tensor& out,
                                          const std::vector<at::Tensor>& parts, ShmReduction reduction);

@@ -15,7 +15,7 @@
 #include <sstream>
 #include <thread>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/strategies/process/rank_error.h"
 
 namespace levin {

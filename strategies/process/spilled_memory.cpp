@@ -15,10 +15,10 @@
 #include <mutex>
 #include <utility>
 
-#include "levin/core/byte_size.h"
-#include "levin/core/console.h"
-#include "levin/core/files.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/units.h"
+#include "levin/core/process/console.h"
+#include "levin/core/tensors.h"
 
 namespace levin {
 

@@ -29,7 +29,7 @@ class SpilledMemory {
   /// `folder`: where the files are created; "auto": $TMPDIR if set, otherwise the first of /tmp and /var/tmp that is on
   /// a disk. Warns, and spills nothing, if the folder's file system is in memory or no file can be created in it.
   explicit SpilledMemory(const std::string& folder);
-  /// Tensors that outlive it stay as they are.
+  /// Tensors that outlive it are unchanged.
   ~SpilledMemory();
   SpilledMemory(const SpilledMemory&) = delete;
   SpilledMemory& operator=(const SpilledMemory&) = delete;

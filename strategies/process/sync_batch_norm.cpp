@@ -19,8 +19,8 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/error.h"
-#include "levin/strategies/process/collectives.h"
+#include "levin/core/options/error.h"
+#include "levin/strategies/process/process_ranks.h"
 
 namespace levin {
 

@@ -29,7 +29,7 @@ namespace levin {
 /// or of the whole module for calls without a weight of the module.
 class SyncBatchNorm {
  public:
-  /// `group`: a separate one, so that its collectives do not interleave with those that reduce gradients. `module` must
+  /// `group`: a separate group, so that its collectives do not interleave with the reduction of gradients. `module` must
   /// outlive this.
   SyncBatchNorm(c10::intrusive_ptr<c10d::ProcessGroup> group, const torch::nn::Module& module);
   ~SyncBatchNorm();

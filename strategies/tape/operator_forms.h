@@ -1,4 +1,4 @@
-// What can be said of an operator from its schema: whether a tape can call it again, and how its results can be written
+// What an operator's schema tells: whether a tape can call it again, and how its results can be written
 // into memory that is there already. Internal.
 #pragma once
 

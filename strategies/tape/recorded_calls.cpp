@@ -3,8 +3,73 @@
 #include <algorithm>
 #include <cstring>
 #include <sstream>
+#include <string>
 
 namespace levin {
+
+namespace {
+
+TensorPlace place_in(size_t storage, const at::Tensor& tensor) {
+  return {.storage = storage,
+          .offset = tensor.storage_offset(),
+          .sizes = tensor.sizes().vec(),
+          .strides = tensor.strides().vec(),
+          .type = tensor.scalar_type(),
+          .wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number()};
+}
+
+c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.storage().unsafeGetStorageImpl();
+}
+
+}  // namespace
+
+std::string RecordedMemory::problem_of(const at::Tensor& tensor) {
+  if (!tensor.device().is_cpu()) return "has a tensor on " + tensor.device().str();
+  if (tensor.layout() != at::kStrided) return "has a tensor that is not strided";
+  if (tensor.is_quantized() || tensor.is_conj() || tensor.is_neg()) return "has a quantized or conjugated tensor";
+  const bool is_owned = tensor.nbytes() == 0 || tensor.storage().data_ptr().get_context() != nullptr;
+  if (!is_owned) return "has memory that LibTorch does not own (torch::from_blob), and that may be gone in a replay";
+  return "";
+}
+
+size_t RecordedMemory::index_of(const at::Tensor& tensor, size_t call, bool hold) {
+  c10::StorageImpl* storage = storage_of(tensor);
+  const auto [found, is_new] = indices_.try_emplace(storage, storages_.size());
+  if (is_new) {
+    const auto owned = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
+    storages_.push_back({.known = c10::weak_intrusive_ptr<c10::StorageImpl>(owned),
+                         .held = hold ? owned : c10::intrusive_ptr<c10::StorageImpl>(),
+                         .first_call = call});
+  }
+  RecordedStorage& known = storages_[found->second];
+  known.bytes = std::max(known.bytes, storage->nbytes());
+  known.last_call = call;
+  return found->second;
+}
+
+TensorPlace RecordedMemory::read(const at::Tensor& tensor, size_t call) {
+  const size_t index = index_of(tensor, call, /*hold=*/true);
+  RecordedStorage& known = storages_[index];
+  if (known.writes == 0 && known.held == nullptr) {
+    known.held = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage_of(tensor));
+  }
+  return place_in(index, tensor);
+}
+
+TensorPlace RecordedMemory::write(const at::Tensor& tensor, size_t call, bool existed) {
+  const size_t index = index_of(tensor, call, existed);
+  ++storages_[index].writes;
+  return place_in(index, tensor);
+}
+
+void RecordedMemory::make(const at::Tensor& tensor, size_t call) {
+  (void)index_of(tensor, call, /*hold=*/false);
+}
+
+bool RecordedMemory::knows(const at::Tensor& tensor) const {
+  return tensor.defined() && tensor.has_storage() && indices_.contains(storage_of(tensor));
+}
 
 namespace {
 
@@ -57,7 +122,7 @@ class Comparison {
   }
 
   std::string of_argument(const RecordedArgument& one, const RecordedArgument& other) const {
-    if (one.index() != other.index()) return "another kind of value";
+    if (one.index() != other.index()) return "a different kind of value";
     if (const auto* value = std::get_if<c10::IValue>(&one)) {
       const auto& now = std::get<c10::IValue>(other);
       return same_value(*value, now) ? "" : value_text(now) + " where " + value_text(*value) + " was recorded";
@@ -65,7 +130,7 @@ class Comparison {
     if (const auto* place = std::get_if<TensorPlace>(&one)) return of_tensor(*place, std::get<TensorPlace>(other));
     const auto& list = std::get<std::vector<TensorPlace>>(one);
     const auto& others = std::get<std::vector<TensorPlace>>(other);
-    if (list.size() != others.size()) return "another number of tensors";
+    if (list.size() != others.size()) return "a different number of tensors";
     for (size_t k = 0; k < list.size(); ++k) {
       std::string text = of_tensor(list[k], others[k]);
       if (!text.empty()) return text;
@@ -75,7 +140,7 @@ class Comparison {
 
   // Storages are numbered in the order in which they appear, so that equal steps have equal places.
   std::string of_tensor(const TensorPlace& one, const TensorPlace& other) const {
-    if (!(one == other)) return "a tensor of another shape or other memory than was recorded";
+    if (!(one == other)) return "a tensor whose shape or memory differs from the recorded one";
     if (one.storage == TensorPlace::kNoStorage) return "";
     const RecordedStorage& before = first_.memory.storages()[one.storage];
     const RecordedStorage& now = second_.memory.storages()[one.storage];

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "levin/core/error.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
 #include "levin/dispatch/generator_state.h"
 #include "levin/dispatch/operator_values.h"
 #include "levin/strategies/tape/call_recorder.h"
@@ -25,7 +25,7 @@ const c10::OperatorHandle& copy_operator() {
 const c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
 
 bool is_called_itself(const RecordedCall& call) {
-  return call.form == CallForm::as_it_is || call.form == CallForm::message;
+  return call.form == CallForm::unchanged || call.form == CallForm::message;
 }
 
 bool takes_missing_tensors(const c10::Type& type) {
@@ -132,7 +132,7 @@ void StepTape::replay_beside() {
   received_.clear();
 }
 
-// Without `sends` its messages bring what the step beside it received.
+// Without `sends` its messages bring what the step in run_beside() received.
 void StepTape::run(bool sends) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::AutoGradMode restored(at::GradMode::is_enabled());
@@ -216,6 +216,18 @@ std::string StepTape::run_beside(const std::function<void()>& step) {
   received_ = recorder.take_received();
   if (!recorder.refusal().empty()) return recorder.refusal();
   return difference(recorded_, recorder.take());
+}
+
+std::unique_ptr<Recording> TapeRecorder::record(const std::function<void()>& step) {
+  RecordedCalls recorded;
+  {
+    CallRecorder recorder(CallRecorder::Depth::forms);
+    step();
+    refusal_ = recorder.refusal();
+    if (!refusal_.empty()) return nullptr;
+    recorded = recorder.take();
+  }
+  return std::make_unique<StepTape>(std::move(recorded), block_);
 }
 
 }  // namespace levin

@@ -5,6 +5,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ class StepTape final : public Recording {
   /// Of a step that has just run.
   StepTape(RecordedCalls recorded, TapeBlock& block);
 
-  /// Throws Error if an operator's result has another shape than was recorded, and what operators throw.
+  /// Throws Error if the shape of an operator's result differs from the recorded one, and what operators throw.
   void replay() override;
   void replay_beside() override;
   [[nodiscard]] std::vector<at::Tensor> changed_memory() const override { return memory_.changed(); }
@@ -67,7 +68,21 @@ class StepTape final : public Recording {
   std::vector<c10::IValue> stack_;
   std::vector<c10::IValue> works_;    // by message: what waits for it
   std::vector<size_t> waits_at_end_;  // messages
-  std::vector<Received> received_;    // by message: what the last step beside received
+  std::vector<Received> received_;    // by message: what the last run_beside() received
+};
+
+/// Records steps on a CPU as tapes of operators (TrainerOptions::record_steps). Its recordings share memory for what a
+/// step forgets, so no two may be replayed at the same time.
+class TapeRecorder final : public StepRecorder {
+ public:
+  void warm_up(const std::function<void()>& step) override { step(); }
+  [[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>& step) override;
+  [[nodiscard]] bool runs_step() const override { return true; }
+  [[nodiscard]] std::string refusal() const override { return refusal_; }
+
+ private:
+  TapeBlock block_;
+  std::string refusal_;
 };
 
 }  // namespace levin

@@ -4,8 +4,7 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
-
-#include "levin/strategies/tape/block_plan.h"
+#include <numeric>
 
 namespace levin {
 
@@ -25,7 +24,7 @@ at::Tensor tensor_of(const c10::Storage& storage, const TensorPlace& place) {
   return made;
 }
 
-// Whether the constant can be used as it is for a result that was at `place`.
+// Whether the constant can be used unchanged for a result that was at `place`.
 bool can_stand_for(const at::Tensor& constant, const TensorPlace& place) {
   return place.offset == 0 && constant.storage_offset() == 0 && constant.strides() == place.strides;
 }
@@ -48,7 +47,7 @@ TapeMemory::TapeMemory(const RecordedCalls& recorded, TapeBlock& block) : pieces
   place_in_block(recorded, block);
 }
 
-// Of what the step leaves nothing behind: constants, and results of operators that allocate them.
+// What the step does not keep: constants, and results of operators that allocate them.
 void TapeMemory::find_makers(const RecordedCalls& recorded) {
   std::vector<bool> seen(pieces_.size());
   auto note = [&](const TensorPlace& place) {
@@ -66,7 +65,7 @@ void TapeMemory::find_makers(const RecordedCalls& recorded) {
       Piece& piece = pieces_[place.storage];
       seen[place.storage] = true;
       if (piece.storage) continue;
-      if (call.form == CallForm::as_it_is) {
+      if (call.form == CallForm::unchanged) {
         piece.is_handed = true;
         piece.storage = storage_over(nullptr, recorded.memory.storages()[place.storage].bytes);
       } else if (call.form == CallForm::constant && recorded.memory.storages()[place.storage].writes == 1 &&
@@ -132,6 +131,43 @@ size_t TapeMemory::references_to(const c10::StorageImpl* storage) const {
     if (piece.storage.unsafeGetStorageImpl() == storage) count += 1 + piece.tensors.size();
   }
   return count;
+}
+
+namespace {
+
+constexpr size_t kAlignment = 64;  // of LibTorch's own allocations
+
+size_t aligned(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+bool overlap(const MemoryPiece& one, const MemoryPiece& other) {
+  return one.first <= other.last && other.first <= one.last;
+}
+
+}  // namespace
+
+BlockPlan plan_block(const std::vector<MemoryPiece>& pieces) {
+  std::vector<size_t> order(pieces.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return pieces[a].bytes > pieces[b].bytes; });
+  BlockPlan plan{.offsets = std::vector<size_t>(pieces.size())};
+  std::vector<size_t> placed;  // by offset
+  for (const size_t index : order) {
+    const MemoryPiece& piece = pieces[index];
+    size_t offset = 0;
+    for (const size_t other : placed) {
+      if (!overlap(piece, pieces[other])) continue;
+      if (offset + aligned(piece.bytes) <= plan.offsets[other]) break;
+      offset = std::max(offset, plan.offsets[other] + aligned(pieces[other].bytes));
+    }
+    plan.offsets[index] = offset;
+    plan.bytes = std::max(plan.bytes, offset + aligned(piece.bytes));
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), index,
+                                   [&](size_t a, size_t b) { return plan.offsets[a] < plan.offsets[b]; }),
+                  index);
+  }
+  return plan;
 }
 
 }  // namespace levin

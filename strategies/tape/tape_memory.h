@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
 
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -12,8 +13,8 @@
 namespace levin {
 
 // Note [Memory of a tape]
-// What was there before the step (weights, the optimizer's state) and what the step leaves behind (gradients, the loss,
-// logged values) stays where it is, and each replay writes it again. All other results are in one block, planned from
+// Memory from before the step (weights, the optimizer's state) and what the step leaves (gradients, the loss, logged
+// values) stay at their addresses, and each replay writes them again. All other results are in one block, planned from
 // their lifetimes, which the operators' out forms write. An operator without an out form allocates its result, whose
 // memory is handed to the storage that the other calls refer to, and freed after its last use.
 
@@ -24,7 +25,7 @@ struct TapeBlock {
 
 class TapeMemory {
  public:
-  /// Made when the step is over: what is still alive then is left behind by it.
+  /// Made when the step is over: what is still alive then is what the step leaves.
   TapeMemory(const RecordedCalls& recorded, TapeBlock& block);
 
   /// The same object for the same place.
@@ -57,5 +58,22 @@ class TapeMemory {
   at::Tensor block_;
   size_t block_bytes_ = 0;
 };
+
+/// Memory that is in use from one moment to another, to be placed in a block with others.
+struct MemoryPiece {
+  size_t bytes = 0;
+  size_t first = 0;  // the first moment it is in use, and the last
+  size_t last = 0;
+};
+
+struct BlockPlan {
+  std::vector<size_t> offsets = {};  // of each piece, multiples of 64
+  size_t bytes = 0;                  // of the block
+};
+
+/// Places pieces in one block so that pieces whose lifetimes overlap share no memory. Greedy by size: the largest
+/// first, each at the lowest offset that is free during its life (Pisarchyk and Lee, "Efficient Memory Management for
+/// Deep Neural Net Inference", 2020).
+[[nodiscard]] BlockPlan plan_block(const std::vector<MemoryPiece>& pieces);
 
 }  // namespace levin

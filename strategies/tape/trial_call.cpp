@@ -27,7 +27,7 @@ at::Tensor spoilt_like(const at::Tensor& tensor) {
   return made;
 }
 
-// A form that resizes what it is given says so, and is not used.
+// A form that resizes its result warns, and is not used.
 class NoWarnings final : public c10::WarningHandler {
  public:
   void process(const c10::Warning& /*warning*/) override {}

@@ -165,7 +165,7 @@ TEST(LoRAOfAllKinds, LayersThatPeftCannotAdaptAreErrors) {
                     {"LoRA adapts linear layers, embeddings and convolutions"}));
   EXPECT_TRUE(holds(refusal(nn::EmbeddingBag(4, 3)), {"LoRA adapts linear layers, embeddings and convolutions"}));
   EXPECT_TRUE(holds(refusal(nn::Conv2d(nn::Conv2dOptions(4, 4, 3).groups(4)), {.r = 6}),
-                    {"LoRAOptions.r: 6 is no multiple of the 4 groups of layer", "exclude_modules"}));
+                    {"LoRAOptions.r: 6 is not a multiple of the 4 groups of layer", "exclude_modules"}));
 }
 
 TEST(LoRAOfAllKinds, AnExcludedLayerIsNoError) {
@@ -218,7 +218,7 @@ TEST(LoRAOfAllKinds, AWeightThatIsTiedToAHeadIsNotMerged) {
   const auto layer = lora_layers(net).at(0).second;
   const at::Tensor before = without_observed_key(layer->weight()).clone();
   EXPECT_TRUE(holds(error_of<Error>([&] { merge_lora(net); }),
-                    {"LoRA: the adapter of table cannot be merged: its weight is that of head too", "tied weights",
+                    {"LoRA: the adapter of table cannot be merged: its weight is the weight of head too", "tied weights",
                      "save_lora", "tie_word_embeddings"}));
   EXPECT_TRUE(before.equal(without_observed_key(layer->weight())));
   EXPECT_EQ(lora_layers(net).size(), 1) << "the adapter is still there";

@@ -217,7 +217,7 @@ class LayersOfPeers(unittest.TestCase):
                 self.assertGreater((plain - wanted).abs().max().item(), 1e-3, name)
                 if name == "gpt":  # its head is the embedding
                     with self.assertRaisesRegex(AssertionError, "the adapter of tokens cannot be merged: its weight is "
-                                                "that of head.weight too"):
+                                                "the weight of head.weight too"):
                         self.logits("merge", task="exported", model=file, adapter=self.path / f"{name} adapter")
 
 

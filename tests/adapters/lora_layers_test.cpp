@@ -1,4 +1,4 @@
-// Adapted embeddings and convolutions beside the same computation written out.
+// Compares adapted embeddings and convolutions with the same computation written out.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

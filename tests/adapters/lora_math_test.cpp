@@ -1,4 +1,4 @@
-// An adapted layer beside the same computation written out, however its product is asked for.
+// Compares an adapted layer with the same computation written out, for every way to request its product.
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -59,7 +59,7 @@ void expect_near(const at::Tensor& one, const at::Tensor& other, const char* wha
       << what;
 }
 
-// Forward and every gradient of `call` (of the adapted layer) beside those of the truth.
+// Compares forward and every gradient of `call` (of the adapted layer) with the computation written out.
 void compare(const torch::nn::Module& module, const std::function<at::Tensor(const at::Tensor&)>& call,
              const at::Tensor& input) {
   const Truth truth(module);
@@ -267,7 +267,7 @@ TEST(LoRAMath, PatternsOfTwoNamesOrOfNoneAreErrors) {
   EXPECT_TRUE(test::holds(said({.rank_pattern = {{"gone", 2}}}),
                           {"LoRAOptions.rank_pattern.gone: no adapted layer's name matches it. Adapted: layer"}));
   EXPECT_TRUE(test::holds(said({.alpha_pattern = {{"l*", 2.0}, {"layer", 3.0}}}),
-                          {"LoRAOptions.alpha_pattern.layer: 3.0 for layer, to which another name gives 2.0"}));
+                          {"LoRAOptions.alpha_pattern.layer: 3.0 for layer, to which a different name gives 2.0"}));
   EXPECT_TRUE(test::holds(said({.rank_pattern = {{"layer", 0}}}), {"rank_pattern", "> 0"}));
   EXPECT_EQ(said({.rank_pattern = {{"l*", 2}, {"layer", 2}}}), "");
 }

@@ -22,7 +22,7 @@
 #include "levin/callbacks/lora.h"
 #include "levin/checkpoint/safetensors.h"
 #include "levin/checkpoint/safetensors_writer.h"
-#include "levin/core/main_guard.h"
+#include "levin/core/process/main_guard.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/models/exported/exported_program.h"
 #include "levin/models/huggingface_classifier.h"

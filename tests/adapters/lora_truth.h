@@ -1,4 +1,4 @@
-// An adapted layer beside the same computation written out, for tests.
+// The computation of an adapted layer written out, for tests.
 #pragma once
 
 #include <gtest/gtest.h>

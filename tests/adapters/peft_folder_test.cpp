@@ -1,4 +1,4 @@
-// Adapters' folders that do not fit: what is said, and that the model stays as it was.
+// Adapters' folders that do not fit: the messages, and that the model stays unchanged.
 #include "levin/adapters/peft_folder.h"
 
 #include <gtest/gtest.h>
@@ -9,10 +9,9 @@
 
 #include "levin/adapters/lora.h"
 #include "levin/adapters/lora_layer.h"
-#include "levin/adapters/peft_pattern.h"
 #include "levin/checkpoint/safetensors.h"
 #include "levin/checkpoint/safetensors_writer.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "levin/dispatch/observed_weight.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
@@ -98,9 +97,9 @@ TEST_F(PeftFolders, MissingFilesAndBrokenOnesAreErrors) {
   config("{");
   EXPECT_TRUE(holds(refusal(), {"adapter_config.json", "not JSON at byte"}));
   config("[]");
-  EXPECT_TRUE(holds(refusal(), {"adapter_config.json: it is no JSON object"}));
+  EXPECT_TRUE(holds(refusal(), {"adapter_config.json: it is not a JSON object"}));
   config(R"({"peft_type": "LORA", "r": "three"})");
-  EXPECT_TRUE(holds(refusal(), {"adapter_config.json: r is \"three\"", "another type"}));
+  EXPECT_TRUE(holds(refusal(), {"adapter_config.json: r is \"three\"", "not of the type that PEFT writes"}));
   config(R"({"peft_type": "LORA", "r": 0})");
   EXPECT_TRUE(holds(refusal(), {"r is 0 and lora_alpha 8", "above 0"}));
   config(R"({"peft_type": "LORA", "bias": "some"})");
@@ -149,7 +148,7 @@ TEST_F(PeftFolders, ModulesToSaveThatTheModelLacksAreLeftOut) {
   EXPECT_FALSE(module.up->bias.requires_grad());
 }
 
-// As those of DistilBERT: pre_classifier beside classifier.
+// As in DistilBERT: pre_classifier next to classifier.
 struct DeepNet : torch::nn::Module {
   DeepNet() {
     up = register_module("up", torch::nn::Linear(4, 6));
@@ -254,7 +253,7 @@ TEST_F(PeftFolders, PatternsAreReadAsPeftReadsThem) {
 
 TEST(PeftPattern, AnExpressionThatNeedsMuchBacktrackingIsAnError) {
   const std::vector<std::string> layers = {std::string(40, 'a') + "!b"};
-  int64_t steps = kMostPatternSteps;
+  int64_t steps = kMaxPatternSteps;
   EXPECT_TRUE(holds(error_of<CheckpointError>([&] { (void)matching_layers("((a+)+)+b", layers, steps); }),
                     {"the expression \"((a+)+)+b\" cannot be matched", "limit"}));
 }
@@ -265,7 +264,7 @@ TEST(PeftPattern, ExpressionsTakeTheirStepsFromOneBudget) {
   const std::string text = error_of<CheckpointError>([&] {
     for (; matched < 10'000; ++matched) (void)matching_layers(".*.*.*x17", {"transformer.h.17.attn.c_attn"}, steps);
   });
-  EXPECT_TRUE(holds(text, {"the expression \".*.*.*x17\" and those before it need more than", "steps. Give fewer"}));
+  EXPECT_TRUE(holds(text, {"the expression \".*.*.*x17\" and the expressions before it need more than", "steps. Give fewer"}));
   EXPECT_GT(matched, 10);
   EXPECT_LT(matched, 1000);
 }
@@ -273,11 +272,11 @@ TEST(PeftPattern, ExpressionsTakeTheirStepsFromOneBudget) {
 TEST(PeftPattern, AnExpressionForEachOfManyLayersIsWithinTheBudget) {
   std::vector<std::string> layers;
   for (int k = 0; k < 400; ++k) layers.push_back("model.layers." + std::to_string(k) + ".self_attn.q_proj");
-  int64_t steps = kMostPatternSteps;
+  int64_t steps = kMaxPatternSteps;
   for (const std::string& layer : layers) {
     EXPECT_EQ(matching_layers("^" + layer, layers, steps), std::vector<std::string>{layer});
   }
-  EXPECT_GT(steps, kMostPatternSteps / 2);
+  EXPECT_GT(steps, kMaxPatternSteps / 2);
 }
 
 TEST_F(PeftFolders, ExpressionsThatTogetherNeedTooManyStepsAreErrors) {
@@ -287,7 +286,7 @@ TEST_F(PeftFolders, ExpressionsThatTogetherNeedTooManyStepsAreErrors) {
   EXPECT_EQ(read_peft_folder(folder_ / "a").layers.size(), 1);
   config(R"({"peft_type": "LORA", "r": 3, "rank_pattern": {)" + map + "}, \"alpha_pattern\": {" + map + "}}");
   EXPECT_TRUE(holds(refusal(), {"adapter_config.json: alpha_pattern: the expression \"((xy){50}){50}",
-                                "those before it need more than 67108864 steps. Give fewer of them"}));
+                                "the expressions before it need more than 67108864 steps. Give fewer of them"}));
 }
 
 TEST_F(PeftFolders, ThoseOfDoRAHaveMagnitudes) {

@@ -1,4 +1,4 @@
-// Weights in 8 and 4 bits beside their definitions, and layers that hold them beside layers of the dequantized matrix.
+// Compares weights in 8 and 4 bits with their definitions, and layers that hold them with layers of the dequantized matrix.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -150,7 +150,7 @@ TEST(QuantizedWeights, OtherUsesAndOtherShapesAreErrors) {
   EXPECT_TRUE(
       holds(error_of<ConfigError>([&] { apply_lora(odd, {.target_modules = {"first"}, .quantize = Quantize::nf4}); }),
             {"LoRAOptions.quantize: nf4 cannot hold first.weight (6, 9)", "multiple of 64", "int8"}));
-  EXPECT_TRUE(odd.first->weight.requires_grad()) << "the module is as it was";
+  EXPECT_TRUE(odd.first->weight.requires_grad()) << "the module is unchanged";
   EXPECT_TRUE(lora_layers(odd).empty());
 }
 

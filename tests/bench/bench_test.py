@@ -145,13 +145,13 @@ class Bench(Benchmarks):
         self.assertEqual(table["Python's DataLoader"]["median"], 1e6)
         self.assertAlmostEqual(out["to_python_2"], table["Levin"]["median"] / 1e6)
 
-    def test_startup_takes_time_and_memory_from_what_the_process_says(self):
+    def test_startup_takes_time_and_memory_from_the_process_output(self):
         out = self.check_with_peers("startup")
         memory = out["tables"]["peak of resident memory"]["figures"]
         self.assertEqual(memory["Lightning"]["median"], 500)
         self.assertAlmostEqual(out["memory_to_lightning"], memory["Trainer"]["median"] / 500)
 
-    def test_a_peer_that_dies_is_told_with_its_last_words_and_leaves_the_others_figures(self):
+    def test_a_peer_that_dies_is_reported_with_its_last_output_and_keeps_the_other_results(self):
         dies = self.fake_peers("echo 'no such tensor' >&2; exit 3")
         for name, peer, tables in (("loader", "Python's DataLoader", 3), ("recompute", "PyTorch", 2)):
             done = self.bench(name, "--quick", peers=dies)
@@ -166,8 +166,8 @@ class Bench(Benchmarks):
                 self.assertNotIn(peer, table["figures"])
 
     def test_a_column_of_xlmr_that_fails_leaves_the_others(self):
-        """Each round of a column is a process: bench_xlmr beside the program, here one that runs out of memory, and others that
-        say at once what they would measure."""
+        """Each round of a column is a process of bench_xlmr, next to the program. Here one runs out of memory, and the others
+        print a result at once."""
         own = self.folder / "bin"
         own.mkdir()
         shutil.copy(BIN / "levin_bench", own)
@@ -189,7 +189,7 @@ echo '{{"ms": 3, "without": 2, "mib": 100}}'
             self.assertEqual(set(table["figures"]), {"base-8-mixed", "base-16-mixed", "large-8", "large-8-mixed",
                                                      "large-8-mixed-recompute"})
 
-    def test_a_contender_that_fails_leaves_the_figures_of_the_others(self):
+    def test_a_candidate_that_fails_keeps_the_results_of_the_others(self):
         answer = """case "$line" in can*) echo '""' ;; raw*) echo no kernel image >&2; exit 1 ;; esac"""
         done = self.bench("gpt", "gpu", "dry", "1", "--quick", peers=self.fake_peers(answer))
         self.assertEqual(done.returncode, 1)
@@ -216,7 +216,7 @@ echo '{{"ms": 3, "without": 2, "mib": 100}}'
         self.assertEqual(len(list(picture.iter("{http://www.w3.org/2000/svg}circle"))), 2 * 4)
 
     # What runs on a GPU, as a dry run on the CPU: the same programs and peers with next to no work.
-    def test_gpt_on_a_gpu_compares_each_batch_with_what_works_of_its_peers(self):
+    def test_gpt_on_a_gpu_compares_each_batch_with_the_working_peers(self):
         answer = """case "$line" in "can compiled") echo '"no C compiler"' ;; can*) echo '""' ;; *) echo 1000 ;; esac"""
         done = self.bench("gpt", "gpu", "dry", "1", "2", "--quick", peers=self.fake_peers(answer))
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -244,7 +244,7 @@ echo '{{"ms": 3, "without": 2, "mib": 100}}'
         # 2 layers, 16 wide, 512 rows, blocks of 16: (512 x 16 + 2 x 3280 + 32) weights by 6, and 12 x 2 x 16 x 16.
         self.assertAlmostEqual(self.written("gpt_124m_gpu")["gflops_a_token"], (6 * 14784 + 6144) / 1e9, places=9)
 
-    def test_a_gpu_that_is_not_there_is_told(self):
+    def test_a_missing_gpu_is_reported(self):
         for name in ("gpt", "overhead", "recompute", "loader", "xlmr"):
             done = self.bench(name, "gpu", "--quick")
             self.assertNotEqual(done.returncode, 0)
@@ -252,7 +252,7 @@ echo '{{"ms": 3, "without": 2, "mib": 100}}'
         done = self.bench("gpt", "gpu", "four")
         self.assertIn('takes sizes of batches, 124m and dry, not "four"', done.stderr)
 
-    def test_overhead_runs_one_contender_alone(self):
+    def test_overhead_runs_one_candidate_alone(self):
         for words in (("loop", "3"), ("trainer", "3", "adamw", "10"), ("tiny_trainer", "5")):
             done = self.bench("overhead", *words)
             self.assertEqual(done.returncode, 0, done.stderr)

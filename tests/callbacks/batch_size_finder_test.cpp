@@ -11,7 +11,7 @@
 #include "levin/data/loading/dataloader.h"
 #include "levin/loggers/csv_logger.h"
 #include "levin/metrics/aggregation.h"
-#include "levin/optim/adamw.h"
+#include "levin/optim/adam.h"
 #include "levin/optim/step_schedulers.h"
 #include "levin/precision/mixed_precision.h"
 #include "support/captured_console.h"
@@ -32,7 +32,7 @@ std::shared_ptr<DataLoader> shuffled(int64_t samples, int64_t batch_size) {
   return std::make_shared<DataLoader>(data, DataLoaderOptions{.batch_size = batch_size, .shuffle = true, .seed = 5});
 }
 
-/// Random numbers, statistics, an optimizer with state: whatever a trial may touch.
+/// Random numbers, statistics, an optimizer with state: everything that a trial may change.
 struct Net : LightningModule {
   explicit Net(int64_t width = 8, bool norm = true) {
     torch::manual_seed(3);
@@ -102,7 +102,7 @@ void expect_same_bits(const Left& a, const Left& b) {
   EXPECT_EQ(a.steps, b.steps);
 }
 
-// max_val ends the search at the configured size, so that training goes on as though there had been none.
+// max_val ends the search at the configured size, so that training continues as though there had been no search.
 TEST(BatchSizeFinder, ThatKeepsTheConfiguredSizeLeavesNoTrace) {
   for (const std::string precision : {"32-true", "scaled"}) {
     const auto finder = std::make_shared<BatchSizeFinder>(BatchSizeFinderOptions{.max_val = 8});
@@ -250,7 +250,7 @@ TEST(BatchSizeFinderErrors, TellAStageWithoutTraining) {
   TinyModule module;
   Trainer trainer(quiet(1, {BatchSizeFinder({.max_val = 8})}));
   EXPECT_TRUE(has(error_of([&] { (void)trainer.validate(module, Loaders(shuffled(40, 8))); }),
-                  "BatchSizeFinder: it tries training steps, and there is no training here."));
+                  "BatchSizeFinder: it runs training steps, and this stage does not train."));
   EXPECT_TRUE(has(error_of([&] { (void)trainer.predict(module, Loaders(shuffled(40, 8))); }), "BatchSizeFinder: "));
   trainer.fit(module, shuffled(40, 8));
   EXPECT_NO_THROW((void)trainer.test(module, Loaders(shuffled(40, 8))));
@@ -279,7 +279,7 @@ struct Stubborn final : Loader {
   [[nodiscard]] std::optional<int64_t> num_batches() const override { return inner->num_batches(); }
   [[nodiscard]] std::optional<int64_t> batch_size() const override { return inner->batch_size(); }
   bool set_batch_size(int64_t samples) override {
-    if (samples == 4 && ++returns > 1) throw Error("Stubborn: it stays as it is");
+    if (samples == 4 && ++returns > 1) throw Error("Stubborn: it stays unchanged");
     return inner->set_batch_size(samples);
   }
   std::shared_ptr<DataLoader> inner;
@@ -291,7 +291,7 @@ TEST(BatchSizeFinder, AFitDoesNotGoOnWhereTheRunCouldNotBePutBack) {
   Net net;
   auto loader = std::make_shared<Stubborn>(shuffled(32, 4));
   const std::string error = error_of([&] { Trainer(quiet(1, {BatchSizeFinder({.max_val = 8})})).fit(net, loader); });
-  EXPECT_TRUE(has(error, "it stays as it is")) << error;
+  EXPECT_TRUE(has(error, "it stays unchanged")) << error;
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/callbacks/on_exception_checkpoint.h"
 #include "levin/checkpoint/checkpoint_file.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
@@ -190,7 +190,7 @@ TEST(CheckpointOwner, AFolderReachedByALinkIsContinued) {
   EXPECT_EQ(names_in(folder / "real"), (Names{"epoch=3-step=24.ckpt", "last.ckpt"}));
 }
 
-// A run's files are not known by their names alone: those of another run have the same.
+// A run's files are not known by their names alone: another run's files have the same names.
 TEST(CheckpointOwner, ACopyInTheFolderOfAnotherRunClaimsNoneOfItsFiles) {
   for (const bool first_is_gone : {false, true}) {
     const TemporaryFolder folder;

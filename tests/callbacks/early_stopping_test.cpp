@@ -126,7 +126,7 @@ TEST(EarlyStopping, ChecksAfterEachValidationWhenThereAreSeveral) {
   EXPECT_EQ(callback->stopped_epoch(), 0);
 }
 
-// Numbers from counting by hand: a validation in every second epoch.
+// Expected numbers are counted manually: a validation in every second epoch.
 TEST(EarlyStopping, DoesNotCountEpochsInWhichItsMetricWasNotMeasured) {
   const auto epochs = [](std::vector<double> values, std::optional<bool> after_epochs) {
     TinyModule module;

@@ -1,8 +1,8 @@
+#include "levin/callbacks/finetuning.h"
+
 #include <gtest/gtest.h>
 
 #include "callbacks/resume.h"
-#include "levin/callbacks/backbone_finetuning.h"
-#include "levin/callbacks/base_finetuning.h"
 #include "levin/callbacks/lambda_callback.h"
 #include "support/captured_console.h"
 #include "support/field_count.h"

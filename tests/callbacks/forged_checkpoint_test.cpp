@@ -10,8 +10,7 @@
 #include "levin/callbacks/checkpoint_folder.h"
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/checkpoint/checkpoint_file.h"
-#include "levin/core/files.h"
-#include "levin/core/paths.h"
+#include "levin/core/files/files.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
@@ -31,7 +30,8 @@ struct Claims {
   std::string dirpath = "";  // "": the run's own
 };
 
-// ck: the checkpoint folder, with a link to beside; beside: what nobody may touch; ck-beside: begins with its name.
+// ck: the checkpoint folder, with a link to `outside`; outside: must not be touched; ck-outside: its name begins with
+// ck.
 class Folders {
  public:
   Folders() {
@@ -41,22 +41,22 @@ class Folders {
     Trainer(quiet(1, ModelCheckpoint(options))).fit(module, tiny_loader(8), tiny_loader(4));
     genuine_ = read_checkpoint(folder_ / "template/last.ckpt");
     fs::remove_all(folder_ / "template");
-    for (const char* beside : {"beside", "ck-beside"}) {
-      fs::create_directories(folder_ / beside + "/deep.ckpt");
-      write_file_durably(folder_ / beside + "/victim.ckpt", std::string("theirs"));
-      write_file_durably(folder_ / beside + "/deep.ckpt/shard-0", std::string("theirs"));
-      write_file_durably(folder_ / beside + "/deep.ckpt/commit.safetensors", std::string("theirs"));
+    for (const char* outside : {"outside", "ck-outside"}) {
+      fs::create_directories(folder_ / outside + "/deep.ckpt");
+      write_file_durably(folder_ / outside + "/victim.ckpt", std::string("theirs"));
+      write_file_durably(folder_ / outside + "/deep.ckpt/shard-0", std::string("theirs"));
+      write_file_durably(folder_ / outside + "/deep.ckpt/commit.safetensors", std::string("theirs"));
     }
-    before_ = beside();
+    before_ = outside();
     reset();
   }
 
   void reset() const {
     fs::remove_all(ck());
     fs::create_directories(ck() + "/sub");
-    fs::create_directory_symlink("../beside", ck() + "/out");
+    fs::create_directory_symlink("../outside", ck() + "/out");
     fs::create_directory_symlink("loop", ck() + "/loop");
-    fs::create_symlink("../beside/victim.ckpt", ck() + "/link.ckpt");
+    fs::create_symlink("../outside/victim.ckpt", ck() + "/link.ckpt");
   }
 
   [[nodiscard]] std::string ck() const { return folder_ / "ck"; }
@@ -90,7 +90,7 @@ class Folders {
     Trainer(trainer).fit(module, tiny_loader(8), tiny_loader(4), auto_resume ? "" : path);
   }
 
-  void expect_nothing_beside_touched() const { EXPECT_EQ(beside(), before_); }
+  void expect_nothing_outside_touched() const { EXPECT_EQ(outside(), before_); }
 
  private:
   [[nodiscard]] ModelCheckpointOptions options() const {
@@ -98,10 +98,10 @@ class Folders {
   }
 
   // Names, contents and times.
-  [[nodiscard]] std::map<std::string, std::string> beside() const {
+  [[nodiscard]] std::map<std::string, std::string> outside() const {
     std::map<std::string, std::string> found;
-    for (const char* beside : {"beside", "ck-beside"}) {
-      for (const auto& entry : fs::recursive_directory_iterator(folder_ / beside)) {
+    for (const char* outside : {"outside", "ck-outside"}) {
+      for (const auto& entry : fs::recursive_directory_iterator(folder_ / outside)) {
         const std::string time = std::to_string(entry.last_write_time().time_since_epoch().count());
         const std::string content = entry.is_regular_file() ? read_file(entry.path().string()) : "folder";
         found[entry.path().string()] = time + " " + std::to_string(content.size()) + " bytes: " + content.substr(0, 8);
@@ -118,7 +118,7 @@ class Folders {
 // Ways out of ck.
 Names ways_out(const Folders& folders) {
   Names all;
-  for (const std::string victim : {"beside/victim.ckpt", "beside/deep.ckpt", "beside/new.ckpt"}) {
+  for (const std::string victim : {"outside/victim.ckpt", "outside/deep.ckpt", "outside/new.ckpt"}) {
     all.push_back(folders / victim);
     all.push_back(folders.ck() + "/../" + victim);
     all.push_back(folders.ck() + "/sub/../../" + victim);
@@ -141,7 +141,7 @@ TEST(ForgedCheckpoint, RemovesNothingOutsideTheFolder) {
       folders.forge(folders.ck() + "/last.ckpt",
                     {.best = {way, way + "/."}, .best_path = way, .last_path = way, .removed = {way}});
       folders.resume(folders.ck() + "/last.ckpt", auto_resume);
-      folders.expect_nothing_beside_touched();
+      folders.expect_nothing_outside_touched();
     }
   }
 }
@@ -154,18 +154,18 @@ TEST(ForgedCheckpoint, OverwritesNothingOutsideTheFolder) {
       folders.reset();
       folders.forge(folders.ck() + "/last.ckpt", {.written = {way}});
       folders.resume(folders.ck() + "/last.ckpt", auto_resume);
-      folders.expect_nothing_beside_touched();
+      folders.expect_nothing_outside_touched();
     }
   }
 }
 
 TEST(ForgedCheckpoint, SaysWhichFilesItDoesNotTakeOver) {
   const Folders folders;
-  folders.forge(folders.ck() + "/last.ckpt", {.last_path = folders.ck() + "/../beside/victim.ckpt"});
+  folders.forge(folders.ck() + "/last.ckpt", {.last_path = folders.ck() + "/../outside/victim.ckpt"});
   const CapturedConsole console;
   folders.resume(folders.ck() + "/last.ckpt");
   EXPECT_TRUE(console.has("ModelCheckpoint: " + folders.ck() + "/last.ckpt names a file that is not in " +
-                          folders.ck() + ": " + folders.ck() + "/../beside/victim.ckpt. It is left alone."))
+                          folders.ck() + ": " + folders.ck() + "/../outside/victim.ckpt. It is left alone."))
       << console.text();
 }
 
@@ -175,12 +175,12 @@ TEST(ForgedCheckpoint, RemovesALinkAndNotWhatItLeadsTo) {
   folders.forge(folders.ck() + "/last.ckpt", {.removed = {folders.ck() + "/link.ckpt"}});
   folders.resume(folders.ck() + "/last.ckpt");
   EXPECT_FALSE(fs::exists(fs::symlink_status(folders.ck() + "/link.ckpt")));
-  folders.expect_nothing_beside_touched();
+  folders.expect_nothing_outside_touched();
 }
 
 TEST(ForgedCheckpoint, FromElsewhereClaimsNoFilesOfTheFolder) {
   const Folders folders;
-  for (const std::string& dirpath : {std::string(), folders / "beside"}) {
+  for (const std::string& dirpath : {std::string(), folders / "outside"}) {
     folders.reset();
     const std::string mine = folders.ck() + "/mine.ckpt";
     const std::string named = folders.ck() + "/epoch=1-step=4.ckpt";
@@ -208,7 +208,7 @@ TEST(ForgedCheckpoint, ASaveDoesNotFollowALinkOutOfTheFolder) {
   const CapturedConsole console;
   Trainer trainer(quiet(1, ModelCheckpoint({.dirpath = folders.ck(), .filename = "out/{step}"})));
   EXPECT_THROW(trainer.fit(module, tiny_loader(8), tiny_loader(4)), CheckpointError);
-  folders.expect_nothing_beside_touched();
+  folders.expect_nothing_outside_touched();
   EXPECT_TRUE(console.has("leads out of " + folders.ck())) << console.text();
 }
 
@@ -221,8 +221,8 @@ std::string forged_path(const Folders& folders, std::minstd_rand& random) {
                            "sub",
                            "loop",
                            "none",
-                           "beside",
-                           "ck-beside",
+                           "outside",
+                           "ck-outside",
                            "ck",
                            "/",
                            "victim.ckpt",
@@ -238,7 +238,7 @@ std::string forged_path(const Folders& folders, std::minstd_rand& random) {
                            "\xff"};
   std::string path = random() % 4 != 0 ? folders.ck() : random() % 2 == 0 ? folders / "" : "";
   for (size_t count = random() % 6; count > 0; --count) path += "/" + parts[random() % parts.size()];
-  if (random() % 2 == 0) path += random() % 2 == 0 ? "/victim.ckpt" : "/../beside/victim.ckpt";
+  if (random() % 2 == 0) path += random() % 2 == 0 ? "/victim.ckpt" : "/../outside/victim.ckpt";
   return path;
 }
 
@@ -259,7 +259,7 @@ TEST(ForgedCheckpoint, TouchesNothingOutsideTheFolderWhateverItClaims) {
     try {
       folders.forge(path, claims);
     } catch (const CheckpointError&) {
-      continue;  // not UTF-8: no file can say it
+      continue;  // not UTF-8: no file can hold it
     }
     const CapturedConsole console;
     try {
@@ -267,7 +267,7 @@ TEST(ForgedCheckpoint, TouchesNothingOutsideTheFolderWhateverItClaims) {
     } catch (const Error& error) {
       EXPECT_TRUE(has(error.what(), path)) << error.what();
     }
-    folders.expect_nothing_beside_touched();
+    folders.expect_nothing_outside_touched();
     if (HasFailure()) return;
   }
 }
@@ -292,7 +292,7 @@ TEST(CheckpointFolder, KnowsWhereLinksLead) {
   for (const std::string inside : {"/a.ckpt", "/sub/a.ckpt", "/none/a.ckpt", "/link.ckpt", "/sub/../a.ckpt", "/out"}) {
     EXPECT_TRUE(is_inside(ck + inside, ck)) << inside;
   }
-  for (const std::string outside : {"", "/", "/.", "/..", "/out/a.ckpt", "/../a.ckpt", "/loop/a.ckpt", "-beside/a",
+  for (const std::string outside : {"", "/", "/.", "/..", "/out/a.ckpt", "/../a.ckpt", "/loop/a.ckpt", "-outside/a",
                                     "/out/../a.ckpt", "/none/../../a.ckpt"}) {
     EXPECT_FALSE(is_inside(ck + outside, ck)) << outside;
   }

@@ -135,7 +135,7 @@ TEST(LearningRateFinder, TriesRatesFromTheFirstToTheLastByAFactorOrByASum) {
   }
 }
 
-// The losses are those of plain SGD with these rates.
+// The losses are the losses of plain SGD with these rates.
 TEST(LearningRateFinder, SeesTheLossesOfTrainingWithThoseRates) {
   TinyModule module, truth;
   const auto looking = finder({.min_lr = 1e-2, .max_lr = 1, .num_training = 20, .early_stop_threshold = std::nullopt});
@@ -179,7 +179,7 @@ TEST(LearningRateFinder, TrainsWithTheSuggestionAndKeepsTheGroupsRatio) {
   EXPECT_TRUE(console.has("LearningRateFinder: the loss falls most steeply at "));
 }
 
-// The schedule begins at a tenth. What is found takes the place of the rate that the optimizer was given.
+// The schedule begins at a tenth. The rate that is found replaces the rate that the optimizer was given.
 TEST(LearningRateFinder, KnowsTheConfiguredRateUnderAWarmUp) {
   TinyModule module;
   module.make_optimizers = [](TinyModule& m) {
@@ -267,7 +267,7 @@ TEST(LearningRateFinderErrors, SayWhatIsInTheWay) {
   TinyModule module;
   Trainer trainer(quiet(1, {finder()}));
   EXPECT_TRUE(has(error_of([&] { (void)trainer.test(module, tiny_loader(8)); }),
-                  "LearningRateFinder: it tries training steps"));
+                  "LearningRateFinder: it runs training steps"));
 }
 
 }  // namespace

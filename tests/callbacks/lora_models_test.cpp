@@ -9,7 +9,7 @@
 #include "levin/callbacks/lora.h"
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/checkpoint/checkpoint_file.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "levin/models/exported_model.h"
 #include "levin/models/huggingface_classifier.h"
 #include "levin/models/huggingface_lm.h"
@@ -235,7 +235,7 @@ TEST(LoRAOfModels, ATiedEmbeddingIsAdaptedForItsInputsAlone) {
   Trainer adapted(quiet(1, lora({.path = folder / "adapter"})));
   EXPECT_DOUBLE_EQ(adapted.validate(apart, token_loader())[0].at("val_loss"), here);
   EXPECT_TRUE(holds(error_of<Error>([&] { module.save_pretrained(folder / "merged"); }),
-                    {"LoRA: the adapter of transformer.wte cannot be merged: its weight is that of lm_head.weight too",
+                    {"LoRA: the adapter of transformer.wte cannot be merged: its weight is the weight of lm_head.weight too",
                      "Keep the adapter apart", "tie_word_embeddings"}));
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "levin/core/module_call.h"
-#include "levin/optim/adamw.h"
+#include "levin/optim/adam.h"
 #include "levin/trainer/lightning_module.h"
 #include "support/tensor_loader.h"
 
@@ -48,7 +48,7 @@ class Reader : public LightningModule {
   std::vector<float> losses = {};
 };
 
-/// 24 texts of 6 tokens; the class is the first token's remainder by 3.
+/// 24 sequences of 6 tokens; the class is the first token modulo 3.
 inline std::shared_ptr<TensorLoader> reader_texts(int64_t batch_size = 4) {
   torch::manual_seed(5);
   const at::Tensor ids = torch::randint(0, 12, {24, 6}, torch::kLong);

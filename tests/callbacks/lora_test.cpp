@@ -10,8 +10,8 @@
 #include "callbacks/resume.h"
 #include "levin/adapters/lora.h"
 #include "levin/adapters/lora_layer.h"
-#include "levin/callbacks/ema_weight_averaging.h"
-#include "levin/optim/adamw.h"
+#include "levin/callbacks/weight_averaging.h"
+#include "levin/optim/adam.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
 #include "support/field_count.h"
@@ -341,11 +341,12 @@ TEST(LoRACallback, RefusesOtherOptionsForAnAdaptedModule) {
                     {"LoRAOptions.target_modules: names head", "adapted in down, up"}));
   EXPECT_EQ(again([](LoRAOptions&) {}), "");
   Net other;
-  EXPECT_TRUE(holds(error_of<CheckpointError>([&] {
-                      const auto scaled = two_layers([](LoRAOptions& o) { o.lora_alpha = 60.0; });
-                      Trainer(quiet(2, lora(scaled))).fit(other, data(), {}, folder / "a.ckpt");
-                    }),
-                    {"LoRA: the checkpoint's adapters are scaled by 2", "give 20", "Give those of the checkpoint"}));
+  EXPECT_TRUE(
+      holds(error_of<CheckpointError>([&] {
+              const auto scaled = two_layers([](LoRAOptions& o) { o.lora_alpha = 60.0; });
+              Trainer(quiet(2, lora(scaled))).fit(other, data(), {}, folder / "a.ckpt");
+            }),
+            {"LoRA: the checkpoint's adapters are scaled by 2", "give 20", "Give the values of the checkpoint"}));
 }
 
 }  // namespace

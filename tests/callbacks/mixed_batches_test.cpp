@@ -1,9 +1,9 @@
 // MixUp and CutMix: the mix, targets, random numbers of the run.
+#include "levin/callbacks/mixed_batches.h"
+
 #include <gtest/gtest.h>
 
 #include "callbacks/resume.h"
-#include "levin/callbacks/cutmix.h"
-#include "levin/callbacks/mixup.h"
 #include "support/field_count.h"
 
 namespace levin::mixed_batches_test {

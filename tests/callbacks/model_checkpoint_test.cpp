@@ -12,7 +12,7 @@
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/checkpoint_folder.h"
 #include "levin/checkpoint/checkpoint_file.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
@@ -331,7 +331,7 @@ TEST(ModelCheckpoint, FullDiskIsReportedAndTrainingGoesOnWithTheOldFile) {
     Trainer trainer(options);
     int64_t steps = 0;
     module.on_training_step = [&](int64_t) {
-      if (++steps != 7) return;  // from the second epoch on there is no room
+      if (++steps != 7) return;  // from the second epoch on, the disk is full
       trainer.finish_checkpoints();
       const rlimit limit{100, 100};
       ::setrlimit(RLIMIT_FSIZE, &limit);
@@ -405,7 +405,7 @@ TEST(ModelCheckpoint, RefusesOptionsThatContradict) {
       has(error_of([] { ModelCheckpoint({.every_n_train_steps = 5, .every_n_epochs = 1}); }), "exclude each other"));
   EXPECT_TRUE(has(error_of([] { ModelCheckpoint({.save_top_k = 2}); }), "Set .monitor"));
   EXPECT_TRUE(has(error_of([] { ModelCheckpoint({.save_last = "always"}); }), "true, false, link or with_top_k"));
-  EXPECT_TRUE(has(error_of([] { ModelCheckpoint({.filename = "{epoch"}); }), "no partner"));
+  EXPECT_TRUE(has(error_of([] { ModelCheckpoint({.filename = "{epoch"}); }), "a brace is not closed"));
   EXPECT_TRUE(has(error_of([] { ModelCheckpoint({.filename = "{v:>8}"}); }), ">8"));
 }
 

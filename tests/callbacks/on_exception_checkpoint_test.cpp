@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "callbacks/resume.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/captured_console.h"
 
 namespace levin::on_exception_checkpoint_test {

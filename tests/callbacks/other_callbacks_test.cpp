@@ -14,7 +14,7 @@
 #include "levin/callbacks/stochastic_weight_averaging.h"
 #include "levin/callbacks/timer.h"
 #include "levin/loggers/csv_logger.h"
-#include "levin/optim/adamw.h"
+#include "levin/optim/adam.h"
 #include "levin/optim/step_schedulers.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
@@ -189,7 +189,7 @@ TEST(LearningRateMonitor, NumbersOptimizersOfOneName) {
   EXPECT_EQ(recorder->columns.at("lr-SGD-1")[0].second, 0.2);
 }
 
-// From its second epoch on the scheduler is that of the averaging, which moves with epochs. The rows stay those of
+// From the second epoch on, the averaging's scheduler, which steps with epochs, is used. The rows stay the rows of
 // steps, also where the run is resumed in the third.
 TEST(LearningRateMonitor, AResumedRunWritesTheRowsOfAnUninterruptedOne) {
   for (const int64_t accumulate : {1, 2}) {
@@ -265,7 +265,7 @@ TEST(ModelSummary, ShowsLayersAndTotalsInAlignedColumns) {
             "name   type        parameters  mode   weights\n"
             "layer  Linear               5  train  weight 1 x 4, bias 1\n"
             "head   Sequential      20,060  eval\n"
-            "20,064 trainable parameters, 1 non-trainable, 20,065 in total, 0.080 MB and 0.000 MB of buffers");
+            "20,064 trainable parameters, 1 non-trainable, 20,065 in total, 78.4 KiB and 168 B of buffers");
   EXPECT_TRUE(has(model_summary_text(module, -1), "head.1  BatchNorm1d          40  eval   weight 20, bias 20"));
   EXPECT_EQ(model_summary_text(module, 0).find('\n'), std::string::npos);
 }
@@ -282,7 +282,7 @@ TEST(ModelSummary, CountsSharedWeightsOnceAndTheRunsDtype) {
   TrainerOptions run = options;
   run.limit_train_batches = int64_t{0};
   Trainer(run).fit(one, tiny_loader(8));
-  EXPECT_TRUE(console.has("5 in total, 0.000 MB"));
+  EXPECT_TRUE(console.has("5 in total, 40 B"));
 }
 
 TEST(DefaultCallbacks, SummaryBarAndCheckpointComeByThemselves) {

@@ -14,7 +14,7 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/checkpoint/safetensors.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "levin/data/data_module.h"
 #include "levin/data/loading/dataloader.h"
 #include "support/error_text.h"
@@ -77,8 +77,8 @@ TEST(PredictionWriter, WritesALineOfJsonForEachSample) {
   predict({folder / "a.jsonl"}, Loaders{tiny_loader(2), tiny_loader(1)}, module);
   const auto lines = lines_of(folder / "a.jsonl");
   ASSERT_EQ(lines.size(), 3U);
-  EXPECT_TRUE(lines[0].starts_with("{\"loader\": 0, \"batch\": 0, \"prediction\": [-0.5, ")) << lines[0];
-  EXPECT_TRUE(lines[2].starts_with("{\"loader\": 1, \"batch\": 0, \"prediction\": [")) << lines[2];
+  EXPECT_TRUE(lines[0].starts_with("{\"loader\":0,\"batch\":0,\"prediction\":[-0.5,")) << lines[0];
+  EXPECT_TRUE(lines[2].starts_with("{\"loader\":1,\"batch\":0,\"prediction\":[")) << lines[2];
   EXPECT_TRUE(lines[2].ends_with("]}")) << lines[2];
 }
 
@@ -103,7 +103,7 @@ struct Scored : TinyModule {
   }
 };
 
-TEST(PredictionWriter, WritesWhatTheStepPublishesBesideThePrediction) {
+TEST(PredictionWriter, WritesWhatTheStepPublishesNextToThePrediction) {
   const TemporaryFolder folder;
   Scored module;
   const auto write = [&](PredictionWriterOptions options) {
@@ -117,8 +117,8 @@ TEST(PredictionWriter, WritesWhatTheStepPublishesBesideThePrediction) {
   EXPECT_TRUE(lines[1].starts_with("0,0," + std::to_string(kept[0][0][0].item<int64_t>()) + ",-0.5,")) << lines[1];
   write({folder / "a.jsonl"});
   const auto objects = lines_of(folder / "a.jsonl");
-  EXPECT_NE(objects.at(0).find(", \"scores\": [-0.5, "), std::string::npos) << objects[0];
-  EXPECT_NE(objects.at(0).find(", \"length, in m\": "), std::string::npos) << objects[0];
+  EXPECT_NE(objects.at(0).find(",\"scores\":[-0.5,"), std::string::npos) << objects[0];
+  EXPECT_NE(objects.at(0).find(",\"length, in m\":"), std::string::npos) << objects[0];
   write({folder / "a.safetensors", WriteInterval::epoch});
   const auto tensors = tensors_of(folder / "a.safetensors");
   EXPECT_TRUE(torch::equal(tensors.at("predictions"), torch::cat(kept[0])));
@@ -240,11 +240,10 @@ TEST(PredictionWriter, BeginsRowsWithWhatIdentifiesTheSampleAndNamesTheClass) {
   EXPECT_EQ(written({folder / "a.csv"}, module),
             (Names{"id,loader,batch,prediction,class", "\"a,\"\"b\"\".png\",0,0,0,ant", "c.png,0,0,1,\"bee, wild\"",
                    "d\xff.png,0,1,2,2"}));
-  EXPECT_EQ(
-      written({folder / "a.jsonl"}, module),
-      (Names{R"({"id": "a,\"b\".png", "loader": 0, "batch": 0, "prediction": 0, "class": "ant"})",
-             R"({"id": "c.png", "loader": 0, "batch": 0, "prediction": 1, "class": "bee, wild"})",
-             "{\"id\": \"d\xef\xbf\xbd.png\", \"loader\": 0, \"batch\": 1, \"prediction\": 2, \"class\": \"2\"}"}));
+  EXPECT_EQ(written({folder / "a.jsonl"}, module),
+            (Names{R"({"id":"a,\"b\".png","loader":0,"batch":0,"prediction":0,"class":"ant"})",
+                   R"({"id":"c.png","loader":0,"batch":0,"prediction":1,"class":"bee, wild"})",
+                   "{\"id\":\"d\xef\xbf\xbd.png\",\"loader\":0,\"batch\":1,\"prediction\":2,\"class\":\"2\"}"}));
   const auto named = written({.output = folder / "b.csv", .classes = {"x", "y", "z"}}, module);
   EXPECT_EQ(named.at(2), "c.png,0,0,1,y");
   (void)written({folder / "a.safetensors", WriteInterval::epoch}, module);
@@ -320,7 +319,7 @@ TEST(PredictionWriter, WritesNumbersThatReadBackToTheLastBit) {
   EXPECT_EQ(written_to("f.csv", torch::tensor({0.1F, 3.F})).at(1), "0,0,0.10000000149011612");
   const at::Tensor none = torch::tensor({std::nan(""), infinity, -infinity, 2.0}, torch::kDouble).view({2, 2});
   EXPECT_EQ(written_to("n.csv", none), (Names{"loader,batch,prediction0,prediction1", "0,0,nan,inf", "0,0,-inf,2.0"}));
-  EXPECT_TRUE(written_to("n.jsonl", none).at(0).ends_with("\"prediction\": [null, null]}"));
+  EXPECT_TRUE(written_to("n.jsonl", none).at(0).ends_with("\"prediction\":[null,null]}"));
   EXPECT_EQ(written_to("b.csv", torch::tensor({true, false})).at(1), "0,0,true");
   EXPECT_EQ(written_to("i.csv", torch::tensor({int64_t{-9223372036854775807}, int64_t{1}}, torch::kLong)).at(1),
             "0,0,-9223372036854775807");

@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "callbacks/resume.h"
-#include "levin/callbacks/ema_weight_averaging.h"
 #include "levin/callbacks/gradient_centralization.h"
 #include "levin/callbacks/lambda_callback.h"
+#include "levin/callbacks/weight_averaging.h"
 #include "levin/optim/averaging_optimizer.h"
 #include "levin/optim/lookahead.h"
 #include "levin/optim/muon.h"

@@ -1,5 +1,5 @@
 // A run that is interrupted by an exception and resumed must end like an uninterrupted one: the module, the optimizer
-// and the callback's state to the last bit.
+// and the callback's state bitwise identical.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/checkpoint/checkpoint_file.h"
-#include "levin/optim/adamw.h"
+#include "levin/optim/adam.h"
 #include "levin/optim/step_schedulers.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"

@@ -5,10 +5,10 @@
 #include <filesystem>
 
 #include "callbacks/quiet_trainer.h"
-#include "levin/callbacks/ema_weight_averaging.h"
 #include "levin/callbacks/model_checkpoint.h"
+#include "levin/callbacks/weight_averaging.h"
 #include "levin/checkpoint/checkpoint_file.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 

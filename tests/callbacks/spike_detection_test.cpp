@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "callbacks/resume.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/captured_console.h"
 #include "support/field_count.h"
 
@@ -80,7 +80,7 @@ TEST(SpikeDetection, JudgesByItsTolerances) {
   EXPECT_FALSE(spikes({.atol = 5.0}, 5.0));  // both must hold
   EXPECT_TRUE(spikes({.atol = 5.0}, 6.0));
   EXPECT_TRUE(spikes({.atol = 0.5, .rtol = std::nullopt}, 1.6));
-  EXPECT_FALSE(spikes({.atol = 0.5, .rtol = std::nullopt}, -9.0));  // better is no spike
+  EXPECT_FALSE(spikes({.atol = 0.5, .rtol = std::nullopt}, -9.0));  // an improvement is not a spike
   EXPECT_TRUE(spikes({.mode = MonitorMode::max}, -9.0));
   EXPECT_FALSE(spikes({.mode = MonitorMode::max}, 9.0));
   EXPECT_FALSE(spikes({.warmup = 6}, 9.0));
@@ -153,7 +153,7 @@ TEST(SpikeDetection, ReadsListsOfIndicesAndNamesWhatItCannotRead) {
            {"[{\"epoch\": 1}]", "an item is {\"epoch\":1}"},
            {"[{\"epoch\": 1.5, \"batch_idx\": 0}]", "1.5"}}) {
     const std::string error = text(content);
-    EXPECT_TRUE(has(error, folder / "skip_batches.json") && has(error, what) && has(error, "Mend the file")) << error;
+    EXPECT_TRUE(has(error, folder / "skip_batches.json") && has(error, what) && has(error, "Fix the file")) << error;
   }
 }
 

@@ -221,7 +221,7 @@ std::string refused(const std::function<void(TinyModule&)>& change,
 
 TEST(StochasticWeightAveraging, NamesWhatItCannotWorkWith) {
   std::string error = refused([](TinyModule& m) { m.set_automatic_optimization(false); });
-  EXPECT_TRUE(has(error, "optimizes by hand") && has(error, "Use WeightAveraging")) << error;
+  EXPECT_TRUE(has(error, "manual optimization") && has(error, "Use WeightAveraging")) << error;
   error = refused([](TinyModule& m) {
     m.make_optimizers = [](TinyModule& module) {
       OptimizerConfig config(SGD(module.parameters(), {.lr = 0.1}), StepLR({.step_size = 1}));

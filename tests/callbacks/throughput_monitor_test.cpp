@@ -1,4 +1,4 @@
-// Rates by hand, and in fits whose steps take a known time.
+// Rates of given points, and of fits whose steps take a known time.
 #include "levin/callbacks/throughput_monitor.h"
 
 #include <gtest/gtest.h>
@@ -171,7 +171,7 @@ TEST(ThroughputMonitor, TakesCountsAndFlopsFromItsUser) {
               1e-6);
   EXPECT_NEAR(rows.at("train.device.items_per_sec")[0].second, 15 * rows.at("train.device.batches_per_sec")[0].second,
               1e-6);
-  EXPECT_FALSE(rows.contains("train.device.mfu")) << "nothing says what the CPU can do";
+  EXPECT_FALSE(rows.contains("train.device.mfu")) << "the peak of the CPU is not known";
   const auto none = rows_of(ThroughputMonitor({.flops_per_batch = 0.0}), module);
   EXPECT_FALSE(none.contains("train/device/flops_per_sec"));
 }

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "callbacks/resume.h"
-#include "levin/callbacks/ema_weight_averaging.h"
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/callbacks/stochastic_weight_averaging.h"
 #include "support/captured_console.h"
@@ -82,7 +81,7 @@ TEST(EMAWeightAveraging, FollowsItsFormula) {
   expect_close(trained.last, average);
 }
 
-// loss = sum(weight) and SGD: the weight after step t is w0 - lr t. The average lags behind by
+// loss = sum(weight) and SGD: the weight after step t is w0 - lr t. The average lags by
 // lr d (1 - d^(T-1)) / (1 - d).
 TEST(EMAWeightAveraging, LagsBehindASteadyMovementByTheClosedForm) {
   struct Steady : TinyModule {

@@ -13,7 +13,7 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/checkpoint/checkpoint_file.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "levin/optim/adam.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
@@ -103,7 +103,7 @@ TEST(CheckpointDamage, EveryFlippedBitOfARealCheckpointIsNoticed) {
     file.flip(bit);
     const std::string error = error_of_reading(path);
     ASSERT_NE(error.find(path), std::string::npos) << "bit " << bit << " was not noticed: " << error;
-    // The header alone tells of damage to the header; the tensors' data it does not look at.
+    // Reading the header alone finds damage to the header; it does not read the tensors' data.
     const bool in_header = bit / 8 < file.data_start();
     ASSERT_EQ(complaint_of([&] { (void)read_checkpoint_values(path); }).empty(), !in_header) << "bit " << bit;
     file.restore(bit);

@@ -1,6 +1,6 @@
 // A save over an older checkpoint whose N-th I/O call fails, for every N: afterwards the path holds the older state or
-// the new one, whole, whatever failed. The faults are real (support/io_faults.h); so are the full and the read-only
-// file system.
+// the new one, complete, regardless of what failed. The faults are real (support/io_faults.h); so are the full and the
+// read-only file system.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <filesystem>
 
 #include "levin/checkpoint/checkpoint_file.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/error_text.h"
 #include "support/io_faults.h"
 #include "support/own_mounts.h"
@@ -78,7 +78,7 @@ class Saves {
       is_newer = same(found, newer_);
       EXPECT_TRUE(is_newer || (with_older_ && same(found, older_))) << "neither the older nor the newer";
     }
-    EXPECT_TRUE(is_newer || outcome.end != IoOutcome::End::done) << "said it was saved";
+    EXPECT_TRUE(is_newer || outcome.end != IoOutcome::End::done) << "reported as saved";
     if (outcome.end != IoOutcome::End::killed) {
       EXPECT_EQ(folder_.names(), there ? Names{"a.ckpt"} : Names{});
     }
@@ -274,7 +274,7 @@ TEST(CheckpointFaults, AFileSystemThatIsFullKeepsTheOlder) {
         has(said, "No space left on device") && has(said, folder / "a.ckpt") && has(said, "previous file is intact"),
         "said: " + said);
     require(same(read_checkpoint(folder / "a.ckpt"), state_of_epoch(1)), "the older state is gone");
-    require(folder.names() == Names{"a.ckpt"}, "something was left behind");
+    require(folder.names() == Names{"a.ckpt"}, "files were left in the folder");
     write_checkpoint(folder / "a.ckpt", state_of_epoch(3));
     require(same(read_checkpoint(folder / "a.ckpt"), state_of_epoch(3)), "a save that fits failed");
     return true;

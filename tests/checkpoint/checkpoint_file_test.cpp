@@ -15,7 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "levin/checkpoint/values_json.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 
@@ -30,7 +30,7 @@ std::string error_of_reading(const std::string& path) {
   return error_of<CheckpointError>([&] { (void)read_checkpoint(path); });
 }
 
-bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+bool bitwise_equal(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.is_contiguous() &&
          (a.nbytes() == 0 || std::memcmp(a.const_data_ptr(), b.contiguous().const_data_ptr(), a.nbytes()) == 0);
 }
@@ -99,11 +99,11 @@ TEST(CheckpointFile, KeepsEveryTypeAndShape) {
   write_checkpoint(folder / "a.ckpt", state);
   const State read = read_checkpoint(folder / "a.ckpt");
   ASSERT_EQ(read.tensors.size(), state.tensors.size());
-  for (const auto& [name, tensor] : state.tensors) EXPECT_TRUE(same_bits(read.tensors.at(name), tensor)) << name;
+  for (const auto& [name, tensor] : state.tensors) EXPECT_TRUE(bitwise_equal(read.tensors.at(name), tensor)) << name;
   EXPECT_EQ(folder.names(), std::vector<std::string>{"a.ckpt"});
 }
 
-TEST(CheckpointFile, KeepsNanPayloadsAndSignedZeroBitForBit) {
+TEST(CheckpointFile, KeepsNanPayloadsAndSignedZero) {
   const TemporaryFolder folder;
   const std::vector<int32_t> patterns{
       0x7fc00001, static_cast<int32_t>(0xffc12345), static_cast<int32_t>(0x80000000), 0x00000001, 0x7f800000,
@@ -261,7 +261,7 @@ TEST(CheckpointFile, NamesTheDamagedTensorAndItsBytes) {
   EXPECT_TRUE(has(error, "checksum")) << error;
 }
 
-TEST(CheckpointFile, RefusesOtherFilesAndSaysWhy) {
+TEST(CheckpointFile, RefusesOtherFilesWithTheReason) {
   const TemporaryFolder folder;
   EXPECT_TRUE(has(error_of_reading(folder / "absent.ckpt"), "No such file"));
   EXPECT_TRUE(has(error_of_reading(folder.path()), "Is a directory"));

@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "levin/checkpoint/checkpoint_file.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/captured_console.h"
 #include "support/io_faults.h"
 #include "support/temporary_folder.h"
@@ -77,7 +77,7 @@ TEST(CheckpointWriter, DoesNotWriteWhatItCopiedForASaveThatFailed) {
   CheckpointWriter writer;
   const auto weights = torch::zeros(100);
   State broken = state_of(weights);
-  broken.tensors["without_data"] = torch::empty({3}, torch::kMeta);  // its copy fails, after that of "w"
+  broken.tensors["without_data"] = torch::empty({3}, torch::kMeta);  // its copy fails, after the copy of "w"
   EXPECT_THROW(writer.submit({request(folder / "a.ckpt", broken)}, {}), std::exception);
   weights.fill_(1);
   writer.submit({request(folder / "b.ckpt", state_of(weights))}, {});

@@ -4,7 +4,7 @@
 #include <torch/torch.h>
 
 #include "levin/checkpoint/weights.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/paths.h"
 #include "support/run_program.h"
 #include "support/temporary_folder.h"

@@ -10,7 +10,7 @@
 
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/sharded_checkpoint.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/temporary_folder.h"
 
 namespace levin::forged_shards_test {
@@ -93,7 +93,11 @@ TEST(ForgedShards, PartsThatOverlapOrLeaveAGapAreAnError) {
              }),
              "the shards hold 6 of the 8 numbers");
   expect_has(error_with([](Forged& forged) { forged.set_layout({2, 4}, {0, 6}); }), "leave a gap at number 4");
-  EXPECT_EQ(error_with([](Forged& forged) { forged.set_layout({3, 2}, {0, 4}); }), "") << "another shape is no damage";
+  EXPECT_EQ(error_with([](Forged& forged) {
+              forged.set_layout({3, 2}, {0, 4});
+            }),
+            "")
+      << "a different shape is not damage";
 }
 
 TEST(ForgedShards, PartsOutOfRangeAreAnError) {
@@ -118,7 +122,7 @@ TEST(ForgedShards, AShardsNameIsAPlainFileName) {
     const std::string error =
         error_with([&](Forged& forged) { forged.shards.items[0].set("file", ConfigNode::scalar(name, true)); });
     expect_has(error, "commit.safetensors: ");
-    expect_has(error, "is no name of a shard");
+    expect_has(error, "is not the name of a shard");
   }
 }
 

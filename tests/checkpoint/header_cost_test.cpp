@@ -10,7 +10,7 @@
 
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/safetensors.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/temporary_folder.h"
 
 namespace levin::header_cost_test {
@@ -19,7 +19,7 @@ namespace {
 using test::TemporaryFolder;
 
 constexpr size_t kHeaderBytes = 40'000'000;
-constexpr size_t kMostTimesTheHeader = 6;
+constexpr size_t kMaxTimesTheHeader = 6;
 
 size_t peak_kib() {
   std::ifstream status("/proc/self/status");
@@ -86,7 +86,7 @@ void expect_small_cost(const std::string& header, const std::string& what) {
     }
   });
   EXPECT_GT(bytes, header.size() / 2) << "nothing was measured";
-  EXPECT_LT(bytes, kMostTimesTheHeader * header.size()) << what << ": " << bytes / header.size() << " times the header";
+  EXPECT_LT(bytes, kMaxTimesTheHeader * header.size()) << what << ": " << bytes / header.size() << " times the header";
 }
 
 TEST(HeaderCost, ManyTensorsTakeASmallMultipleOfTheHeader) {
@@ -94,9 +94,9 @@ TEST(HeaderCost, ManyTensorsTakeASmallMultipleOfTheHeader) {
 }
 
 TEST(HeaderCost, ManyValuesTakeASmallMultipleOfTheHeader) {
-  expect_small_cost(metadata_of(kHeaderBytes, 0), "empty texts");
-  expect_small_cost(metadata_of(kHeaderBytes, 20), "short texts");
-  expect_small_cost(metadata_of(kHeaderBytes, 1'000'000), "long texts");
+  expect_small_cost(metadata_of(kHeaderBytes, 0), "empty strings");
+  expect_small_cost(metadata_of(kHeaderBytes, 20), "short strings");
+  expect_small_cost(metadata_of(kHeaderBytes, 1'000'000), "long strings");
 }
 
 TEST(HeaderCost, ListsAndNamesThatAreNoTensorsAreRefusedForLittle) {

@@ -10,7 +10,7 @@
 
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/safetensors_writer.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 
@@ -94,7 +94,7 @@ TEST(SafetensorsFile, ReadsEveryTypeOfTheFormatThatLibTorchHas) {
   }
 }
 
-TEST(SafetensorsFile, RefusesWhatIsWrongAndSaysWhatItIs) {
+TEST(SafetensorsFile, RefusesInvalidFilesWithTheReason) {
   EXPECT_TRUE(
       has(error_of(R"({"t":{"dtype":"F4","shape":[2],"data_offsets":[0,1]}})", "1"), "dtype \"F4\" is unknown"));
   EXPECT_TRUE(has(error_of(R"({"t":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", "123"), "byte 1 where 0"));

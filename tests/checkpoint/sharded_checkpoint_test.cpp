@@ -1,4 +1,4 @@
-// Folders that several ranks write to: what the commit record promises, and what is said where it does not hold.
+// Folders that several ranks write to: what the commit record promises, and the errors where it does not hold.
 #include "levin/checkpoint/sharded_checkpoint.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "levin/checkpoint/checkpoint_file.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 
@@ -194,7 +194,7 @@ TEST(ShardedCheckpoint, IsRemovedWholeAndOnlyWhatBelongsToIt) {
   EXPECT_EQ(files_of((out / "two.ckpt")), (std::vector<std::string>{"notes.txt"}));
 }
 
-// Rank 1 of a save of two, which goes on to live once its shard is written.
+// Rank 1 of a save of two, which keeps running once its shard is written.
 pid_t write_shard_in_a_child(const std::string& folder, const std::string& name) {
   const pid_t child = ::fork();
   if (child == 0) {

@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "levin/checkpoint/strict_json.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "support/error_text.h"
 
 namespace levin::values_json_test {
@@ -89,7 +89,7 @@ TEST(ValuesJson, ManyKeysCostLittle) {
   EXPECT_LT(seconds_used() - start, 10.0);
 }
 
-TEST(ValuesJson, SaysWhereTheTextIsNoJson) {
+TEST(ValuesJson, ReportsTheOffsetOfInvalidJson) {
   EXPECT_TRUE(has(error_of_reading("{\"a\":1,}"), "not JSON at byte 8 of 8"));
   EXPECT_TRUE(has(error_of_reading(""), "not JSON at byte"));
   EXPECT_TRUE(has(error_of_reading("[1e999]"), "not readable as JSON"));

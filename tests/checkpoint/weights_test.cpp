@@ -10,7 +10,7 @@
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/checkpoint/weights_source.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
 #include "support/field_count.h"
@@ -88,7 +88,7 @@ TEST(LoadWeights, ConvertsTypesAsLoadStateDict) {
   EXPECT_EQ(net.steps.item<int64_t>(), 7);
 }
 
-// One missing, one of another shape, one too many.
+// One tensor is missing, one has a different shape, one is too many.
 Tensors misfits() {
   Tensors tensors = numbers();
   tensors.erase("body.0.bias");
@@ -262,7 +262,7 @@ TEST(LoadWeights, RefusesAnIndexThatLeadsElsewhere) {
   EXPECT_TRUE(equal(net.copy(), before));
 }
 
-TEST(LoadWeights, ChoosesTheFileOfAFolderOrSaysWhatIsThere) {
+TEST(LoadWeights, ChoosesTheFileOfAFolderOrListsIt) {
   const TemporaryFolder folder;
   Net net;
   EXPECT_TRUE(has(error_of([&] { load_weights(net, {.path = folder.path()}); }), "no *.safetensors"));

@@ -114,5 +114,45 @@ TEST(Arguments, ListAndHelpTakeTheFilesThatNamePlugins) {
   EXPECT_EQ(std::get<ConfigFile>(help.sources[1]).path, "run.yaml");
 }
 
+using Kind = OwnOption::Kind;
+const std::vector<OwnOption> kOwn{{"nodes", Kind::numbers}, {"job-name"}, {"dry-run", Kind::flag}, {"lr_finder"}};
+
+TEST(SplitArguments, TakesACommandsOwnOptionsAndKeepsTheOrderOfTheRest) {
+  Problems problems;
+  const SplitArguments split =
+      split_arguments({"--config", "a.yaml", "--nodes=1,3", "--dry_run", "--trainer.x", "1", "--nodes", "5",
+                       "--job_name=x y", "--lr_finder.mode=linear", "-c", "b.yaml"},
+                      kOwn, problems);
+  EXPECT_TRUE(problems.empty()) << lines(problems);
+  EXPECT_FALSE(split.help);
+  EXPECT_EQ(split.rest, (std::vector<std::string>{"--config", "a.yaml", "--trainer.x", "1", "-c", "b.yaml"}));
+  const ConfigNode* nodes = split.options.find("nodes");
+  ASSERT_NE(nodes, nullptr);
+  ASSERT_EQ(nodes->items.size(), 3U);
+  EXPECT_EQ(nodes->items[1].text + nodes->items[2].text, "35");
+  for (const auto& [name, text] : {std::pair{"dry-run", "true"}, std::pair{"job-name", "x y"}}) {
+    ASSERT_NE(split.options.find(name), nullptr) << name;
+    EXPECT_EQ(split.options.find(name)->text, text);
+  }
+  ASSERT_NE(split.options.find("lr_finder"), nullptr);
+  ASSERT_NE(split.options.find("lr_finder")->find("mode"), nullptr);
+  EXPECT_EQ(split.options.find("lr_finder")->find("mode")->text, "linear");
+  EXPECT_TRUE(split_arguments({"x", "-h"}, kOwn, problems).help);
+}
+
+TEST(SplitArguments, AnOptionIsNotTheValueOfAnother) {
+  Problems problems;
+  const SplitArguments split = split_arguments({"--job-name", "--nodes", "2", "--lr_finder.mode"}, kOwn, problems);
+  EXPECT_EQ(split.options.find("job-name"), nullptr);
+  ASSERT_NE(split.options.find("nodes"), nullptr);
+  expect_parts(lines(problems), {"--job-name: no value follows", "--lr_finder.mode: no value follows"});
+}
+
+TEST(SplitArguments, UnknownOptionsAndSurplusArgumentsAreNamed) {
+  Problems problems;
+  refuse_rest({"a", "--nods=3", "b"}, kOwn, 1, "a second file.", problems);
+  expect_parts(lines(problems), {"\"--nods=3\": unknown option. Did you mean \"--nodes\"?", "\"b\": a second file."});
+}
+
 }  // namespace
 }  // namespace levin::arguments_test

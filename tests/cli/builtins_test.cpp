@@ -1,7 +1,7 @@
 // Every class that a run file may name: its options have documents, and its defaults read back to themselves.
 #include <gtest/gtest.h>
 
-#include "levin/core/registry.h"
+#include "levin/core/options/registry.h"
 #include "levin/data/data_module.h"
 #include "levin/loggers/logger.h"
 #include "levin/optim/lr_scheduler.h"
@@ -62,8 +62,8 @@ TEST(Builtins, NameEveryCallback) {
 }
 
 TEST(Builtins, NameEveryOptimizer) {
-  check_all<Optimizer>({"Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "LAMB", "LARS", "LBFGS", "Lookahead", "Muon",
-                        "NAdam", "RAdam", "RMSprop", "SAM", "ScheduleFreeAdamW", "SGD"});
+  check_all<Optimizer>({"Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LAMB", "LARS", "LBFGS",
+                        "Lookahead", "Muon", "NAdam", "RAdam", "RMSprop", "SAM", "ScheduleFreeAdamW", "SGD"});
 }
 
 TEST(Builtins, NameEveryScheduler) {

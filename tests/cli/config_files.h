@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "levin/core/value.h"
+#include "levin/core/options/value.h"
 #include "support/error_text.h"
 
 namespace levin::testing {

@@ -6,8 +6,8 @@
 #include "cli/config_files.h"
 #include "cli/printed_by_lightning.h"
 #include "levin/cli/config/commented_yaml.h"
-#include "levin/core/exit_codes.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/process/main_guard.h"
 #include "levin/yaml/yaml_file.h"
 #include "support/levin_runs.h"
 #include "support/temporary_folder.h"
@@ -281,7 +281,7 @@ TEST_F(Convert, RefusesWhatIsNoFileOfLightningCLI) {
   expect_parts(levin("convert a.yaml b.yaml").output, {"a second file. Convert one at a time."});
   expect_parts(levin("convert a.yaml --outptu=b.yaml").output, {"--outptu=b.yaml", "unknown option"});
   write("kept.yaml", "mine");
-  expect_parts(levin("convert lightning.yaml --output kept.yaml").output, {"kept.yaml is there already"});
+  expect_parts(levin("convert lightning.yaml --output kept.yaml").output, {"kept.yaml exists"});
   EXPECT_EQ(read_file(folder_.path() + "/kept.yaml"), "mine");
 }
 

@@ -1,4 +1,6 @@
 // levin export: the real tool on run files.
+#include "levin/cli/commands/export_model.h"
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
@@ -8,9 +10,8 @@
 #include <set>
 
 #include "levin/checkpoint/safetensors.h"
-#include "levin/cli/commands/export_options.h"
-#include "levin/core/exit_codes.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/process/main_guard.h"
 #include "levin/inference/load_for_inference.h"
 #include "support/error_text.h"
 #include "support/field_count.h"
@@ -58,7 +59,7 @@ TEST_F(Export, WritesAGraph) {
   EXPECT_TRUE(holds(ran.output, {"the model has its initial weights", "model.onnx: opset 18, ",
                                  "input  images: float32 (batch, 1, 28, 28)", "output output: float32 (batch, 10)"}));
   EXPECT_TRUE(exists("model.onnx"));
-  EXPECT_FALSE(exists("runs")) << "an export is no run";
+  EXPECT_FALSE(exists("runs")) << "an export must not create a run";
 }
 
 TEST_F(Export, NamesPortsAsAsked) {
@@ -89,7 +90,8 @@ TEST_F(Export, TakesTheFormatFromTheEnding) {
   const auto ran = levin(kRun + "--output weights.safetensors");
   ASSERT_EQ(ran.status, kExitOk) << ran.output;
   EXPECT_EQ(SafetensorsFile(folder_.path() + "/weights.safetensors").entries().size(), 4U);
-  EXPECT_TRUE(holds(levin(kRun + "--output model").output, {"model: opset 18, "})) << "onnx, where there is no ending";
+  EXPECT_TRUE(holds(levin(kRun + "--output model").output, {"model: opset 18, "}))
+      << "onnx is the format without a file ending";
   EXPECT_TRUE(holds(levin(kRun + "--format onnx --output model.v2").output, {"model.v2: opset 18, "}));
 }
 
@@ -142,10 +144,10 @@ TEST_F(Export, OverwritesOnlyOnRequest) {
   write("model.onnx", "precious");
   const auto refused = levin(kRun + "--output model.onnx");
   EXPECT_EQ(refused.status, kExitBadConfig);
-  EXPECT_TRUE(holds(refused.output, {"--output: model.onnx is there already", "--overwrite", "nothing was written"}));
+  EXPECT_TRUE(holds(refused.output, {"--output: model.onnx exists", "--overwrite", "nothing was written"}));
   EXPECT_EQ(read_file(folder_.path() + "/model.onnx"), "precious");
   write("other.onnx.data", "precious");
-  EXPECT_TRUE(holds(levin(kRun + "--output other.onnx").output, {"other.onnx.data is there already"}));
+  EXPECT_TRUE(holds(levin(kRun + "--output other.onnx").output, {"other.onnx.data exists"}));
   EXPECT_EQ(levin(kRun + "--output model.onnx --overwrite").status, kExitOk);
   EXPECT_NE(read_file(folder_.path() + "/model.onnx"), "precious");
 }

@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "cli/config_files.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/paths.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr double kMostSeconds = 30.0;  // a sanitizer's own time and memory are not the program's
-constexpr double kMostMegabytes = 2000;
+constexpr double kMaxSeconds = 30.0;  // a sanitizer's own time and memory are not the program's
+constexpr double kMaxMegabytes = 2000;
 #else
-constexpr double kMostSeconds = 1.0;
-constexpr double kMostMegabytes = 200;
+constexpr double kMaxSeconds = 1.0;
+constexpr double kMaxMegabytes = 200;
 #endif
 
 namespace levin::hostile_program_test {
@@ -141,8 +141,8 @@ TEST(HostileProgram, RefusesEveryFileClearlyQuicklyAndInLittleMemory) {
     }
     EXPECT_LT(done.said.size(), 20'000U) << "floods the terminal";
     EXPECT_EQ(done.said.find('\x1b'), std::string::npos) << "passes escape sequences on";
-    EXPECT_LT(done.seconds - harmless.seconds, kMostSeconds);
-    EXPECT_LT(done.megabytes - harmless.megabytes, kMostMegabytes);
+    EXPECT_LT(done.seconds - harmless.seconds, kMaxSeconds);
+    EXPECT_LT(done.megabytes - harmless.megabytes, kMaxMegabytes);
   }
 }
 
@@ -151,7 +151,7 @@ TEST(HostileProgram, RefusesADeviceWithoutEnd) {
   const Finished done = run_tool(files, "/dev/zero");
   EXPECT_EQ(done.status, 2);
   expect_parts(done.said, {"/dev/zero", "more than 524291 bytes"});
-  EXPECT_LT(done.seconds, kMostSeconds + 2);
+  EXPECT_LT(done.seconds, kMaxSeconds + 2);
 }
 
 }  // namespace

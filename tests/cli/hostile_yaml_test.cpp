@@ -26,8 +26,8 @@ using test::expect_parts;
 using testing::ConfigFiles;
 using testing::lines;
 
-constexpr double kMostSeconds = kSanitized ? 30.0 : 1.0;
-constexpr size_t kMostMegabytes = 200;
+constexpr double kMaxSeconds = kSanitized ? 30.0 : 1.0;
+constexpr size_t kMaxMegabytes = 200;
 
 // Of the processor, so that a busy machine does not count.
 double seconds_used() {
@@ -47,7 +47,7 @@ bool in_bounded_child(const std::function<bool()>& work) {
   const pid_t child = fork();
   if (child == 0) {
     rlimit limit{};
-    limit.rlim_cur = limit.rlim_max = (address_space_megabytes() + kMostMegabytes) << 20;
+    limit.rlim_cur = limit.rlim_max = (address_space_megabytes() + kMaxMegabytes) << 20;
     if (!kSanitized) setrlimit(RLIMIT_AS, &limit);
     bool good = false;
     try {
@@ -75,7 +75,7 @@ std::string bounded_errors(const std::string& text) {
   EXPECT_TRUE(in_bounded_child([&] { return !read_all().empty(); })) << "more than 200 MB";
   const double start = seconds_used();
   const Problems problems = read_all();
-  EXPECT_LT(seconds_used() - start, kMostSeconds);
+  EXPECT_LT(seconds_used() - start, kMaxSeconds);
   EXPECT_LT(lines(problems).size(), 20000u);
   return lines(problems);
 }
@@ -157,7 +157,7 @@ TEST(HostileYaml, OddTextsOfHalfAMegabyteCostLittle) {
     EXPECT_TRUE(in_bounded_child(read)) << "more than 200 MB for " << piece;
     const double start = seconds_used();
     read();
-    EXPECT_LT(seconds_used() - start, kMostSeconds) << piece;
+    EXPECT_LT(seconds_used() - start, kMaxSeconds) << piece;
   }
 }
 

@@ -1,6 +1,4 @@
 // Curves whose trend is known: falling, flat, rising, each with noise.
-#include "levin/cli/runs/loss_trend.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,6 +6,7 @@
 #include <random>
 
 #include "cli/metric_series.h"
+#include "levin/cli/runs/run_health.h"
 
 namespace levin::loss_trend_test {
 namespace {

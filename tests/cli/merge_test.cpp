@@ -205,9 +205,9 @@ TEST(Override, AnEmptyValueIsAnEmptyStringAndNoNull) {
 
 TEST(Override, AnIndexOutOfRangeSaysHowManyItemsThereAre) {
   expect_parts(override_errors(kTwoCallbacks, "--trainer.callbacks.2.patience=3"),
-               {"--trainer.callbacks.2.patience=3: trainer.callbacks: there is no item 2", "2 items", "counted from 0",
-                "--trainer.callbacks+=VALUE"});
-  expect_parts(override_errors("{}", "--trainer.callbacks[0].x=3"), {"no item 0", "0 items"});
+               {"--trainer.callbacks.2.patience=3: trainer.callbacks: item 2 does not exist", "2 items",
+                "counted from 0", "--trainer.callbacks+=VALUE"});
+  expect_parts(override_errors("{}", "--trainer.callbacks[0].x=3"), {"item 0 does not exist", "0 items"});
   expect_parts(override_errors(kTwoCallbacks, "--trainer.callbacks.99999999999999999999=3"), {"list of 2 items"});
 }
 

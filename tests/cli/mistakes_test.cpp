@@ -6,8 +6,8 @@
 #include <regex>
 #include <sstream>
 
-#include "levin/core/exit_codes.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/process/main_guard.h"
 #include "support/error_text.h"
 #include "support/levin_runs.h"
 #include "support/paths.h"

@@ -5,7 +5,7 @@
 
 #include "cli/config_files.h"
 #include "levin/cli/config/merge.h"
-#include "levin/core/registry.h"
+#include "levin/core/options/registry.h"
 #include "levin/trainer/trainer_options.h"
 #include "levin/yaml/yaml_file.h"
 
@@ -17,7 +17,7 @@ using testing::lines;
 
 struct Read {
   TrainerOptions options = {};
-  std::string tree = "";     // the trainer's part as YAML, today's words
+  std::string tree = "";     // the trainer's part as YAML, with today's options
   std::string notices = "";  // one a line
   std::string problems = "";
 };

@@ -1,11 +1,11 @@
-// levin plan cluster: the closed forms with the words of a command line, and a run that is measured here.
+// levin plan cluster: the closed forms with given arguments, and a run that is measured here.
 #include "levin/cli/commands/plan_cluster.h"
 
 #include <gtest/gtest.h>
 
 #include "cli/config_files.h"
-#include "levin/core/console.h"
-#include "levin/core/exit_codes.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/main_guard.h"
 #include "support/levin_runs.h"
 #include "support/paths.h"
 

@@ -1,4 +1,4 @@
-// What levin plan memory says of several devices in one process: shares, who holds what, and gathered outputs.
+// levin plan memory for several devices in one process: fractions of the batch, memory of each, and gathered outputs.
 #include "levin/cli/commands/plan_devices.h"
 
 #include <gtest/gtest.h>
@@ -72,7 +72,7 @@ trainer: {accelerator: cpu, devices: 4, strategy: dp}
 model:
   class_path: MaskedLM
   init_args: {num_hidden_layers: 1, hidden_size: 32, num_attention_heads: 2, intermediate_size: 64, vocab_size: 1024}
-data: {class_path: TextFile, init_args: {block_size: 64, batch_size: 8}}
+data: {class_path: BibleText, init_args: {block_size: 64, batch_size: 8}}
 )");
   const auto planned = [&](const std::string& words) {
     return test::run_levin("plan memory --config " + path + " --picture= " + words);

@@ -4,11 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "cli/config_files.h"
-#include "levin/cli/config/planned_config.h"
-#include "levin/core/console.h"
-#include "levin/core/error.h"
-#include "levin/core/exit_codes.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/main_guard.h"
 #include "levin/recompute/memory_picture.h"
 #include "support/levin_runs.h"
 #include "support/paths.h"
@@ -186,8 +185,8 @@ TEST(PlanMemory, SaysWhatIsWrongWithTheWords) {
   EXPECT_EQ(run_plan_memory({"--model=A", "--apply"}, 100, none), kExitBadConfig);
   EXPECT_EQ(run_plan_memory({"--help"}, 100, none), kExitOk);
   Console::instance().capture({});
-  expect_parts(said, {"there is no run to measure. Give --config FILE.", "11 potatoes", "--budget: no value follows",
-                      "there is no run file to write again", "levin plan memory --config FILE"});
+  expect_parts(said, {"no run to measure. Give --config FILE.", "11 potatoes", "--budget: no value follows",
+                      "no run file to copy", "levin plan memory --config FILE"});
 }
 
 TEST(PlanMemory, MeasuresARunOfTheTool) {

@@ -67,7 +67,7 @@ class Plugins(unittest.TestCase):
         for words in (["help", "PluginModel"], ["list"]):
             status, output = self.levin(*words, "--plugins", "nowhere.so")
             self.assertEqual(status, 2, output)
-            self.assertRegex(output, r"plugins: there is no file nowhere.so \(from ")
+            self.assertRegex(output, r"plugins: no file nowhere.so \(from ")
             self.assertNotIn("unknown class", output)
         status, output = self.levin("help", "PluginModel")
         self.assertEqual(status, 2, output)
@@ -119,7 +119,7 @@ class Plugins(unittest.TestCase):
     def test_a_file_that_is_not_there_or_no_library_is_named(self):
         status, output = self.fit(self.with_plugins("nowhere.so"))
         self.assertEqual(status, 2, output)
-        self.assertRegex(output, r"plugins: there is no file nowhere.so \(from .*levin_plugins_")
+        self.assertRegex(output, r"plugins: no file nowhere.so \(from .*levin_plugins_")
         self.assertNotIn("PluginModel", output, "what it would have registered is not known")
         self.assertIn("error: 1 problem; nothing was run", output)
         status, output = self.fit(self.with_plugins("run.yaml"))

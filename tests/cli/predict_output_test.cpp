@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "levin/checkpoint/safetensors.h"
-#include "levin/core/exit_codes.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/process/main_guard.h"
 #include "support/levin_runs.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
@@ -31,7 +31,7 @@ TEST(PredictOutput, WritesARowPerSampleBesideTheCallbacksOfTheRunFile) {
   EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 1 + 2 * 8);
 }
 
-// New texts have no labels; their predictions are found again by the ids of the file.
+// New text has no labels; its predictions are found again by the ids of the file.
 TEST(PredictOutput, NamesRowsAndClassesOfTextsWithoutLabels) {
   const test::TemporaryFolder folder;
   std::filesystem::create_directory(folder / "model");

@@ -82,7 +82,7 @@ class Report(unittest.TestCase):
     def dom(self, script="", javascript=True, width=1280):
         """The page's elements after `script` ran in it, and what the console said."""
         if CHROMIUM is None:
-            self.skipTest("there is no Chromium here")
+            self.skipTest("Chromium is not installed")
         text = (self.root / "report.html").read_text()
         if not javascript:
             text = text.replace("script-src 'unsafe-inline'", "script-src 'none'")
@@ -111,7 +111,7 @@ class Report(unittest.TestCase):
     def test_findings_and_differences_are_in_it(self):
         page = self.page("logs")
         for text in ("train_loss is nan or infinite since step 301: 99 values of 400.", "33 % of the time (30.0 s) was spent",
-                     "loss is nan &lt;here&gt;", "checkpoints/a.ckpt", "2.00 MiB", "version_0", "version_1", "0.03"):
+                     "loss is nan &lt;here&gt;", "checkpoints/a.ckpt", "2.0 MiB", "version_0", "version_1", "0.03"):
             self.assertIn(text, page)
 
     def test_curves_are_there_without_javascript(self):
@@ -195,10 +195,10 @@ class Report(unittest.TestCase):
     def test_mistakes_are_named(self):
         (self.root / "empty").mkdir()
         for words, message in (([], "report: no run was named. Write levin report levin_logs/version_0."),
-                               (["empty"], "empty: there is no run here."),
-                               (["nowhere"], "nowhere: there is no such folder."),
+                               (["empty"], "empty: no run found."),
+                               (["nowhere"], "nowhere: the folder does not exist."),
                                (["logs", "--outpt=x"], '"--outpt=x": unknown option. Did you mean "--output"?'),
-                               (["logs", "--output"], "--output: no value follows. Write --output report.html."),
+                               (["logs", "--output"], "--output: no value follows."),
                                (["logs", "--output="], "--output: the file's name is empty.")):
             status, output = self.levin(*words)
             self.assertEqual(status, 2, output)

@@ -1,4 +1,4 @@
-// The folders of runs: found, read whatever is in them, and seen to be alive or not.
+// Run folders are found, read regardless of their contents, and recognized as alive or dead.
 #include "levin/cli/runs/run_folder.h"
 
 #include <gtest/gtest.h>
@@ -14,9 +14,8 @@
 #include "levin/cli/runs/report_data.h"
 #include "levin/cli/runs/run_alive.h"
 #include "levin/cli/runs/run_list.h"
-#include "levin/cli/runs/run_options.h"
-#include "levin/core/folder_lock.h"
-#include "levin/core/this_process.h"
+#include "levin/core/process/folder_lock.h"
+#include "levin/core/process/this_process.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 
@@ -103,7 +102,7 @@ TEST_F(RunFolders, ABrokenRecordIsNamed) {
   for (const char* text : {"", "{\"status\": \"run", "[1, 2]", "\xff\xfe"}) {
     const RunRecord record = read(text);
     EXPECT_FALSE(record.has_record);
-    EXPECT_EQ(record.unreadable, folder_ / "run.json" + ": it is no JSON object") << text;
+    EXPECT_EQ(record.unreadable, folder_ / "run.json" + ": expected a JSON object") << text;
   }
 }
 
@@ -212,7 +211,7 @@ TEST_F(RunFolders, AFifoInPlaceOfAFileIsNamedAndNotWaitedFor) {
 
 TEST_F(RunFolders, AFolderThatIsNotThereIsAnError) {
   EXPECT_EQ(test::error_of([&] { (void)find_run_folders(folder_ / "none"); }),
-            folder_ / "none" + ": there is no such folder. Name a folder that has runs below it, e.g. levin_logs.");
+            folder_ / "none" + ": the folder does not exist. Name a folder that has runs below it, e.g. levin_logs.");
   folder_.write("file", "");
   EXPECT_EQ(test::error_of([&] { (void)find_run_folders(folder_ / "file"); }),
             folder_ / "file" + ": it is a file, not a folder. Name a folder that has runs below it, e.g. levin_logs.");

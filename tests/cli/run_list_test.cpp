@@ -10,9 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "levin/cli/runs/run_columns.h"
 #include "levin/cli/runs/run_table.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 

@@ -108,7 +108,7 @@ class SubmitNames(unittest.TestCase):
                 (folder / "run.yaml").write_text(RUN_FILE)
                 status, said = self.submit(folder, "--config=run.yaml")
                 self.assertEqual(status, 2, said)
-                self.assertIn("submit from one with another name", said)
+                self.assertIn("submit from a folder with a different name", said)
                 self.assertEqual(list(folder.glob("*.sbatch")), [])
 
 

@@ -1,10 +1,11 @@
-// The words of levin submit and the script they become. tests/slurm hands scripts to a real Slurm.
+// The arguments of levin submit and the script that they become. tests/slurm hands scripts to a real Slurm.
+#include "levin/cli/commands/submit.h"
+
 #include <gtest/gtest.h>
 
 #include "cli/config_files.h"
-#include "levin/cli/commands/submit_options.h"
-#include "levin/cli/commands/submit_script.h"
-#include "levin/core/error.h"
+#include "levin/cli/config/text_layout.h"
+#include "levin/core/options/error.h"
 #include "support/run_program.h"
 
 namespace levin::submit_test {
@@ -28,7 +29,7 @@ std::string errors(const std::vector<std::string>& words) {
 
 using Points = std::vector<std::vector<std::string>>;
 
-TEST(SubmitOptions, TakeTheJobsWordsAndLeaveTheRuns) {
+TEST(SubmitOptions, TakeTheJobsOptionsAndLeaveTheRuns) {
   const SubmitOptions options =
       read({"--config", "a.yaml", "--nodes", "2", "--time=04:00:00", "--trainer.max_epochs=5", "--ntasks_per_node=4",
             "--job-name", "x y", "--slurm", "partition=gpu", "--slurm=exclusive", "--no-requeue", "--dry-run",
@@ -65,7 +66,7 @@ TEST(SubmitOptions, TakeSlurmsTimesAndNoOthers) {
   }
   for (const char* time : {"4h", "0", "00:00:00", "1-", "1:2:3:4", "-5", "", "soon", "04:00:00 "}) {
     expect_parts(errors({"--time=" + std::string(time)}),
-                 {"--time: \"" + std::string(time) + "\" is no time that Slurm knows. Write 04:00:00"});
+                 {"--time: \"" + std::string(time) + "\" is not a time that Slurm accepts. Write 04:00:00"});
   }
 }
 
@@ -76,8 +77,8 @@ TEST(SubmitOptions, TellEveryMistake) {
                 "--grid: a.b has an empty value in \"a.b=1,,2\""});
   expect_parts(errors({"--grid=a.b=1", "--grid=a.b=2"}), {"--grid: a.b is given twice"});
   expect_parts(errors({"--slurm", "array=1-5"}), {"--slurm: array is written by levin submit itself"});
-  expect_parts(errors({"--slurm", "two words"}), {"--slurm: \"two words\" is no option of sbatch"});
-  expect_parts(errors({"--slurm", "-p=x"}), {"is no option of sbatch"});
+  expect_parts(errors({"--slurm", "two words"}), {"--slurm: \"two words\" is not an option of sbatch"});
+  expect_parts(errors({"--slurm", "-p=x"}), {"is not an option of sbatch"});
   expect_parts(errors({"--job-name=a\nb"}), {"--job-name: \"a\\nb\" contains a newline"});
   expect_parts(errors({"--dry-run=yes"}), {"--dry-run: takes no value"});
   std::string many = "--grid=a.b=1";
@@ -137,14 +138,14 @@ TEST(SubmitScript, ChoosesAPointOfTheGridByTheTask) {
                                  "exec srun /usr/bin/levin fit --config run.yaml \"${point[@]}\"\n"});
 }
 
-// A shell reads the words back as they were.
+// A shell reads the arguments back unchanged.
 TEST(SubmitScript, QuotesForTheShell) {
   const std::vector<std::string> words = {"plain",      "two words", "it's",  "$HOME", "`id`", "a;b",
                                           "\"quoted\"", "*",         "~",     "a\\b",  "",     "#x",
                                           "--x={a: 1}", "tab\tbed",  "!bang", "a\nb",  "&&",   "é"};
   std::string command = "printf '<%s>'", expected;
   for (const auto& word : words) {
-    command += " " + shell_word(word);
+    command += " " + shell_argument(word);
     expected += "<" + word + ">";
   }
   EXPECT_EQ(test::run_program(command).output, expected);
@@ -165,7 +166,8 @@ TEST(SubmitScript, RefusesWhatWouldEndALine) {
   expect_parts(refusal(one), {"--job-name: \"ok\\ntouch x\" holds a line's end", "give another"});
   one = job();
   one.folder = "/data/a\ntouch x";
-  expect_parts(refusal(one), {"submit: \"/data/a\\ntouch x\" holds a line's end", "submit from one with another name"});
+  expect_parts(refusal(one),
+               {"submit: \"/data/a\\ntouch x\" holds a line's end", "submit from a folder with a different name"});
   one = job();
   one.time = "90\r";
   one.output = "out\x7f";

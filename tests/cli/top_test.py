@@ -105,7 +105,7 @@ class WithoutATerminal(Folder):
     def test_mistakes(self):
         (self.out / "empty").mkdir()
         for words, status, parts in [
-                (["nowhere"], 1, ["levin top: there is no folder nowhere.", "levin_logs/version_0"]),
+                (["nowhere"], 1, ["levin top: no folder nowhere.", "levin_logs/version_0"]),
                 (["empty"], 1, ["levin top: no run is in empty", "run.json, or metrics.csv and hparams.yaml"]),
                 (["a", "b"], 2, ['"b": a second run. Give one folder.']),
                 (["--plian"], 2, ['"--plian": unknown option. Did you mean "--plain"?', "See levin top --help."]),
@@ -146,7 +146,7 @@ class InATerminal(Folder):
         self.start(folder)
         screen = self.wait_for_text("train_loss")
         for part in ["running", "ddp, 2 ranks", "epoch 1 of 4  step 400", "25 %  3 min 00 s left", "12.5 batches/s  800 samples/s",
-                     "forward 83 %", "▸train_loss", "val_loss", "4711", "4712", "512 MiB    1.00 GiB", "q quits"]:
+                     "forward 83 %", "▸train_loss", "val_loss", "4711", "4712", "512.0 MiB  1.0 GiB", "q quits"]:
             self.assertIn(part, screen)
         self.assertRegex(screen, "[\u2801-\u28ff]{5}")  # braille with dots
         self.tmux("send-keys", "q")

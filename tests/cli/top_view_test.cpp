@@ -7,7 +7,6 @@
 #include <cmath>
 #include <limits>
 
-#include "levin/cli/commands/braille_plot.h"
 #include "support/error_text.h"
 
 namespace levin::top_view_test {
@@ -142,7 +141,7 @@ TEST(TopView, ShowsTheStateOfARun) {
   for (const char* part : {"levin_logs/version_3  fit  running  3 min 07 s  ddp, 2 ranks, cpu, 32-true",
                            "epoch 3 of 10  step 1200", "31 %  1 min 35 s left", "81 batches/s  5,184 samples/s",
                            "█ step 85 %", "▓ data 10 %", "▒ validation 5 %", "▸train_loss 0.5", " val_loss 0.625",
-                           "0    node1  100      training  512 MiB    3.00 GiB", "1    node1  101", "q quits"})
+                           "0    node1  100      training  512.0 MiB  3.0 GiB", "1    node1  101", "q quits"})
     EXPECT_TRUE(has(text, part)) << part << " is not in\n" << text;
 }
 

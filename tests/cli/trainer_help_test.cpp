@@ -1,11 +1,10 @@
-#include "levin/cli/commands/trainer_help.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <sstream>
 
 #include "cli/config_files.h"
+#include "levin/cli/commands/help_text.h"
 #include "levin/trainer/trainer_options.h"
 
 namespace levin::trainer_help_test {

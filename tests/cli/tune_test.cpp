@@ -1,4 +1,4 @@
-// levin tune: its output can be written into the run file, and it leaves nothing else behind.
+// levin tune: its output can be written into the run file, and it creates no other file.
 #include "levin/cli/commands/tune.h"
 
 #include <gtest/gtest.h>
@@ -6,9 +6,9 @@
 #include <filesystem>
 
 #include "cli/config_files.h"
-#include "levin/core/console.h"
-#include "levin/core/exit_codes.h"
-#include "levin/core/short_number.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/main_guard.h"
 #include "support/levin_runs.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
@@ -26,7 +26,7 @@ test::Ran tune(const test::TemporaryFolder& folder, const std::string& words) {
   return test::run_levin("tune " + words, folder.path());
 }
 
-std::pair<int, std::string> said_of(const std::vector<std::string>& words) {
+std::pair<int, std::string> output_of(const std::vector<std::string>& words) {
   std::string said;
   Console::instance().capture([&](const std::string& line) { said += line + "\n"; });
   const int code = run_tune(words, 100);
@@ -60,18 +60,18 @@ TEST(Tune, DoesOneOfTheTwo) {
 }
 
 TEST(Tune, TellsMistakesAndTriesNothing) {
-  const auto [code, said] = said_of({"--batch_size_finder.init_val=0", "--lr_finder.mode=steep", "--model=Nobody"});
+  const auto [code, said] = output_of({"--batch_size_finder.init_val=0", "--lr_finder.mode=steep", "--model=Nobody"});
   EXPECT_EQ(code, kExitBadConfig);
   expect_parts(said, {"init_val", "must be >= 1, got 0", "lr_finder.mode", "steep", "nothing was tried"});
-  expect_parts(said_of({"--lr_finder.mode"}).second, {"--lr_finder.mode: no value follows"});
-  expect_parts(said_of({"--lr_finder.moed=linear"}).second, {"moed"});
-  const auto nobody = said_of({"--model=Nobody"});
+  expect_parts(output_of({"--lr_finder.mode"}).second, {"--lr_finder.mode: no value follows"});
+  expect_parts(output_of({"--lr_finder.moed=linear"}).second, {"moed"});
+  const auto nobody = output_of({"--model=Nobody"});
   EXPECT_EQ(nobody.first, kExitBadConfig);
   expect_parts(nobody.second, {"Nobody"});
 }
 
 TEST(Tune, HelpListsTheFindersOptions) {
-  const std::string said = said_of({"--help"}).second;
+  const std::string said = output_of({"--help"}).second;
   for (const auto& name : field_names<BatchSizeFinderOptions>()) EXPECT_NE(said.find(name), std::string::npos) << name;
   for (const auto& name : field_names<LearningRateFinderOptions>())
     EXPECT_NE(said.find(name), std::string::npos) << name;

@@ -1,4 +1,4 @@
-// A recorded run of PyTorch Lightning, read from JSON and built from Levin's parts: README.md says what each key means.
+// A recorded run of PyTorch Lightning, read from JSON and built from Levin's parts: README.md explains each key.
 #pragma once
 
 #include <torch/nn/modules/linear.h>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/registry.h"
+#include "levin/core/options/registry.h"
 #include "levin/data/data_module.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/trainer.h"

@@ -1,8 +1,7 @@
-#include "levin/core/byte_size.h"
-
 #include <gtest/gtest.h>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/units.h"
 
 namespace levin::byte_size_test {
 namespace {
@@ -29,6 +28,15 @@ TEST(ParseByteSize, ShowsWhatIsNone) {
       EXPECT_NE(what.find("11GiB"), std::string::npos);
     }
   }
+}
+
+TEST(ByteSizeText, ChoosesTheLargestUnitThatFits) {
+  EXPECT_EQ(bytes_text(0), "0 B");
+  EXPECT_EQ(bytes_text(1023), "1023 B");
+  EXPECT_EQ(bytes_text(uint64_t{3} << 29), "1.5 GiB");
+  EXPECT_EQ(bytes_text(uint64_t{5} << 50), "5120.0 TiB");
+  EXPECT_EQ(decimal_bytes_text(512e3), "512 kB");
+  EXPECT_EQ(decimal_bytes_text(1.34e9), "1.3 GB");
 }
 
 TEST(ByteSizeValue, WritesWhatReadsBackToTheSame) {

@@ -1,5 +1,5 @@
 // Reading back what to_yaml() writes is tested in tests/cli/round_trip_test.cpp, where there is a reader.
-#include "levin/core/config_node.h"
+#include "levin/core/options/config_node.h"
 
 #include <gtest/gtest.h>
 

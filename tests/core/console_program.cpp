@@ -1,9 +1,9 @@
-// What console_test.cpp runs under a terminal of its own: says on the Console what its arguments ask for.
+// Run by console_test.cpp under its own terminal: prints on the Console what its arguments ask for.
 //   console_program live 'epoch 1' print hello finish
 #include <span>
 #include <string>
 
-#include "levin/core/console.h"
+#include "levin/core/process/console.h"
 
 int main(int argc, char** argv) {
   levin::Console& console = levin::Console::instance();

@@ -1,5 +1,5 @@
 // The Console as seen by a person: a program of its own runs under a real pseudo-terminal, or with pipes.
-#include "levin/core/console.h"
+#include "levin/core/process/console.h"
 
 #include <gtest/gtest.h>
 #include <pty.h>

@@ -1,6 +1,6 @@
-#include "levin/core/count_of.h"
-
 #include <gtest/gtest.h>
+
+#include "levin/core/options/error.h"
 
 namespace levin::count_of_test {
 namespace {

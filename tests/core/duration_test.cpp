@@ -1,8 +1,7 @@
-#include "levin/core/duration.h"
-
 #include <gtest/gtest.h>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/units.h"
 
 namespace levin::duration_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/console.h"
-#include "levin/core/exception_text.h"
-#include "levin/core/main_guard.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/main_guard.h"
 
 namespace levin::error_test {
 namespace {
@@ -64,6 +63,8 @@ TEST(MainGuard, PrintsOneLineForAnErrorOfLibTorch) {
 TEST(Join, PutsCommasBetweenAndSaysNone) {
   EXPECT_EQ(join({"a", "b", "c"}), "a, b, c");
   EXPECT_EQ(join({}), "none");
+  EXPECT_EQ(join({"a", "b", "c"}, 2), "a, b and 1 more");
+  EXPECT_EQ(join({"a", "b", "c"}, 3), "a, b, c");
 }
 
 TEST(CutText, StaysOnOneLineAndCutsLongText) {

@@ -1,4 +1,4 @@
-#include "levin/core/fields.h"
+#include "levin/core/options/fields.h"
 
 #include <gtest/gtest.h>
 

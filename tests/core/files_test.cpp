@@ -1,5 +1,5 @@
 // Files are written whole or not at all: on a full disk, over an old file, by two threads, and when killed.
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -21,8 +21,7 @@
 #include <iterator>
 #include <thread>
 
-#include "levin/core/error.h"
-#include "levin/core/joined_name.h"
+#include "levin/core/options/error.h"
 #include "support/error_text.h"
 #include "support/own_mounts.h"
 #include "support/temporary_folder.h"

@@ -1,5 +1,5 @@
 // One holder per folder, in this process and in others, however they end.
-#include "levin/core/folder_lock.h"
+#include "levin/core/process/folder_lock.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@
 #include <functional>
 #include <thread>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 
@@ -43,7 +43,7 @@ std::string refusal(const std::string& folder) {
   return "";
 }
 
-// Another process that does its work, says so and stays until it is killed.
+// A different process that does its work, reports it and stays until it is killed.
 class Child {
  public:
   explicit Child(const std::function<void()>& work) {

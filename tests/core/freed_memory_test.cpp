@@ -1,9 +1,9 @@
-#include "levin/core/freed_memory.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <memory>
+
+#include "levin/core/process/process_memory.h"
 
 namespace levin::freed_memory_test {
 namespace {

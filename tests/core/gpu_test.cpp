@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "levin/core/error.h"
-#include "levin/core/shared_library.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/shared_library.h"
 #include "support/error_text.h"
 #include "support/paths.h"
 #include "support/stand_in_driver.h"

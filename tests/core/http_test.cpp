@@ -1,4 +1,4 @@
-#include "levin/core/http.h"
+#include "levin/core/files/http.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <atomic>
 #include <thread>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 

@@ -1,4 +1,4 @@
-#include "levin/core/json_depth.h"
+#include "levin/core/files/json_depth.h"
 
 #include <gtest/gtest.h>
 
@@ -15,8 +15,8 @@ TEST(JsonDepth, CountsWhatIsOpenAtOnce) {
   EXPECT_TRUE(json_nests_deeper("[]", 0));
   EXPECT_FALSE(json_nests_deeper("[{}, {}, [1]]", 2));
   EXPECT_TRUE(json_nests_deeper("[{}, {}, [{}]]", 2));
-  EXPECT_FALSE(json_nests_deeper(nested(kDeepestJson)));
-  EXPECT_TRUE(json_nests_deeper(nested(kDeepestJson + 1)));
+  EXPECT_FALSE(json_nests_deeper(nested(kMaxJsonNesting)));
+  EXPECT_TRUE(json_nests_deeper(nested(kMaxJsonNesting + 1)));
 }
 
 TEST(JsonDepth, LeavesOutTheBracketsOfStrings) {
@@ -29,7 +29,7 @@ TEST(JsonDepth, LeavesOutTheBracketsOfStrings) {
 TEST(JsonDepth, DiscardsWhatNestsTooDeepAndWhatIsNoJson) {
   EXPECT_TRUE(parse_json("{").is_discarded());
   EXPECT_TRUE(parse_json(nested(1'000'000)).is_discarded());
-  EXPECT_EQ(parse_json(nested(kDeepestJson, "7")).dump(), nested(kDeepestJson, "7"));
+  EXPECT_EQ(parse_json(nested(kMaxJsonNesting, "7")).dump(), nested(kMaxJsonNesting, "7"));
   EXPECT_EQ(parse_json<nlohmann::ordered_json>(R"({"b": 1, "a": 2})").dump(), R"({"b":1,"a":2})");
 }
 

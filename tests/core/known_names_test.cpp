@@ -1,6 +1,6 @@
-#include "levin/core/known_names.h"
-
 #include <gtest/gtest.h>
+
+#include "levin/core/options/error.h"
 
 namespace levin::known_names_test {
 namespace {

@@ -1,5 +1,5 @@
-// The log of a run: its files as they are on the disk, and what it costs and says where it cannot be written.
-#include "levin/core/log.h"
+// The log of a run: its files on the disk, its cost, and its messages when it cannot be written.
+#include "levin/core/process/log.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -13,8 +13,8 @@
 #include <sstream>
 #include <thread>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
 #include "support/file_size_limit.h"
@@ -37,7 +37,7 @@ using test::error_of;
 using test::expect_parts;
 using test::has;
 
-// The log is one for the process: every test leaves it as it was.
+// The process has one log: every test restores it.
 class RunLog : public testing::Test {
  protected:
   void SetUp() override {  // lines that other tests left waiting go elsewhere
@@ -298,7 +298,7 @@ TEST_F(RunLog, AFullDiskIsReportedOnceAndTheLostLinesCounted) {
   }
   EXPECT_EQ(console_.lines().size(), 1u);
   expect_parts(console_.text(), {"warning: the log of the run: cannot write " + folder_.path() + "/run.log",
-                                 "File too large", "The run goes on"});
+                                 "File too large", "The run continues"});
   log::close();
   EXPECT_TRUE(console_.has("3 lines of " + folder_.path() + "/run.log could not be written."));
 }
@@ -309,11 +309,12 @@ TEST_F(RunLog, IsWrittenToNothingButARegularFileOfItsFolder) {
   ASSERT_EQ(::mkfifo((folder_ / "run.rank1.log").c_str(), 0600), 0);
   log::open(folder_.path(), 0);
   log::info("lost");
-  expect_parts(console_.text(), {"warning: the log of the run: cannot write " + folder_.path() +
-                                 "/run.log: it is a symbolic link, not a regular file. The run goes on without this"});
+  expect_parts(console_.text(),
+               {"warning: the log of the run: cannot write " + folder_.path() +
+                "/run.log: it is a symbolic link, not a regular file. The run continues without this"});
   log::close();
   log::open(folder_.path(), 1);
-  expect_parts(console_.text(), {"/run.rank1.log: it is a FIFO, not a regular file. The run goes on"});
+  expect_parts(console_.text(), {"/run.rank1.log: it is a FIFO, not a regular file. The run continues"});
   EXPECT_EQ(file("theirs"), "theirs");
 }
 
@@ -324,7 +325,7 @@ TEST_F(RunLog, AFolderThatCannotBeWrittenIsReportedOnceAndTheRunGoesOn) {
   log::info("lost");
   EXPECT_EQ(console_.lines().size(), 1u);
   expect_parts(console_.text(), {"the log of the run: cannot write " + in_the_way + "/below/run.log: Not a directory",
-                                 "The run goes on without this file."});
+                                 "The run continues without this file."});
 }
 
 TEST_F(RunLog, AReadOnlyFolderIsReportedWithItsCause) {
@@ -336,7 +337,7 @@ TEST_F(RunLog, AReadOnlyFolderIsReportedWithItsCause) {
     ::chmod(folder_.path().c_str(), 0755);
     if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(2);
     log::open(folder, 0);
-    ::_exit(console_.has("cannot write " + folder + "/run.log: Permission denied. The run goes on without this file.")
+    ::_exit(console_.has("cannot write " + folder + "/run.log: Permission denied. The run continues without this file.")
                 ? 0
                 : 1);
   }

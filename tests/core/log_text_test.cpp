@@ -1,5 +1,5 @@
 // Values in the text of a log's line.
-#include "levin/core/log_text.h"
+#include "levin/core/process/log_text.h"
 
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ TEST(LogText, FollowsSpecs) {
   EXPECT_EQ(log::filled("{:.1f}", 3), "3.0");
 }
 
-// The compiler rejects a text for which these say what is wrong.
+// The compiler rejects texts for which these functions return a message.
 TEST(LogText, AMistakeIsFoundByTheCompiler) {
   using log::detail::Kind;
   const auto wrong_text = [](std::string_view text) {
@@ -53,8 +53,7 @@ TEST(LogText, AMistakeIsFoundByTheCompiler) {
   EXPECT_EQ(wrong_text("a }"), "a } without its {; write }} for the character");
   EXPECT_EQ(wrong_text("{0}"), "between { and } stands nothing, or a colon and a spec");
   const auto wrong_spec = [](std::string_view text, Kind kind) {
-    log::detail::Spec spec;
-    const char* wrong = log::detail::read_spec(text, kind, spec);
+    const char* wrong = log::detail::wrong_spec(text, kind);
     return std::string(wrong == nullptr ? "" : wrong);
   };
   EXPECT_EQ(wrong_spec("08.3f", Kind::number), "");

@@ -14,12 +14,12 @@
 namespace levin::module_call_test {
 namespace {
 
-// Multiplies what goes in and what comes out, and says in which order.
+// Multiplies inputs and outputs, and notes the order of its calls.
 class Scaling final : public CallAction {
  public:
   Scaling(double factor, std::string name, std::vector<std::string>& order)
       : factor_(factor), name_(std::move(name)), order_(order) {}
-  TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPlace place) override {
+  TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPosition place) override {
     order_.push_back(name_ + (place.begins ? " begins" : "") + (place.ends ? " ends" : ""));
     TensorList scaled;
     for (const auto& input : inputs) scaled.push_back(input * factor_);
@@ -109,7 +109,7 @@ TEST(Call, TakesAndReturnsSeveralTensors) {
 // to forget.
 class Keeping final : public CallAction {
  public:
-  TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPlace) override {
+  TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPosition) override {
     ++calls;
     kept = forward;
     return forward(inputs, nullptr);
@@ -145,7 +145,7 @@ TEST(Call, PassesTensorsThatMayBeMissing) {
 // Gives what it gets.
 class Passing final : public CallAction {
  public:
-  TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPlace) override {
+  TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPosition) override {
     return forward(inputs, nullptr);
   }
 };
@@ -226,7 +226,7 @@ TEST(SequentialCalls, RunTheBlocksOfARangeTogether) {
   }
   EXPECT_TRUE(root.net->forward(x).equal(expected));
   EXPECT_EQ(outer->calls, 1);
-  // The kept pass calls the blocks themselves, whatever stands in the Sequential by now.
+  // The kept pass calls the blocks themselves, regardless of the current content of the Sequential.
   EXPECT_TRUE(outer->kept({x}, nullptr).at(0).equal(x.relu().tanh().sigmoid()));
   for (const auto& kept : {outer, inner}) CallActions::remove_range(kept.get());
   for (const auto& kept : {outer, inner, one}) kept->forget();

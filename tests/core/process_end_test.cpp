@@ -1,6 +1,4 @@
 // How a program ends that leaves the static objects of before its main() to the system.
-#include "levin/core/process_end.h"
-
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,6 +7,8 @@
 #include <cstdlib>
 #include <string>
 #include <utility>
+
+#include "levin/core/process/program_start.h"
 
 namespace levin::process_end_test {
 namespace {

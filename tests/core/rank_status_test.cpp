@@ -1,4 +1,4 @@
-#include "levin/core/rank_status.h"
+#include "levin/core/process/rank_status.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
   const RankPages pages(2);
   ::setenv(RankPages::kVariable, std::to_string(pages.descriptor()).c_str(), 1);
   ::setenv("LOCAL_RANK", local_rank, 1);
-  RankStatus::instance().set_place("train", 3, 5, 7);
+  RankStatus::instance().set_position("train", 3, 5, 7);
   std::_Exit(pages[1].text() == "train, epoch 3, batch 5, global step 7" ? 0 : 1);
 }
 

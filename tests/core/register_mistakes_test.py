@@ -11,7 +11,7 @@ import unittest
 COMPILER, INCLUDES = sys.argv.pop(1), sys.argv.pop(1)
 
 PROGRAM = """
-#include "levin/core/register.h"
+#include "levin/core/options/registry.h"
 namespace levin {{
 struct Greeter {{
   virtual ~Greeter() = default;

@@ -1,4 +1,4 @@
-#include "levin/core/registry.h"
+#include "levin/core/options/registry.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
-#include "levin/core/run_command.h"
+#include "levin/core/process/run_command.h"
 
 #include <gtest/gtest.h>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin::run_command_test {
 namespace {

@@ -1,9 +1,9 @@
 // Which job of Slurm this is, as scontrol names it.
-#include "levin/core/slurm_job.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
+
+#include "levin/core/process/this_process.h"
 
 namespace levin::slurm_job_test {
 namespace {

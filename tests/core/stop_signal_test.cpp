@@ -1,5 +1,5 @@
 // Signals that ask a program to end: which handlers are called, and what is restored.
-#include "levin/core/stop_signal.h"
+#include "levin/core/process/stop_signal.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "levin/core/main_guard.h"
-#include "levin/core/signal_name.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/main_guard.h"
 
 namespace levin::stop_signal_test {
 namespace {

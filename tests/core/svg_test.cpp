@@ -1,4 +1,4 @@
-#include "levin/core/svg.h"
+#include "levin/core/files/svg.h"
 
 #include <gtest/gtest.h>
 

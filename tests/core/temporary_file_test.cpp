@@ -1,6 +1,4 @@
 // Names and locks of files that are not finished yet, and what becomes of those whose writer was killed.
-#include "levin/core/temporary_file.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -12,7 +10,7 @@
 #include <fstream>
 #include <set>
 
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/temporary_folder.h"
 
 namespace levin::temporary_file_test {

@@ -1,12 +1,11 @@
 // Cores by control groups: the kernel's files, as a container has them, in a folder.
-#include "levin/core/usable_cores.h"
-
 #include <gtest/gtest.h>
 #include <sched.h>
 
 #include <filesystem>
 #include <fstream>
 
+#include "levin/core/process/threads.h"
 #include "support/temporary_folder.h"
 
 namespace levin::usable_cores_test {

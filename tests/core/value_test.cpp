@@ -1,11 +1,11 @@
-#include "levin/core/value.h"
+#include "levin/core/options/value.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "levin/core/error.h"
-#include "levin/core/scalar_text.h"
+#include "levin/core/options/config_node.h"
+#include "levin/core/options/error.h"
 
 namespace levin::value_test {
 enum class Mode { min, max };
@@ -203,7 +203,7 @@ TEST(EnumValue, TakesItsWordsAndSuggestsTheNearest) {
   EXPECT_EQ(problem<Mode>(plain("maxx")),
             "run.yaml:2:5: x: unknown value maxx. Known: min, max. Did you mean \"max\"?");
   EXPECT_EQ(problem<Mode>(ConfigNode{}), "x: unknown value null. Known: min, max.");
-  EXPECT_EQ(enum_word(Mode::max), "max");
+  EXPECT_EQ(enum_name(Mode::max), "max");
   expect_round_trip(Mode::max);
 }
 

@@ -9,7 +9,7 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/core/gpu.h"
-#include "levin/optim/adamw.h"
+#include "levin/optim/adam.h"
 #include "levin/optim/sgd.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/random_state.h"

@@ -1,7 +1,6 @@
 // Steps as CUDA graphs: the same bits as without. Learning rates are exact in float32, in which a graph reads them.
 #include "cuda/gpu.h"
 #include "levin/optim/adagrad.h"
-#include "levin/optim/rmsprop.h"
 #include "levin/optim/step_schedulers.h"
 
 namespace levin::gpu_graph_test {

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <set>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/sets/mnist.h"
 #include "support/error_text.h"

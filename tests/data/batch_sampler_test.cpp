@@ -1,5 +1,3 @@
-#include "levin/data/loading/batch_sampler.h"
-
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
@@ -8,8 +6,9 @@
 #include <memory>
 #include <set>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/loading/dataloader.h"
+#include "levin/data/loading/sampler.h"
 #include "support/error_text.h"
 
 namespace levin::batch_sampler_test {
@@ -18,7 +17,7 @@ namespace {
 using test::error_of;
 using test::holds;
 
-// A user's own: batches of 1, 2, 3, … samples, in another order for every (seed, epoch).
+// A user-defined sampler: batches of 1, 2, 3, … samples, in a different order for every (seed, epoch).
 class Growing final : public BatchSampler {
  public:
   explicit Growing(int64_t batches, bool may_split = false) : batches_(batches), may_split_(may_split) {}

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "levin/data/text/make_tokenizer.h"
 #include "support/error_text.h"
 #include "support/paths.h"
@@ -101,7 +101,7 @@ TEST(BpeTokenizer, NamesFileAndLineOfAMistake) {
   };
   EXPECT_TRUE(holds(of_ranks("IQ== 0\nIg=! 1\n"), {"bad.tiktoken:2: expected a token in base64", "Ig=! 1"}));
   EXPECT_TRUE(holds(of_ranks("IQ== 0\nIg== one\n"), {"bad.tiktoken:2: expected a rank", "saw one"}));
-  EXPECT_TRUE(holds(of_ranks("IQ== 0\nIQ== 1\n"), {"bad.tiktoken:2: expected a token that was not there before"}));
+  EXPECT_TRUE(holds(of_ranks("IQ== 0\nIQ== 1\n"), {"bad.tiktoken:2: expected a new token, found a duplicate"}));
   EXPECT_TRUE(holds(of_ranks("IQ== 0\nIg== 99999999999\n"), {":2: expected a rank from 0 to 16777215"}));
   EXPECT_TRUE(holds(of_ranks("IQ== 0\n"), {"bad.tiktoken", "a token for every byte", "byte 0"}));
   EXPECT_TRUE(holds(of_ranks(good + "dGhlIQ== 511\n"), {"two tokens have the number 511"}));

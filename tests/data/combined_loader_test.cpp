@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "levin/data/loading/dataloader.h"
 #include "support/error_text.h"
 #include "support/paths.h"
@@ -100,7 +100,7 @@ TEST(CombinedLoader, ContinuesInsideAPassWithTheSameBatches) {
       Batch batch;
       for (int64_t first = 0; first <= batches; ++first) {
         const std::string rest = rest_of_pass(loader);  // of the pass that has seen `first` batches
-        EXPECT_EQ(pass(loader, 3, first), rest) << enum_word(mode) << " " << first;
+        EXPECT_EQ(pass(loader, 3, first), rest) << enum_name(mode) << " " << first;
         loader.start(3);
         for (int64_t b = 0; b <= first; ++b) loader.next(batch);
       }
@@ -135,7 +135,7 @@ TEST(CombinedLoader, TakesAStreamOnlyWhereItsLengthDoesNotMatter) {
   EXPECT_EQ(pass(loader, 0, 1), " 101 1, 102 2");
   for (const auto mode : {CombinedMode::max_size, CombinedMode::max_size_cycle, CombinedMode::sequential}) {
     CombinedLoader unknown({numbered(1, 5), std::make_shared<Stream>(3)}, {.mode = mode});
-    EXPECT_TRUE(holds(error_of<ConfigError>([&] { unknown.start(0); }), {"loader 1", enum_word(mode), "min_size"}));
+    EXPECT_TRUE(holds(error_of<ConfigError>([&] { unknown.start(0); }), {"loader 1", enum_name(mode), "min_size"}));
   }
 }
 

@@ -8,8 +8,8 @@
 
 #include <ctime>
 
-#include "levin/core/error.h"
-#include "levin/data/sets/csv_reader.h"
+#include "levin/core/files/csv.h"
+#include "levin/core/options/error.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 
@@ -183,7 +183,7 @@ TEST(CsvData, PredictsFromTheColumnsOfTheTraining) {
   EXPECT_EQ(features("name,b,y,a\nr,6,other,5\n", {.features = {"a"}, .target_is_class = true}).count(), 1U);
 }
 
-// Taken by its place, another column would be a feature without a word.
+// If columns were taken by position, a wrong column would silently become a feature.
 TEST(CsvData, AFeatureThatANewFileLacksIsAnError) {
   const TemporaryFolder folder;
   CsvDataOptions options{.path = folder.write("t.csv", "a,b,kind\n1,2,x\n3,4,y\n"),
@@ -192,10 +192,10 @@ TEST(CsvData, AFeatureThatANewFileLacksIsAnError) {
                          .target_is_class = true};
   const auto error = [&](Stage stage) { return error_of<DataError>([&] { CsvData(options).setup(stage); }); };
   for (const Stage stage : {Stage::predict, Stage::test}) {
-    EXPECT_TRUE(holds(error(stage), {"n.csv: there is no column \"b\". Columns: customer, a."}));
+    EXPECT_TRUE(holds(error(stage), {"n.csv: no column \"b\". Columns: customer, a."}));
   }
   options.test_path = folder.write("n.csv", "A,B\n7,8\n");
-  EXPECT_TRUE(holds(error(Stage::predict), {"there is no column \"a\". Columns: A, B."}));
+  EXPECT_TRUE(holds(error(Stage::predict), {"no column \"a\". Columns: A, B."}));
 }
 
 TEST(CsvData, PredictsRowsWithoutATargetOrAHeader) {

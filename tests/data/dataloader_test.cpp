@@ -21,8 +21,8 @@
 #include <memory>
 #include <thread>
 
-#include "levin/core/error.h"
-#include "levin/core/seed.h"
+#include "levin/core/options/error.h"
+#include "levin/core/random.h"
 #include "levin/data/loading/sample_generator.h"
 #include "support/error_text.h"
 
@@ -224,7 +224,7 @@ TEST(DataLoader, NamesTheSampleWhoseShapeOrTypeDiffers) {
   }
 }
 
-// Contiguous samples are copied to their place as they come, others go through at::stack: both give the same batch.
+// Contiguous samples are copied directly into the batch, others go through at::stack: both give the same batch.
 TEST(DataLoader, StacksWhateverLiesInMemory) {
   const auto table = at::arange(24).view({6, 4});
   const auto stacked = [](const std::vector<at::Tensor>& tensors) {

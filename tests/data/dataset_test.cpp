@@ -6,7 +6,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "support/error_text.h"
 
 namespace levin::dataset_test {

@@ -10,8 +10,8 @@
 #include <iterator>
 
 #include "data/http_server.h"
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 
@@ -29,7 +29,7 @@ DownloadOptions quick(Checksum checksum = {}) {
   return {.checksum = std::move(checksum), .attempts = 3, .first_pause = Seconds(0.01), .stall_timeout = Seconds(2)};
 }
 
-TEST(Checksum, MatchesKnownDigests) {  // RFC 1321 and FIPS 180-2 give those of "abc"
+TEST(Checksum, MatchesKnownDigests) {  // RFC 1321 and FIPS 180-2 give the digests of "abc"
   const TemporaryFolder folder;
   const std::string path = folder.write("abc", "abc");
   EXPECT_EQ(file_checksum(path, Checksum::Kind::md5), "900150983cd24fb0d6963f7d28e17f72");

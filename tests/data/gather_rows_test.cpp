@@ -9,7 +9,7 @@
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "support/error_text.h"
 
 namespace levin::gather_rows_test {

@@ -11,7 +11,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/sets/hdf5_data.h"
 #include "support/error_text.h"
@@ -88,11 +88,11 @@ TEST(Hdf5Rows, SayWhatTheyCannotUse) {
   const auto error = [](const std::string& file, const std::string& name) {
     return error_of<DataError>([&] { const Hdf5Rows rows(file, name); });
   };
-  EXPECT_TRUE(holds(error(path, "complex"), {"bad.h5:complex", "no integers, floats or bools", "Save it as"}));
-  EXPECT_TRUE(holds(error(path, "text"), {"bad.h5:text", "no integers, floats or bools"}));
+  EXPECT_TRUE(holds(error(path, "complex"), {"bad.h5:complex", "LibTorch has no such type", "Save it as"}));
+  EXPECT_TRUE(holds(error(path, "text"), {"bad.h5:text", "LibTorch has no such type"}));
   EXPECT_TRUE(holds(error(path, "scalar"), {"bad.h5:scalar: it has no rows"}));
   EXPECT_TRUE(holds(error(path, "no rows"), {"bad.h5:no rows: it has no rows", "(n, …)"}));
-  EXPECT_TRUE(holds(error(path, "other"), {"bad.h5:other: there is no such data set", "h5ls -r"}));
+  EXPECT_TRUE(holds(error(path, "other"), {"bad.h5:other: no such data set", "h5ls -r"}));
   EXPECT_TRUE(holds(error(folder / "none.h5", "x"), {"none.h5: cannot be opened as an HDF5 file", "Check the path"}));
   EXPECT_TRUE(holds(error(folder.write("t.h5", "no HDF5"), "x"), {"t.h5: cannot be opened as an HDF5 file"}));
   EXPECT_TRUE(holds(error(folder.write("c.h5", bytes.substr(0, bytes.size() / 2)), "scalar"), {"c.h5", "truncated"}));
@@ -122,7 +122,7 @@ std::string eight_bytes(uint64_t number) {
   return {reinterpret_cast<const char*>(&number), sizeof number};
 }
 
-// Sizes that no file can hold, in place of a data set's own (7, 3).
+// Replaces the size (7, 3) of a data set by sizes that no file can hold.
 TEST(Hdf5Rows, RefuseSizesThatNoFileHolds) {
   const TemporaryFolder folder;
   const std::string good = bytes_of(recorded().at("good").at("file"));
@@ -185,7 +185,7 @@ TEST(Hdf5Data, ChecksNamesAndOptions) {
   };
   EXPECT_TRUE(holds(error({.path = path, .inputs = "gzip", .targets = "row"}),
                     {"a.h5:row holds 5 rows but gzip holds 40", "a row for each sample"}));
-  EXPECT_TRUE(holds(error({.path = path}), {"a.h5:x: there is no such data set"}));
+  EXPECT_TRUE(holds(error({.path = path}), {"a.h5:x: no such data set"}));
   EXPECT_TRUE(holds(error({}), {"Hdf5DataOptions.path", "must be set"}));
 }
 
@@ -203,7 +203,7 @@ TEST(Hdf5Data, PredictsWithoutTargets) {
                       Hdf5Data tests({.path = path, .inputs = "gzip", .targets = "labels", .test_path = path});
                       tests.setup(Stage::test);
                     }),
-                    {"a.h5:labels: there is no such data set"}));
+                    {"a.h5:labels: no such data set"}));
 }
 
 }  // namespace

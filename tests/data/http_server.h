@@ -17,7 +17,7 @@ namespace levin::test {
 
 class HttpServer {
  public:
-  /// Answers are sent as they are, byte for byte.
+  /// Sends answers unchanged.
   explicit HttpServer(std::vector<std::string> answers) : answers_(std::move(answers)) {
     listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};

@@ -6,11 +6,11 @@
 #include <random>
 #include <thread>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "levin/data/text/make_tokenizer.h"
 #include "levin/data/text/sentence_piece.h"
-#include "levin/data/tokenizers/regex.h"
+#include "levin/data/tokenizers/pattern.h"
 #include "levin/data/tokenizers/unicode.h"
 #include "support/error_text.h"
 #include "support/paths.h"
@@ -230,7 +230,7 @@ TEST(HuggingFaceTokenizer, NamesThePlaceOfAMistake) {
   EXPECT_TRUE(holds(with(words, "/model/vocab/a", -1), {"model.vocab: token a: expected an id from 0", "saw -1"}));
   EXPECT_TRUE(holds(with(words, "/model/vocab/a", 1 << 30), {"token a: expected an id from 0", "saw 1073741824"}));
   EXPECT_TRUE(holds(with(words, "/model/vocab/a", 5), {"model.vocab: two tokens have the id 5: a and b."}));
-  EXPECT_TRUE(holds(with(words, "/model/unk_token", 3), {"model.unk_token: expected a text, saw 3."}));
+  EXPECT_TRUE(holds(with(words, "/model/unk_token", 3), {"model.unk_token: expected a string, saw 3."}));
   EXPECT_TRUE(holds(with(bpe, "/model/merges/0", "a q"), {"model.merges[0]: the token q is not in model.vocab."}));
   EXPECT_TRUE(holds(with(bpe, "/model/merges/1", {"a"}), {"model.merges[1]: expected two tokens", "array of 1"}));
   EXPECT_TRUE(holds(with(bpe, "/model/dropout", 0.1), {"model.dropout: only 0 or null is supported"}));
@@ -245,8 +245,9 @@ TEST(HuggingFaceTokenizer, NamesThePlaceOfAMistake) {
   EXPECT_TRUE(holds(with(words, "/truncation", {{"max_length", 3}, {"strategy", "Some"}}),
                     {"truncation.strategy: expected LongestFirst, OnlyFirst or OnlySecond"}));
   EXPECT_TRUE(holds(with(words, "/padding", {{"strategy", 5}}), {"padding.strategy: expected BatchLongest"}));
-  EXPECT_TRUE(holds(with(words, "/pre_tokenizer", {{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}}),
-                    {"pre_tokenizer.pattern.Regex: the pattern (a has a group that is not closed"}));
+  EXPECT_TRUE(
+      holds(with(words, "/pre_tokenizer", {{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}}),
+            {"pre_tokenizer.pattern.Regex: the pattern (a has an error: end pattern with unmatched parenthesis"}));
   EXPECT_TRUE(holds(with(words, "/pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "ab"}}),
                     {"pre_tokenizer.replacement: expected one character, saw \"ab\"."}));
   EXPECT_TRUE(holds(with(words, "/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}}),
@@ -278,34 +279,69 @@ TEST(HuggingFaceTokenizer, StaysInTheMapOfAPrecompiledNormalizer) {
   }
 }
 
-TEST(Regex, RefusesWhatOnigurumaMeansOtherwise) {
-  const auto of = [](const char* pattern) {
-    return error_of<Error>([&] { (void)tokenizers::pcre2_pattern(pattern); });
+std::vector<std::string> matches(const std::string& pattern, const std::string& text) {
+  const tokenizers::Regex regex(pattern);
+  auto budget = tokenizers::Budget::of_text(text.size());
+  std::vector<std::string> found;
+  const auto find = [&](std::string_view in, size_t from, tokenizers::Regex::Match& match) {
+    return regex.find(in, from, match, budget);
   };
-  EXPECT_TRUE(holds(of("[a&&]"), {"the pattern [a&&] has an intersection, &&, with nothing"}));
-  EXPECT_TRUE(holds(of("[[:graph:]]"), {"[:graph:]"}));
-  EXPECT_TRUE(holds(of(std::string(21, '[').c_str()), {"20 [ ] within each other"}));
-  EXPECT_TRUE(holds(of("[a[b]"), {"a [ that is not closed"}));
-  EXPECT_TRUE(holds(of("(?~a)"), {"an absence operator"}));
-  EXPECT_TRUE(holds(of("(*SKIP)"), {"a callout"}));
-  EXPECT_TRUE(holds(of("(?m:a)"), {"the option \"m\""}));
-  EXPECT_TRUE(holds(of("a\\"), {"a \\ at its end"}));
-  EXPECT_TRUE(holds(of("\\y"), {"\\y"}));
-  EXPECT_TRUE(holds(of("[a"), {"a [ that is not closed"}));
-  EXPECT_TRUE(holds(of("a)"), {"a ) without a group"}));
-  EXPECT_TRUE(holds(of("\\pL"), {"\\p without { }"}));
-  EXPECT_TRUE(holds(of("\\u12"), {"\\u without four"}));
-  EXPECT_TRUE(holds(of("\\Ga"), {"\\G"}));
-  EXPECT_TRUE(holds(of("[[:foo:]]"), {"has [:foo:], which is not supported"}));
-  for (const char* pattern : {"[\\w-z]", "[\\w-\\d]", "[^\\W--z]", "[\\p{L}-[a]]", "[[:alpha:]-z]"}) {
-    EXPECT_TRUE(holds(of(pattern), {"a range that begins with a class", "write \\- for a hyphen"})) << pattern;
+  tokenizers::for_each_match(text, find,
+                             [&](size_t begin, size_t end) { found.push_back(text.substr(begin, end - begin)); });
+  return found;
+}
+
+// The expected matches follow from Oniguruma's description of its syntax, doc/RE.
+TEST(Regex, HasOnigurumasSyntax) {
+  using Found = std::vector<std::string>;
+  EXPECT_EQ(matches("[^a[bc]]", "abxc"), Found{"x"});
+  EXPECT_EQ(matches("[a-w&&[^c-g]z]", "abcghz"), (Found{"a", "b", "h"}));
+  EXPECT_EQ(matches("[a&&]", "a&"), Found{});
+  EXPECT_EQ(matches("[[a]-z]+", "a-z b"), Found{"a-z"});
+  EXPECT_EQ(matches("[[:a]]+", "a:b"), Found{"a:"});
+  EXPECT_EQ(matches("[\\w-]+", "a-b c"), (Found{"a-b", "c"}));
+  EXPECT_EQ(matches("a{2}+", "aaaaa"), Found{"aaaa"}) << "repeats the repetition";
+  EXPECT_EQ(matches("\\p{N}{1,3}+", "1234567"), Found{"1234567"});
+  EXPECT_EQ(matches("a{,2}b", "aaab"), Found{"aab"});
+  EXPECT_EQ(matches("\\h+", "xBeef9g"), Found{"Beef9"});
+  EXPECT_EQ(matches("a.b", "a\nb"), Found{});
+  EXPECT_EQ(matches("(?m:a.b)", "a\nb"), Found{"a\nb"});
+  EXPECT_EQ(matches("^b$", "a\nb\nc"), Found{"b"});
+  EXPECT_EQ(matches("(?i)stra\u00dfe", "STRASSE"), Found{"STRASSE"}) << "one character may match two";
+  EXPECT_EQ(matches("(?<=a+)b", "aab b"), Found{"b"});
+  EXPECT_EQ(matches("[[:graph:]]+", "a b"), (Found{"a", "b"}));
+  EXPECT_EQ(matches("[[:punct:]]+", "a$\u20ac!b"), Found{"$\u20ac!"}) << "symbols too";
+  EXPECT_EQ(matches("[[:^punct:]]+|[]x]", "a\u20ac]"), (Found{"a", "]"}));
+  EXPECT_EQ(matches("[:punct:]", "!p"), Found{"p"}) << "a set of letters and a colon";
+  EXPECT_EQ(matches("(?~ab)", "xxab"), (Found{"xx", "b"})) << "the longest text without ab";
+  EXPECT_EQ(matches("\\Ga", "aaba"), (Found{"a", "a"})) << "where the match before ended";
+  EXPECT_EQ(matches("\\p{Greek}", "a\u03b1"), Found{"\u03b1"});
+  EXPECT_EQ(matches("(?<n>a)\\k<n>", "aab"), Found{"aa"});
+}
+
+// In long text with few matches, attempts are made one by one.
+TEST(Regex, FindsMatchesInALongText) {
+  std::string text;
+  for (int i = 0; i < 20'000; ++i) text += "abcde " + std::string(static_cast<size_t>(i % 3), 'x');
+  EXPECT_EQ(matches("[a-x]+(?=xx)x", text).size(), 0U);
+  EXPECT_EQ(matches("[a-e]+ xx", text).size(), 6666U);
+  EXPECT_EQ(matches("\\Gabcde ", text).size(), 2U);
+  EXPECT_EQ(matches("\\w+ ", text).size(), 20'000U);
+}
+
+TEST(Regex, NamesThePatternAndItsError) {
+  const auto error = [](const std::string& pattern) {
+    return error_of<Error>([&] { (void)tokenizers::Regex(pattern); });
+  };
+  for (const char* pattern :
+       {"[[:foo:]]", "[a[b]", "(*SKIP)", "(?{a})", "a\\", "[a", "a)", "(a", "\\u12", "\\p{Foo}", "(a)\\2", "[b-a]"}) {
+    EXPECT_TRUE(holds(error(pattern), {std::string("the pattern ") + pattern + " has an error: "})) << pattern;
   }
-  for (const char* pattern : {"[\\w-]", "[\\s-&&a]", "[a-c-z]", "[[a]-z]", "[[:a]]"})
-    EXPECT_EQ(of(pattern), "") << pattern;
-  EXPECT_EQ(tokenizers::pcre2_pattern("[^a[bc]]"), "[^abc]");
-  EXPECT_EQ(tokenizers::pcre2_pattern("(a{2}+b){3}+"), "(?:((?:a{2})+b){3})+");
-  EXPECT_EQ(tokenizers::pcre2_pattern("[[a]-z]"), "[a\\-z]");
-  EXPECT_EQ(tokenizers::pcre2_pattern("\\p{N}{1,3}+"), "(?:\\p{N}{1,3})+");
+  for (const char* pattern : {"[\\w-z]", "[\\w-\\d]", "[^\\W--z]", "[\\p{L}-[a]]", "[[:alpha:]-z]"}) {
+    EXPECT_TRUE(holds(error(pattern), {"unmatched range specifier in char-class"})) << pattern;
+  }
+  const size_t depth = 1000;
+  EXPECT_TRUE(holds(error(std::string(depth, '(') + std::string(depth, ')')), {"parse depth limit over"}));
 }
 
 }  // namespace

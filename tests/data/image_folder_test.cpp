@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/sets/image_folder_data.h"
 #include "support/error_text.h"

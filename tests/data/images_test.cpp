@@ -12,9 +12,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "levin/core/error.h"
-#include "levin/data/images/image_view.h"
-#include "levin/loggers/png_image.h"
+#include "levin/core/options/error.h"
+#include "levin/data/images/image_transforms.h"
+#include "levin/loggers/image.h"
 #include "support/error_text.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
@@ -114,9 +114,9 @@ TEST(ImageDecoder, DecodesAJpegAtASmallerSizeThatIsStillLargeEnough) {
 
 TEST(ImageDecoder, SaysWhatIsWrongWithAFile) {
   const TemporaryFolder folder;
-  const auto error = [&](const std::string& content, int64_t most_pixels = kMostPixels) {
+  const auto error = [&](const std::string& content, int64_t max_pixels = kMaxPixels) {
     const std::string path = folder.write("image", content);
-    return error_of<DataError>([&] { (void)open_image(path, most_pixels)->decode(); });
+    return error_of<DataError>([&] { (void)open_image(path, max_pixels)->decode(); });
   };
   const std::string jpeg = file_named("jpeg 4:2:0"), png = file_named("png rgb");
   EXPECT_TRUE(holds(error(""), {"image: the file is empty", "Replace the file or remove it"}));
@@ -149,7 +149,7 @@ TEST(ImageDecoder, RefusesFilesThatClaimToBeHuge) {
                     {"65500 x 65500 pixels, more than the 100000000 allowed"}));
 }
 
-// A line of pixels is a small file, and a picture of gigabytes once its shorter side has hundreds.
+// A line of pixels is a small file, but gigabytes once it is scaled so that its shorter side has hundreds of pixels.
 TEST(ImageView, RefusesANarrowImageThatWouldBecomeHuge) {
   const TemporaryFolder folder;
   const std::string line =

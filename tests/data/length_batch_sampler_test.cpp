@@ -8,7 +8,7 @@
 #include <memory>
 #include <set>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/loading/dataloader.h"
 #include "support/error_text.h"
 
@@ -113,7 +113,7 @@ TEST(LengthBatchSampler, ShufflesBatchesAndTheirCompositionByEpochAndSeedOnly) {
   EXPECT_EQ(first, again.batches(1, 0));
   EXPECT_NE(first, sampler.batches(1, 1));
   EXPECT_NE(first, sampler.batches(2, 0));
-  // Not only in another order: batches of other samples.
+  // Batches differ in their samples, not only in their order.
   const auto sets = [](const IndexBatches& batches) {
     std::set<std::set<int64_t>> all;
     for (const auto& batch : batches) {
@@ -125,7 +125,7 @@ TEST(LengthBatchSampler, ShufflesBatchesAndTheirCompositionByEpochAndSeedOnly) {
   std::vector<std::set<int64_t>> common;
   std::set_intersection(one.begin(), one.end(), other.begin(), other.end(), std::back_inserter(common));
   EXPECT_LT(common.size(), one.size() / 10);
-  // Long and short batches come in no order: the mean length of the first half is that of the second.
+  // Long and short batches come in no order: both halves of the epoch have the same mean length.
   double halves[2] = {0, 0};
   for (size_t b = 0; b < first.size(); ++b) {
     halves[b * 2 / first.size()] += static_cast<double>(lengths[static_cast<size_t>(first[b][0])]);
@@ -209,7 +209,7 @@ TEST(DataLoader, MakesBatchesByLengthFromItsOptions) {
 TEST(DataLoader, RefusesBatchesByLengthThatCannotBe) {
   const auto numbers = std::make_shared<TensorDataset>(std::vector<at::Tensor>{at::arange(4)});
   EXPECT_TRUE(holds(error_of<DataError>([&] { DataLoader(numbers, {.max_tokens = 8}); }),
-                    {"does not say how long", "Override length()"}));
+                    {"does not know the lengths", "Override length()"}));
   EXPECT_TRUE(holds(error_of<ConfigError>([] {
                       DataLoader(std::make_shared<Rows>(), {.max_tokens = 8}, std::make_shared<SequentialSampler>(3));
                     }),

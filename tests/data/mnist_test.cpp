@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "data/http_server.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/sets/idx.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"

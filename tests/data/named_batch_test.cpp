@@ -1,4 +1,4 @@
-// Batches with fields: names, lists, what is ragged, texts and values of types of their own; cut by samples, collated.
+// Batches with fields: names, lists, ragged fields, strings and values of user-defined types; split and collated.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -6,7 +6,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/batch.h"
 #include "levin/data/batch_rows.h"
 #include "levin/data/loading/combined_loader.h"

@@ -8,8 +8,8 @@
 
 #include <set>
 
-#include "levin/core/error.h"
-#include "levin/core/seed.h"
+#include "levin/core/options/error.h"
+#include "levin/core/random.h"
 #include "support/error_text.h"
 
 namespace levin::sampler_test {

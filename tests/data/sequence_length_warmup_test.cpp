@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/sets/text.h"
 #include "support/error_text.h"

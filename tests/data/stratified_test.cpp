@@ -12,7 +12,7 @@
 #include <cmath>
 #include <set>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/loading/dataloader.h"
 #include "support/error_text.h"
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <set>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/text/text_reader.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
@@ -50,7 +50,7 @@ TEST(TextCsv, FramesCutsAndPadsTexts) {
   ASSERT_EQ(batches.size(), 1U);
   const auto [x, y] = batches[0].unpack<2>();
   EXPECT_EQ(x.sizes(), (std::vector<int64_t>{3, 6}));
-  // Rows come in the order of the split; texts tell them apart. A byte is its value and 4.
+  // Rows come in the order of the split; their text identifies them. The token of a byte is its value + 4.
   const auto row = [](const std::string& text, size_t padding) {
     std::vector<int64_t> ids = {0};
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c) + 4);
@@ -124,10 +124,9 @@ TEST(TextCsv, RefusesARowWithFileAndLine) {
   TextCsv test(
       {.path = folder.write("a.csv", "text,label\na,b\n"), .test_path = folder.write("b.csv", "text,label\na,c\n")});
   EXPECT_TRUE(holds(error_of<DataError>([&] { test.setup(Stage::test); }), {"b.csv:2:3:", "unknown class \"c\""}));
-  EXPECT_TRUE(holds(error_of<ConfigError>([] { TextCsv({.header = false}); }), {"TextCsvOptions.header"}));
+  EXPECT_TRUE(holds(error_of<ConfigError>([] { TextCsv().setup(Stage::fit); }), {"TextCsvOptions.path"}));
 }
 
-// The books of the King James Bible: 39 and 27, 23145 and 7957 verses.
 std::string texts_of_unequal_length() {
   std::string text = "text,label\n";
   for (int64_t i = 0; i < 200; ++i) {
@@ -210,28 +209,6 @@ TEST(TextCsv, BalancesAndStratifiesItsClasses) {
   options.batching.stratified = true;
   EXPECT_TRUE(
       holds(error_of<ConfigError>([&] { TextCsv{options}; }), {"TextCsvOptions.batching.weights", "stratified"}));
-}
-
-TEST(TextCsv, HasTheVersesOfTheBibleForWantOfAFile) {
-  if (!std::filesystem::exists(kjv_path())) GTEST_SKIP() << "bible-kjv-text is not installed";
-  TextCsv testaments({.label = "testament", .max_length = 12, .batch_size = 40000, .val_fraction = 0});
-  testaments.setup(Stage::fit);
-  EXPECT_EQ(testaments.classes(), (std::vector<std::string>{"new", "old"}));
-  const auto batches = all_of(testaments.train_dataloader());
-  ASSERT_EQ(batches.size(), 1U);
-  const auto labels = numbers(batches[0][1]);
-  EXPECT_EQ(labels.size(), 31102U);
-  EXPECT_EQ(std::count(labels.begin(), labels.end(), 1), 23145);
-  const auto ids = numbers(batches[0][0]);
-  std::set<int64_t> in_the_beginning;  // the testaments: Genesis and John
-  for (size_t i = 0; i < labels.size(); ++i) {
-    const std::string text = testaments.tokenizer().decode(std::span<const int64_t>(ids.data() + i * 12, 12));
-    if (text == "In the beg") in_the_beginning.insert(labels[i]);
-  }
-  EXPECT_EQ(in_the_beginning.size(), 2U);
-  TextCsv books({.label = "book", .max_length = 12});
-  books.setup(Stage::fit);
-  EXPECT_EQ(books.classes().size(), 66U);
 }
 
 TEST(TextCsv, PredictsTextsWithoutAClass) {

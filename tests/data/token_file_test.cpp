@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <set>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "levin/data/sets/text.h"
 #include "levin/data/sets/token_file_data.h"
 #include "levin/data/text/text_tokenizer.h"
@@ -140,7 +140,7 @@ TEST(TokenFileData, GivesBlocksAndTheTokensThatFollow) {
   EXPECT_EQ(pass(*data.test_dataloader()[0], 0).size(), 4U);
 }
 
-// The blocks of a text are the same in memory and in a file.
+// Blocks are the same in memory and in a file.
 TEST(TokenFileData, VisitsTheBlocksThatTextFileVisits) {
   const TemporaryFolder folder;
   std::string text;

@@ -243,7 +243,7 @@ def unigram(corpus, kind):
     trained = Tokenizer(Unigram())
     trained.normalizer = normalizer
     trained.pre_tokenizer = pre_tokenizers.Metaspace()
-    # Of the texts of other scripts some: characters that are not among them are unknown.
+    # Some of the text in other scripts: all other characters are unknown.
     trained.train_from_iterator(corpus[:-700], trainers.UnigramTrainer(vocab_size=5000, special_tokens=["<s>", "<pad>", "</s>", "<unk>"],
                                                                 unk_token="<unk>", show_progress=False))
     vocab = [tuple(piece) for piece in json.loads(trained.to_str())["model"]["vocab"]]

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "levin/data/text/huggingface_tokenizer.h"
 
 namespace tokenizer_program {

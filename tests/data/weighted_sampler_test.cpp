@@ -13,8 +13,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "levin/data/loading/dataloader.h"
 #include "support/error_text.h"
 #include "support/paths.h"

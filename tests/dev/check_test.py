@@ -1,5 +1,5 @@
-"""Tests of `./dev check`: what it installs and calls, and how it ends. Its summary is made of what the real ctest writes
-about a small project of real tests: programs of GoogleTest and unittest, and scripts.
+"""Tests of `./dev check`: what it installs and calls, and how it ends. Its summary is made from the output of the real ctest
+for a small project of real tests: GoogleTest and unittest programs, and scripts.
 
   check_test.py SOURCES SKIPPING_PROGRAM [unittest's arguments]
 """
@@ -18,7 +18,7 @@ import unittest
 
 class Case(unittest.TestCase):
     def test_runs(self):
-        print("said on the way")
+        print("printed on the way")
 
     def test_skips(self):
         '''What it does.'''
@@ -31,7 +31,7 @@ RESULTS = '<testsuite><testcase name="a" status="run"><system-out>fine</system-o
 
 
 class Calls(ScriptTest):
-    """Of programs that only write down how they were called."""
+    """Calls of programs that only record how they were called."""
 
     def setUp(self):
         super().setUp()
@@ -45,55 +45,56 @@ class Calls(ScriptTest):
         self.program("apt-get", f'#!/bin/sh\necho apt-get "$@" >> {self.calls}\n')
 
     def test_it_sets_up_builds_and_runs_what_was_asked_for(self):
-        status, said = self.dev("check", "--label", "unit", "--preset", "asan", "-R", "Early", LEVIN_JOBS="2")
-        self.assertEqual(status, 0, said)
+        status, output = self.dev("check", "--label", "unit", "--preset", "asan", "-R", "Early", LEVIN_JOBS="2")
+        self.assertEqual(status, 0, output)
         cmake, ninja, ctest = self.calls.read_text().splitlines()
         self.assertIn("--preset asan", cmake)
         self.assertEqual(ninja, "ninja -C build/asan -j 2")
         self.assertRegex(ctest, "^ctest --preset asan -j 2 .*-L unit -R Early$")
-        self.assertRegex(said.splitlines()[-1], r"^check: 1 passed, 0 failed, 0 skipped; setup \d+ s, build \d+ s, "
+        self.assertRegex(output.splitlines()[-1],
+                         r"^check: 1 passed, 0 failed, 0 skipped; setup \d+ s, build \d+ s, (packages for tests \d+ s, )?"
                                                 r"tests \d+ s, preset asan$")
 
     def test_a_list_of_the_tests_has_no_summary(self):
-        status, said = self.dev("check", "-N")
-        self.assertEqual(status, 0, said)
+        status, output = self.dev("check", "-N")
+        self.assertEqual(status, 0, output)
         self.assertEqual(self.calls.read_text().splitlines()[-1], "ctest --preset release -N -LE nightly")
-        self.assertNotIn("passed", said)
+        self.assertNotIn("passed", output)
 
-    def test_nightly_tests_run_where_they_are_asked_for(self):
+    def test_nightly_tests_run_if_they_are_requested(self):
         for words, given in (([], "-LE nightly"), (["--nightly"], ""), (["--label", "nightly"], "-L nightly"),
                              (["--label=unit"], "-L unit -LE nightly"), (["-R", "bench"], "-R bench"),
                              (["-LE", "slurm"], "-LE slurm|nightly"), (["--nightly", "-LE", "slurm"], "-LE slurm"),
                              (["-LE", "slurm", "-R", "bench"], "-R bench -LE slurm")):
-            status, said = self.dev("check", "-N", *words)
-            self.assertEqual(status, 0, said)
+            status, output = self.dev("check", "-N", *words)
+            self.assertEqual(status, 0, output)
             self.assertEqual(self.calls.read_text().splitlines()[-1], f"ctest --preset release -N {given}".strip())
 
-    def test_what_tests_need_is_installed_where_it_is_root(self):
+    def test_root_installs_what_tests_need(self):
         self.program("dpkg-query", ALL_INSTALLED.replace("-*|", "clang-14|iproute2|munge|slurmctld|slurmd|-*|"))
         self.pretend_to_be(1000)
         self.assertEqual(self.dev("check")[0], 0)
         self.assertNotIn("apt-get", self.calls.read_text())
         self.pretend_to_be(0)
-        status, said = self.dev("check")
-        self.assertEqual(status, 0, said)
+        status, output = self.dev("check")
+        self.assertEqual(status, 0, output)
         self.assertRegex(self.calls.read_text(), r"apt-get install .* clang-14 iproute2 munge slurmctld slurmd\n")
 
-    def test_pytorch_for_python_is_installed_where_it_is_asked_for(self):
+    def test_pytorch_for_python_is_installed_if_it_is_requested(self):
         self.make_peers_lists()
         self.assertEqual(self.dev("check")[0], 0)
         self.assertNotIn("pip install", self.calls.read_text())
-        status, said = self.dev("check", "--peers")
-        self.assertEqual(status, 0, said)
+        status, output = self.dev("check", "--peers")
+        self.assertEqual(status, 0, output)
         self.assertIn("pip install", self.calls.read_text())
-        self.assertIn(f"installed in {self.home}/peers-2.11.0", said)
+        self.assertIn(f"installed in {self.home}/peers-2.11.0", output)
 
-    def test_it_goes_on_without_pytorch_for_python_where_that_fails(self):
+    def test_it_continues_without_pytorch_for_python_if_that_fails(self):
         self.make_peers_lists()
-        status, said = self.dev("check", "--peers", FAIL="7")
-        self.assertEqual(status, 0, said)
-        self.assertIn("continues without PyTorch for Python; the tests with torchrun are skipped", said)
-        self.assertIn("check: 1 passed", said.splitlines()[-1])
+        status, output = self.dev("check", "--peers", FAIL="7")
+        self.assertEqual(status, 0, output)
+        self.assertIn("continues without PyTorch for Python; the tests with torchrun are skipped", output)
+        self.assertIn("check: 1 passed", output.splitlines()[-1])
 
     def test_packages_for_tests_are_fetched_while_it_builds(self):
         """Each of the two waits for the other to begin."""
@@ -102,17 +103,17 @@ class Calls(ScriptTest):
         waits = "touch {}; for i in $(seq 600); do [ ! -e {} ] || exit 0; sleep 0.05; done; exit 1"
         self.program("ninja", "#!/bin/sh\n" + waits.format(begun[0], begun[1]))
         self.program("peers_python", FAKE_PEERS_PYTHON.replace('echo "$*"', f'({waits.format(*begun[::-1])}) || exit 1\necho "$*"'))
-        status, said = self.dev("check", "--peers")
-        self.assertEqual(status, 0, said)
-        self.assertIn(f"installed in {self.home}/peers-2.11.0", said)
+        status, output = self.dev("check", "--peers")
+        self.assertEqual(status, 0, output)
+        self.assertIn(f"installed in {self.home}/peers-2.11.0", output)
 
     def test_an_interrupted_build_ends_the_fetching(self):
         self.make_peers_lists()
         pid = self.home / "pid"
         self.program("peers_python", FAKE_PEERS_PYTHON.replace('echo "$*"', f'echo $$ > {pid}\nsleep 60\necho "$*"'))
         self.program("ninja", f"#!/bin/sh\nwhile [ ! -s {pid} ]; do sleep 0.05; done; exit 5\n")
-        status, said = self.dev("check", "--peers")
-        self.assertEqual(status, 5, said)
+        status, output = self.dev("check", "--peers")
+        self.assertEqual(status, 5, output)
         end = time.monotonic() + 20
         while Path(f"/proc/{pid.read_text().strip()}").exists():
             self.assertLess(time.monotonic(), end, "the download is still running")
@@ -122,12 +123,12 @@ class Calls(ScriptTest):
         (self.checkout / ".ci").mkdir()
         shutil.copy(SOURCES / ".ci/run", self.checkout / ".ci")
         (self.checkout / "dev").write_text('#!/bin/sh\necho "$@"\n')
-        status, said = self.run_script(".ci/run", "-R", "Early")
-        self.assertEqual((status, said), (0, "check --peers -R Early\n"))
+        status, output = self.run_script(".ci/run", "-R", "Early")
+        self.assertEqual((status, output), (0, "check --peers -R Early\n"))
 
 
 class Summary(ScriptTest):
-    """Of the real ctest."""
+    """Summaries of the real ctest."""
 
     def setUp(self):
         super().setUp()
@@ -152,7 +153,7 @@ class Summary(ScriptTest):
         self.add(f"suites.{suite}", GOOGLETESTS, f"--suites={suite}", SKIP_RETURN_CODE=77)
 
     def add_suites(self):
-        """All of the program's, as levin_test() adds them."""
+        """Adds all suites of the program, like levin_test()."""
         self.tests.append(f"include([[{SOURCES}/tests/support/suites.cmake]])\n"
                           f"levin_suites(suites [[{GOOGLETESTS}]] [[{self.build}/suites.cmake]] unit 300 0)")
 
@@ -162,12 +163,13 @@ class Summary(ScriptTest):
     def check(self, *words):
         """(exit status, the lines from "Skipped" on or else the last one, seconds left out)."""
         (self.build / "CTestTestfile.cmake").write_text("\n".join(self.tests))
-        status, said = self.dev("check", *words)
-        lines = said.splitlines()
+        status, output = self.dev("check", *words)
+        lines = output.splitlines()
         first = lines.index("Skipped, and why:") if "Skipped, and why:" in lines else -1
-        self.assertRegex(lines[-1], r"; setup \d+ s, build \d+ s, tests \d+ s, preset release$", said)
+        self.assertRegex(lines[-1],
+                         r"; setup \d+ s, build \d+ s, (packages for tests \d+ s, )?tests \d+ s, preset release$", output)
         lines[-1] = lines[-1][:lines[-1].index("; setup")]
-        self.said = said
+        self.output = output
         return status, lines[first:]
 
     def test_nothing_is_skipped(self):
@@ -211,19 +213,19 @@ class Summary(ScriptTest):
     def test_suites_of_one_program_run_apart_and_a_crash_ends_only_its_own(self):
         self.add_suites()
         self.check()
-        self.assertRegex(self.said, r"suites\.SkipsOne\+SkipsTwo\+SkipsAll\+SkipsWithoutAWord\+Fails\+Crashes .*Failed")
-        self.assertRegex(self.said, r"\[ SUITE    \] SkipsAll skipped in [\d.]+ s\n")
-        self.assertRegex(self.said, r"Crashes was ended by signal 11\n\[ SUITE    \] Crashes failed in [\d.]+ s\n")
-        self.assertEqual(self.said.count("[ RUN      ] SkipsOne."), 2)
+        self.assertRegex(self.output, r"suites\.SkipsOne\+SkipsTwo\+SkipsAll\+SkipsWithoutAWord\+Fails\+Crashes .*Failed")
+        self.assertRegex(self.output, r"\[ SUITE    \] SkipsAll skipped in [\d.]+ s\n")
+        self.assertRegex(self.output, r"Crashes was ended by signal 11\n\[ SUITE    \] Crashes failed in [\d.]+ s\n")
+        self.assertEqual(self.output.count("[ RUN      ] SkipsOne."), 2)
         self.assertIn("Total Tests: 1", self.dev("check", "-R", "SkipsTwo", "--show-only")[1])
 
     def test_a_suite_that_does_not_end_has_failed_and_those_before_it_have_not(self):
         self.add("suites.SkipsAll+SkipsOne+Waits+Fails", GOOGLETESTS, "--suites=SkipsAll:SkipsOne:Waits:Fails", TIMEOUT=2,
                  ENVIRONMENT="GTEST_ALSO_RUN_DISABLED_TESTS=1")
         self.assertEqual(self.check()[1][-1],
-                         "check: 1 passed, 2 failed, 1 skipped (and 1 case of tests that ran)", self.said)
+                         "check: 1 passed, 2 failed, 1 skipped (and 1 case of tests that ran)", self.output)
 
-    def test_a_reason_behind_much_output_is_found(self):
+    def test_a_reason_after_much_output_is_found(self):
         self.add_script("talks", "seq 100000; echo 'skipped: tired'; exit 77", SKIP_RETURN_CODE=77)
         self.assertEqual(self.check()[1][:2], ["Skipped, and why:", "  talks: tired"])
 
@@ -240,14 +242,14 @@ class Summary(ScriptTest):
         self.assertEqual(self.check(), (8, [
             "Skipped, and why:", "  suites.Fails, Skips alone: no amplifier", "  launcher: no mpiexec",
             "check: 1 passed, 7 failed, 1 skipped (and 1 case of tests that ran)"]))
-        self.assertIn("a scratch", self.said)
+        self.assertIn("a scratch", self.output)
 
     def test_no_test_is_found(self):
         self.add_script("one", "true")
         status, lines = self.check("-R", "nothing_is_called_so")
-        self.assertEqual((status, lines), (8, ["check: 0 passed, 0 failed, 0 skipped"]), self.said)
-        self.assertIn("No tests were found", self.said)
-        self.assertNotIn("wrote no results", self.said)
+        self.assertEqual((status, lines), (8, ["check: 0 passed, 0 failed, 0 skipped"]), self.output)
+        self.assertIn("No tests were found", self.output)
+        self.assertNotIn("wrote no results", self.output)
 
     def test_ctest_crashes(self):
         self.add_script("one", "true")
@@ -261,18 +263,18 @@ class Summary(ScriptTest):
         self.assertEqual((status, lines), (139, [
             "Skipped, and why:", "  launcher: ctest ended before it wrote the reason",
             f"ctest was killed by SIGSEGV and wrote no results: what it printed before is counted ({log}).",
-            "  wrong: failed", "check: 1 passed, 1 failed, 1 skipped, 2 not run"]), self.said)
+            "  wrong: failed", "check: 1 passed, 1 failed, 1 skipped, 2 not run"]), self.output)
 
 
 class Reading(ScriptTest):
-    """What ctest does not do by itself."""
+    """Behaviour that the real ctest does not show by itself."""
 
-    def test_a_ctest_that_is_content_and_wrote_nothing_is_a_failure(self):
+    def test_a_ctest_that_succeeds_without_results_is_a_failure(self):
         self.pretend_to_build()
-        status, said = self.dev("check")
-        self.assertEqual(status, 1, said)
-        self.assertIn("ctest ended with status 0 and wrote no results", said)
-        self.assertIn("check: 0 passed, 0 failed, 0 skipped", said.splitlines()[-1])
+        status, output = self.dev("check")
+        self.assertEqual(status, 1, output)
+        self.assertIn("ctest ended with status 0 and wrote no results", output)
+        self.assertIn("check: 0 passed, 0 failed, 0 skipped", output.splitlines()[-1])
 
 
 if __name__ == "__main__":

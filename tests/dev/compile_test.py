@@ -23,7 +23,7 @@ class Clones(unittest.TestCase):
         self.folder = Path(folder.name)
 
     def clone(self, name, number=1):
-        """As CMake lays it out: a header that is precompiled includes those of the tree by their full names."""
+        """A clone laid out like CMake's: a precompiled header includes the tree's headers by their full names."""
         root = self.folder / name
         (root / "build").mkdir(parents=True)
         (root / "number.h").write_text(f"#pragma once\ninline int number() {{ return {number}; }}\n")
@@ -48,9 +48,9 @@ class Clones(unittest.TestCase):
         return subprocess.run([root / "build/program"], timeout=60).returncode
 
     def hits(self):
-        said = subprocess.run([CCACHE, "--print-stats"], env={**os.environ, "CCACHE_DIR": str(self.folder / "cache")},
+        output = subprocess.run([CCACHE, "--print-stats"], env={**os.environ, "CCACHE_DIR": str(self.folder / "cache")},
                               capture_output=True, text=True, timeout=60, check=True).stdout
-        numbers = dict(line.split("\t") for line in said.splitlines())
+        numbers = dict(line.split("\t") for line in output.splitlines())
         return int(numbers["direct_cache_hit"]) + int(numbers["preprocessed_cache_hit"])
 
     def test_a_clone_finds_what_another_has_compiled_with_a_precompiled_header(self):

@@ -1,7 +1,7 @@
-"""A copy of ./dev in a folder of its own, for tests. They are started as X_test.py SOURCES [unittest's arguments].
+"""A copy of ./dev in a separate folder, for tests. They are started as X_test.py SOURCES [unittest's arguments].
 
-Where a machine must lack something, small programs of the same name stand before the real ones on PATH (id says 1000, df
-says that the disk is full); the rest is real.
+If a machine must lack something, small programs with the same names come before the real ones on PATH (id prints 1000, df
+reports a full disk); everything else is real.
 """
 import os
 import shutil
@@ -13,7 +13,7 @@ from pathlib import Path
 
 SOURCES = Path(sys.argv.pop(1)).resolve()
 
-# Stands for `python3 -m pip download`: makes the three wheels, holding what setup looks for.
+# Replaces `python3 -m pip download`: makes wheels that contain what setup looks for.
 FAKE_PIP = r"""#!/usr/bin/env bash
 [ "$3" = --version ] && exit 0
 echo "$*" >> "$CALLS"
@@ -31,7 +31,7 @@ with zipfile.ZipFile(sys.argv[1] + "/nvidia_cuda_runtime.whl", "w") as wheel:
 PY
 """
 
-# Stands for the Python that the peers are installed for: knows pip install, its own name and the last check.
+# Replaces the Python for which the peers are installed: it handles pip install, its own path and the last check.
 FAKE_PEERS_PYTHON = r"""#!/usr/bin/env bash
 case "$*" in
   *'import sys, pip'*) exit 0 ;;
@@ -61,6 +61,8 @@ class ScriptTest(unittest.TestCase):
         (self.checkout / "bench").mkdir()
         (self.checkout / "bench/main.cpp").write_text('    {"overhead", bench::overhead::run_program},\n')
         shutil.copy(SOURCES / "dev", self.checkout)
+        shutil.copytree(SOURCES / "tools/dev", self.checkout / "tools/dev", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(SOURCES / "cmake/debian-packages.txt", self.checkout / "cmake")
         (self.checkout / "tests/support").mkdir(parents=True)
         shutil.copy(SOURCES / "tests/support/test_summary.py", self.checkout / "tests/support")
         for kind in ("cpu", "cuda"):
@@ -80,11 +82,17 @@ class ScriptTest(unittest.TestCase):
         path.write_text(text)
         path.chmod(0o755)
 
+    def tool(self, name, code):
+        """Makes a script of the tree that records how it was called, and then runs `code`."""
+        path = self.checkout / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"import os, sys\nopen({str(self.calls)!r}, 'a').write(' '.join(sys.argv) + '\\n')\n{code}\n")
+
     def dev(self, *words, **environment):
         return self.run_script("dev", *words, **environment)
 
     def run_script(self, script, *words, **environment):
-        """(exit status, what was said)."""
+        """Returns (exit status, output)."""
         done = subprocess.run([self.checkout / script, *words], env={**self.environment, **environment},
                               stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
@@ -100,7 +108,7 @@ class ScriptTest(unittest.TestCase):
             (torch / file).touch()
 
     def pretend_to_build(self):
-        """cmake, ninja and ctest that write down how they were called; a LibTorch that is there."""
+        """Makes cmake, ninja and ctest that record how they were called, and a complete LibTorch."""
         self.make_torch()
         for name in ("cmake", "ninja", "ctest"):
             self.program(name, f'#!/bin/sh\necho {name} "$@" >> {self.calls}\n')

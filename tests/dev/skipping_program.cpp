@@ -1,4 +1,4 @@
-// Suites that skip, fail, crash and wait, for check_test.py: what the summary reads is what GoogleTest really prints.
+// Suites that skip, fail, crash and wait, for check_test.py, so that the summary reads GoogleTest's real output.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-"""Tests of `./dev setup --system`: LibTorch where all users can read it, and which one builds take after it."""
+"""Tests of `./dev setup --system`: LibTorch where all users can read it, and which LibTorch builds use afterwards."""
 import os
 import re
 import shutil
@@ -23,19 +23,19 @@ class System(ScriptTest):
         return place / f"libtorch-2.11.0-{kind}"
 
     def used_by_a_build(self, **environment):
-        """The LibTorch that CMake is told to take; "" where it finds one itself."""
+        """The LibTorch that is passed to CMake; "" if CMake finds one itself."""
         self.program("cmake", f'#!/bin/sh\necho "$LEVIN_TORCH_DIR" > {self.calls}\n')
         self.program("ninja", "#!/bin/sh\n")
-        status, said = self.dev("build", **environment)
-        self.assertEqual(status, 0, said)
+        status, output = self.dev("build", **environment)
+        self.assertEqual(status, 0, output)
         return self.calls.read_text().strip()
 
-    def test_libtorch_is_put_where_all_can_read_it_whatever_the_umask(self):
+    def test_all_users_can_read_libtorch_regardless_of_the_umask(self):
         before = os.umask(0o077)
         self.addCleanup(os.umask, before)
-        status, said = self.dev("setup", "--system")
-        self.assertEqual(status, 0, said)
-        self.assertIn(f"LibTorch for all users: {self.system}", said)
+        status, output = self.dev("setup", "--system")
+        self.assertEqual(status, 0, output)
+        self.assertIn(f"LibTorch for all users: {self.system}", output)
         self.assertFalse(self.torch(self.home).exists())
         library = self.torch(self.system) / "torch/lib/libtorch_cpu.so"
         self.assertTrue(library.stat().st_mode & stat.S_IROTH)
@@ -72,11 +72,11 @@ class System(ScriptTest):
     def test_a_private_libtorch_with_cuda_goes_before_a_common_one_without(self):
         self.assertEqual(self.dev("setup", "--system")[0], 0)
         self.assertEqual(self.dev("setup", "--cuda")[0], 0)
-        self.assertEqual(self.used_by_a_build(), "")  # CMake looks for those with CUDA first
+        self.assertEqual(self.used_by_a_build(), "")  # CMake prefers a LibTorch with CUDA
         self.assertEqual(self.used_by_a_build(LEVIN_CUDA="1"), str(self.torch(self.home, "cuda")))
 
     def found_by_cmake(self, **environment):
-        """The LibTorch that the real CMake takes by itself."""
+        """The LibTorch that the real CMake finds by itself."""
         project = self.root / "project"
         project.mkdir(exist_ok=True)
         (project / "CMakeLists.txt").write_text(
@@ -100,37 +100,37 @@ class System(ScriptTest):
         self.assertEqual(self.dev("setup", "--cuda", "--system")[0], 0)
         self.assertEqual(self.used_by_a_build(LEVIN_CUDA="1"), str(self.torch(self.system, "cuda")))
 
-    def test_another_place_that_was_asked_for_is_a_contradiction(self):
+    def test_a_different_requested_folder_is_a_contradiction(self):
         for name in ("LEVIN_HOME", "LEVIN_TORCH_DIR"):
-            status, said = self.dev("setup", "--system", **{name: "/else/where"})
-            self.assertEqual(status, 2, said)
-            self.assertIn(f"setup --system puts LibTorch into {self.system}, but {name}=/else/where selects", said)
-            self.assertIn(f"Unset {name}, or leave --system out", said)
+            status, output = self.dev("setup", "--system", **{name: "/else/where"})
+            self.assertEqual(status, 2, output)
+            self.assertIn(f"setup --system puts LibTorch into {self.system}, but {name}=/else/where selects", output)
+            self.assertIn(f"Unset {name}, or leave --system out", output)
         self.assertFalse(self.system.exists())
 
-    def test_a_place_that_cannot_be_written_needs_root(self):
+    def test_a_folder_that_cannot_be_written_needs_root(self):
         self.system.parent.write_text("a file, which stops root too")
-        status, said = self.dev("setup", "--system")
-        self.assertEqual(status, 3, said)
-        self.assertIn(f"cannot write to {self.system}", said)
-        self.assertIn("sudo ./dev setup --system", said)
+        status, output = self.dev("setup", "--system")
+        self.assertEqual(status, 3, output)
+        self.assertIn(f"cannot write to {self.system}", output)
+        self.assertIn("sudo ./dev setup --system", output)
         self.assertNotIn("pip", self.calls.read_text())
 
-    def test_a_place_that_others_cannot_reach_is_refused(self):
+    def test_a_folder_that_others_cannot_reach_is_refused(self):
         self.system.mkdir(parents=True)
         self.system.parent.chmod(0o700)
-        status, said = self.dev("setup", "--system")
-        self.assertEqual(status, 3, said)
-        self.assertIn(f"only the owner may enter\ndev: {self.system.parent}. Open it (chmod a+x {self.system.parent}), or", said)
-        self.assertIn("LEVIN_SYSTEM_HOME", said)
+        status, output = self.dev("setup", "--system")
+        self.assertEqual(status, 3, output)
+        self.assertIn(f"only the owner may enter\ndev: {self.system.parent}. Open it (chmod a+x {self.system.parent}), or", output)
+        self.assertIn("LEVIN_SYSTEM_HOME", output)
         self.assertEqual(list(self.system.iterdir()), [])
 
-    def test_too_little_disk_names_the_place(self):
+    def test_too_little_disk_space_names_the_folder(self):
         self.program("df", "#!/bin/sh\nprintf 'head\\n/dev/x 1 1 77 1%% /\\n'\n")
-        status, said = self.dev("setup", "--system")
-        self.assertEqual(status, 3, said)
-        self.assertIn(f"MB free in {self.system} for", said)
-        self.assertIn("set LEVIN_SYSTEM_HOME to a folder on another disk", said)
+        status, output = self.dev("setup", "--system")
+        self.assertEqual(status, 3, output)
+        self.assertIn(f"MB free in {self.system} for", output)
+        self.assertIn("set LEVIN_SYSTEM_HOME to a folder on another disk", output)
 
 
 if __name__ == "__main__":

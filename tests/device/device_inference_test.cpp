@@ -10,7 +10,7 @@
 #include "levin/callbacks/lora.h"
 #include "levin/inference/load_for_inference.h"
 #include "levin/models/exported/exported_program.h"
-#include "levin/strategies/move_module.h"
+#include "levin/strategies/device_placement.h"
 #include "support/error_text.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"

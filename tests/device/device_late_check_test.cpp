@@ -186,7 +186,7 @@ TEST(DeviceLateCheck, costs_four_operators_a_step) {
   EXPECT_EQ(operators_a_step(NonFiniteLoss::stop), operators_a_step(NonFiniteLoss::ignore) + 4);
 }
 
-// It looks at the module's own loss, and sums those of a window elsewhere.
+// The check reads the module's own loss, and accumulates the losses of a window in a separate tensor.
 TEST(DeviceLateCheck, leaves_the_loss_of_the_module_as_it_is) {
   struct Keeps : Validates {
     void on_train_batch_end(const at::Tensor& outputs, const Batch&, int64_t) override { losses.push_back(outputs); }

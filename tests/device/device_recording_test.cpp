@@ -5,7 +5,6 @@
 #include "device/on_test_device.h"
 #include "levin/optim/adagrad.h"
 #include "levin/optim/muon.h"
-#include "levin/optim/rmsprop.h"
 #include "levin/optim/sgd.h"
 #include "levin/optim/step_schedulers.h"
 #include "support/captured_console.h"
@@ -21,7 +20,7 @@ struct Wanted {
   std::function<OptimizerConfig(DeviceNet&)> optimizers = nullptr;
 };
 
-// A run as it is and a recorded one: the same bits.
+// Expects an eager run and a recorded run to be bitwise identical.
 template <class Net = DeviceNet>
 DeviceCounts expect_the_same(const Wanted& wanted) {
   std::vector<Trained> runs;
@@ -71,7 +70,7 @@ TEST(DeviceRecording, leaves_to_the_host_what_an_optimizer_computes_there) {
                                                        options.gradient_clip_val = 0.25;
                                                      },
                                                  .optimizers = optimizers});
-    EXPECT_EQ(counts.replayed, 20 - 6) << "all batches but those of three windows that warm up";
+    EXPECT_EQ(counts.replayed, 20 - 6) << "all batches except three warm-up windows";
   };
   expect([](DeviceNet& m) { return RMSprop(m.parameters(), {.lr = 0.01}); });
   expect([](DeviceNet& m) { return Muon(m.parameters(), {.lr = 0.01}); });

@@ -133,7 +133,7 @@ struct Sends : Waits {
   std::vector<int64_t> begun = {}, waited = {};
 };
 
-// Two tensors a batch. Before a step the device has nothing to compute, and a copy would be beside nothing.
+// Two tensors per batch. Before a step the device has nothing to compute, so a copy would overlap with nothing.
 TEST(DeviceWaits, the_next_batch_is_sent_while_the_device_computes_and_before_the_host_waits) {
   Sends module;
   Trainer trainer(options_for("32-true"));

@@ -113,7 +113,7 @@ def check_yaml(root, path):
 
 
 def loop_ranges(text):
-    """The position of each range-based for in a text, and the expression it iterates over."""
+    """The position of each range-based for in `text`, and the expression it iterates over."""
     for match in re.finditer(r"\bfor \(", text):
         end = depth = 0
         for end in range(match.end() - 1, len(text)):

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "docs_extending.h"  // made of that page by docs.py
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 
@@ -13,7 +13,7 @@ namespace {
 
 using namespace test;
 
-/// A fit of 2 steps an epoch with the page's logger, which goes on where the one before stopped.
+/// A fit of 2 steps per epoch with the page's logger, which continues where the previous logger stopped.
 void fit(TinyModule& module, const std::string& folder, int64_t epochs) {
   TrainerOptions options;
   options.max_epochs = epochs;
@@ -75,7 +75,7 @@ TEST(LoggerOfThePage, RemovesWhatCameAfterTheCheckpointThatARunResumesFrom) {
   EXPECT_EQ(read_file(file).find("power cut"), std::string::npos);
 }
 
-TEST(MetricOfThePage, IsTheShareOfWrongSamplesOverBatches) {
+TEST(MetricOfThePage, IsTheFractionOfWrongSamplesOverBatches) {
   ErrorRate rate;
   rate.update(torch::tensor({{1., 0.}, {0., 1.}, {0., 1.}}), torch::tensor({0, 0, 1}));
   rate.update(torch::tensor({{0., 1.}}), torch::tensor({0}));
@@ -83,6 +83,19 @@ TEST(MetricOfThePage, IsTheShareOfWrongSamplesOverBatches) {
   rate.reset();
   rate.update(torch::tensor({{0., 1.}}), torch::tensor({1}));
   EXPECT_EQ(rate.compute().item<double>(), 0);
+}
+
+TEST(StrategyOfThePage, RoundsGradientsToFloat16) {
+  DDP strategy;
+  strategy.use(std::make_unique<HalfGradients>());
+  strategy.ranks().join(World());
+  torch::Tensor weight = torch::ones({1}).set_requires_grad(true);
+  strategy.set_up({.parameters = {{"weight", weight}}}, /*training=*/true);
+  RankFlags stop;
+  stop.add(RankFlag::stop);
+  EXPECT_TRUE(strategy.gradients().backward((weight * (1 + 0x1p-12)).sum(), /*sync=*/true, stop).has(RankFlag::stop));
+  EXPECT_EQ(weight.grad().item<double>(), 1) << "float16 has 11 bits";
+  strategy.tear_down();
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""Pages with right and wrong figures, and what figures.py says of them."""
+"""Pages with right and wrong numbers, and what figures.py reports about them."""
 import sys
 import tempfile
 import unittest

@@ -155,8 +155,8 @@ TEST(EncoderShape, HasThePublishedSizes) {
   EXPECT_EQ(closed_form(EncoderShape::of(Architecture::xlmr_large)) + pooler(1024), 559890432);
   EXPECT_EQ(closed_form(EncoderShape::of(Architecture::bert_base)) + pooler(768), 109482240);
   EXPECT_EQ(closed_form(EncoderShape::of(Architecture::bert_large)) + pooler(1024), 335141888);
-  EXPECT_EQ(EncoderShape::of(Architecture::xlmr_large).most_tokens(), 512);
-  EXPECT_EQ(EncoderShape::of(Architecture::bert_large).most_tokens(), 512);
+  EXPECT_EQ(EncoderShape::of(Architecture::xlmr_large).max_tokens(), 512);
+  EXPECT_EQ(EncoderShape::of(Architecture::bert_large).max_tokens(), 512);
   for (const bool pools : {true, false}) {
     EncoderShape shape = EncoderShape::of(Architecture::bert_base);
     shape.num_hidden_layers = 3;
@@ -191,7 +191,7 @@ TEST(TextClassifier, StartsAsBertDoes) {
 // What recomputation and placement act through, by the names of the layers.
 TEST(TextClassifier, CallsItsLayersSoThatActionsReachThem) {
   struct Counter : CallAction {
-    TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPlace) override {
+    TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPosition) override {
       ++calls;
       return forward(inputs, nullptr);
     }
@@ -272,7 +272,7 @@ TEST(TextClassifier, WarmsUpAndFallsToZeroAtTheEnd) {
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(rates->all[i], expected[i], 1e-12) << i;
 }
 
-// What a whole run does: texts whose class is whether they hold a question mark are told apart.
+// A whole run: the class of a text is whether it contains a question mark.
 TEST(TextClassifier, LearnsTexts) {
   torch::set_num_threads(1);
   const test::TemporaryFolder folder;
@@ -343,7 +343,7 @@ TEST(TextClassifier, NamesOptionsThatDoNotFit) {
                      .predict(model, Loaders(std::make_shared<DataLoader>(
                                          std::make_shared<TensorDataset>(std::vector<torch::Tensor>{ids}))));
                }),
-               {"num_classes: 0 asks the data"});
+               {"num_classes: 0 takes the number from TextCsv"});
   TextClassifier model(small(true));
   expect_parts(error_of([&] {
                  (void)model.forward(torch::full({1, 9}, 4, torch::kLong));

@@ -1,5 +1,6 @@
-// The planner's predictions beside what real steps hold: an MLP, a GPT, an encoder with a mask, a residual network,
-// XLM-R. What LibTorch's allocator is asked for does not depend on the machine, so the peaks are exact numbers.
+// The planner's predictions compared with the memory of real steps: an MLP, a GPT, an encoder with a mask, a residual
+// network, XLM-R. What LibTorch's allocator is asked for does not depend on the machine, so the peaks are exact
+// numbers.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -12,7 +13,7 @@
 #include "levin/cli/commands/plan_devices.h"
 #include "levin/recompute/chain_plan.h"
 #include "levin/recompute/memory_meter.h"
-#include "levin/trainer/loops/plan_recomputation.h"
+#include "levin/trainer/loops/entry.h"
 #include "plan_shapes.h"
 #include "support/captured_console.h"
 #include "support/tensor_loader.h"
@@ -28,13 +29,11 @@ std::shared_ptr<TensorLoader> loader_of(const Shape& shape) {
 }
 
 MeasuredChain measure(const Shape& shape) {
-  MeasuredChain measured;
-  const MeasureOnly only([&](const MeasuredChain& chain, MemoryBudget) { measured = chain; });
   const auto module = shape.make();
   TrainerOptions options = quiet(1, {});
   options.precision = shape.precision;
-  Trainer(options).fit(*module, loader_of(shape));
-  return measured;
+  Trainer trainer(options);
+  return measure_fit(trainer, *module, loader_of(shape))->chain;
 }
 
 // Each shape is measured once for all tests: with bfloat16, which many processors compute slowly, that takes seconds.
@@ -212,9 +211,9 @@ void expect_peak_of_two_devices(const Shape& shape, int64_t accumulate, double w
   MeasuredChain measured;
   {
     const CapturedConsole console;
-    const MeasureOnly only([&](const MeasuredChain& chain, MemoryBudget) { measured = chain; }, 2);
     const auto module = shape.make();
-    Trainer(one).fit(*module, loader_of(shape));
+    Trainer trainer(one);
+    measured = measure_fit(trainer, *module, loader_of(shape), 2)->chain;
   }
   EXPECT_EQ(measured.cost.batch, 8);
   EXPECT_EQ(measured.samples, 16);

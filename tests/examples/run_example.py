@@ -135,7 +135,7 @@ def case_custom_callback(place):
 
 
 def case_gradient_accumulation(place):
-    """Accumulated batches end at the weights of the big one, by the Trainer and by hand; small batches alone do not."""
+    """Accumulated batches give the weights of the big batch, in the Trainer and in a manual loop; small batches alone do not."""
     done = place.run("03_gradient_accumulation").exits(0)
     difference = {text: float(done.lines(text)[-1].split(": ")[1])
                   for text in ["accumulated by the Trainer", "accumulated by hand", "batches of 32 alone"]}
@@ -187,7 +187,7 @@ def case_mnist_distributed(place):
     expected = mnist_results(alone)
     if len(expected) != 2 or expected[1][1] < 60:
         alone.fail("expected the results of two epochs, the second over 60 %")
-    # The same samples in sums of another order (dropout, each rank's own, is off): rounding, which later steps enlarge.
+    # The same samples summed in a different order (dropout, which differs by rank, is off): rounding, which later steps enlarge.
     for done in [ranks[0], started]:
         pairs = zip(mnist_results(done), expected, [(1e-3, 0.1), (0.02, 1.5)], strict=True)
         for (loss, accuracy), (expected_loss, expected_accuracy), (loss_bound, accuracy_bound) in pairs:
@@ -196,7 +196,7 @@ def case_mnist_distributed(place):
 
 
 def case_mnist_distributed_arguments(place):
-    """Its options are those of the script, and a mistake is told with what to write."""
+    """Its options are the options of the script, and an error tells what to write."""
     place.run("05_mnist_distributed", "--help").exits(0).says(
         "--init-method tcp://127.0.0.1:23456 --rank R --world-size N", "--batch-size 1024", "--test-batch-size 1000",
         "--epochs 20", "--lr 0.01", "--momentum 0.5", "--no-cuda  ", "--seed 1", "--log-interval 10")
@@ -210,7 +210,7 @@ def case_mnist_distributed_arguments(place):
 
 
 def case_levin_waits_without_spinning(place):
-    """Threads of the tool that wait for each other leave the cores to others, unless the environment says how to wait."""
+    """Waiting threads of the tool yield their cores, unless the environment chooses how to wait."""
     plain = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     for said, spins in [({}, "10000"), ({"GOMP_SPINCOUNT": "123"}, "123"), ({"OMP_WAIT_POLICY": "passive"}, "0")]:
         Program([place.bin / "levin", "--version"], place.folder, {**plain, **said, "OMP_DISPLAY_ENV": "verbose"}).exits(0).says(
@@ -388,7 +388,7 @@ def case_commands_take_a_checkpoint(place):
 
 
 def case_gpt_continues_a_prompt(place):
-    """`levin predict` prints texts, as the seed and the options of sampling say."""
+    """`levin predict` prints text that depends on the seed and the options of sampling."""
     config = ["--config", place.source / "configs/gpt.yaml"]
     tiny = ["--model.n_layer=1", "--model.n_embd=32", "--model.max_new_tokens=20", "--data.block_size=32"]
     place.levin("fit", *config, *tiny, "--trainer.max_steps=10", "--trainer.val_check_interval=10",
@@ -400,16 +400,16 @@ def case_gpt_continues_a_prompt(place):
 
     first = samples("--data.num_samples=2")
     if first.count("And God said") != 2 or "sample 1:" not in first:
-        raise Failure(f"expected two texts that begin with the prompt, got {first}")
-    expect_same("the texts of one seed", first, samples("--data.num_samples=2"))
+        raise Failure(f"expected two samples that begin with the prompt, got {first}")
+    expect_same("the samples of one seed", first, samples("--data.num_samples=2"))
     if samples("--data.num_samples=2", "--seed_everything=1") == first:
-        raise Failure(f"another seed gave the same texts: {first}")
+        raise Failure(f"a different seed gave the same samples: {first}")
     likeliest = samples("--model.temperature=0")
     expect_same("the likeliest text and the only one of top_k 1", likeliest, samples("--model.top_k=1"))
 
 
 def case_encoder_takes_weights_of_other_programs(place):
-    """Files with Hugging Face's names give the loss that PyTorch computes with them; a file without a head tells so."""
+    """Files with Hugging Face's names give the loss that PyTorch computes with them; a file without a head gives a warning."""
     sys.path.insert(0, str(Path(__file__).parent / "reference"))
     import encoder_weights as small
     recorded = json.loads((Path(__file__).parent / "reference/encoder.json").read_text(encoding="utf-8"))["texts"]

@@ -98,7 +98,7 @@ def as_float32(rows):
     return [[struct.pack("<f", value) for value in row] for row in rows]
 
 
-# On one thread, because sums may differ in their last digits with another number.
+# On one thread, because sums may differ in their last digits with a different number of threads.
 SERVED_RUN = """\
 seed_everything: 7
 trainer:
@@ -185,7 +185,7 @@ class Serve(unittest.TestCase):
             server.ends_on_sigterm()
 
     def test_a_run_that_does_not_exist_and_a_port_of_another_program_are_told(self):
-        self.place.run("06_serve", "gone").exits(1).says("there is no file or folder gone")
+        self.place.run("06_serve", "gone").exits(1).says("no such file or folder: gone")
         self.serve_rows()
         with socket.create_server(("127.0.0.1", 0)) as other:
             port = str(other.getsockname()[1])

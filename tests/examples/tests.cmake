@@ -22,6 +22,7 @@ set_tests_properties(examples.serve PROPERTIES LABELS examples TIMEOUT 300 COST 
 
 # The models that the tool brings along.
 levin_test(examples TORCH LIBS levin_models FILES
+  examples/bible_test.cpp
   examples/encoder_test.cpp
   examples/gpt_test.cpp
   examples/memory_plan_test.cpp

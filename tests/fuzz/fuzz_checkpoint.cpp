@@ -21,7 +21,7 @@
 #include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/checkpoint/sharded_record.h"
 #include "levin/checkpoint/values_json.h"
-#include "levin/core/paths.h"
+#include "levin/core/files/files.h"
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 

@@ -17,7 +17,7 @@
 #include "forge_calls.h"
 #include "fuzz_support.h"
 #include "guarded_memory.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/dispatch/below_autograd.h"
 #include "levin/models/exported/exported_program.h"
 #include "models/forged_archive.h"

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "levin/checkpoint/checkpoint_file.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "models/forged_archive.h"
 #include "models/hostile_calls.h"
 #include "support/paths.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "fuzz_support.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/data/text/huggingface_tokenizer.h"
 
 namespace levin::fuzz {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 // Of targets that have them.

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "support/error_text.h"
 
 namespace levin::default_dtype_turn_test {

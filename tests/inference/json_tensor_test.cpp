@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "support/error_text.h"
 
 namespace levin::json_tensor_test {

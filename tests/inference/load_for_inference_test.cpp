@@ -11,7 +11,7 @@
 #include "inference/served_net.h"
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/safetensors_writer.h"
-#include "levin/core/process_memory.h"
+#include "levin/core/process/process_memory.h"
 #include "levin/levin.h"
 #include "levin/trainer/found_option.h"
 #include "support/captured_console.h"
@@ -26,9 +26,9 @@ namespace {
 namespace fs = std::filesystem;
 using test::by_hand;
 using test::holds;
+using test::load_error;
 using test::make_net;
 using test::quiet_run;
-using test::said_of;
 using test::ServedNet;
 using test::ServedNetOptions;
 using test::some_rows;
@@ -78,8 +78,8 @@ TEST(LoadForInference, OfAClassThatIsNotRegisteredTakesTheClassAsArgument) {
   const std::string path = write_net(folder, net);
   const InferenceModel model = load_for_inference<NotRegistered>(path);
   EXPECT_TRUE(model.predict(some_rows(3)).equal(by_hand(net, some_rows(3))));
-  EXPECT_TRUE(holds(said_of(path), {path, "its model is a NotRegistered", "LEVIN_REGISTER_MODEL(NotRegistered",
-                                    "load_for_inference<NotRegistered>(path)", "Known: "}));
+  EXPECT_TRUE(holds(load_error(path), {path, "its model is a NotRegistered", "LEVIN_REGISTER_MODEL(NotRegistered",
+                                       "load_for_inference<NotRegistered>(path)", "Known: "}));
 }
 
 TEST(LoadForInference, OfARunTakesTheBestCheckpointOrTheLast) {
@@ -104,7 +104,7 @@ TEST(LoadForInference, OfARunTakesTheBestCheckpointOrTheLast) {
   ASSERT_FALSE(of_best.equal(of_last));
   EXPECT_TRUE(values_at(run).equal(of_best));
   EXPECT_TRUE(load_for_inference(run, {.checkpoint = WhichCheckpoint::last}).predict(some_rows(4)).equal(of_last));
-  EXPECT_TRUE(values_at(run + "/checkpoints").equal(of_last));  // no record says which is best
+  EXPECT_TRUE(values_at(run + "/checkpoints").equal(of_last));  // no record names the best checkpoint
   // A moved run, and one without its record.
   fs::rename(run, folder / "moved");
   EXPECT_TRUE(values_at(folder / "moved").equal(of_best));
@@ -167,9 +167,9 @@ TEST(LoadForInference, TakesWeightsOfAnotherFileAndOtherOptions) {
   EXPECT_TRUE(model.module().parameters()[0].eq(0.25).all().item<bool>());
   const InferenceModel calm = load_for_inference(path, {.init_args = {{"dropout", "0.125"}}});
   EXPECT_EQ(dynamic_cast<const ServedNet&>(calm.module()).options().dropout, 0.125);
-  EXPECT_TRUE(holds(said_of(path, {.init_args = {{"width", "6"}}}),
+  EXPECT_TRUE(holds(load_error(path, {.init_args = {{"width", "6"}}}),
                     {"the model is a ServedNet", "net.0.weight is (5, 4) in the file and (6, 4) in the module"}));
-  EXPECT_TRUE(holds(said_of(path, {.init_args = {{"widht", "6"}}}), {"a.ckpt", "widht", "Did you mean \"width\""}));
+  EXPECT_TRUE(holds(load_error(path, {.init_args = {{"widht", "6"}}}), {"a.ckpt", "widht", "Did you mean \"width\""}));
 }
 
 TEST(LoadForInference, LeavesTheProgramsRandomNumbers) {
@@ -248,10 +248,10 @@ TEST(LoadForInference, KnowsAnOptionThatTheModuleHasTakenFromTheData) {
   const auto net = registry.make({"FromData", {}, {}}, "model");
   const std::string path = write_net(folder, *net);
   EXPECT_TRUE(load_for_inference(path).predict(some_rows(3)).equal(by_hand(*net, some_rows(3))));
-  // A program's own module has no registered options to keep it in, and says what to do.
+  // A program's own module has no registered options to keep it in; the error names the remedy.
   FromData own;
   const std::string other = write_net(folder, own);
-  EXPECT_TRUE(holds(said_of(other), {"FromDataOptions.classes: 0 asks the data"}));
+  EXPECT_TRUE(holds(load_error(other), {"FromDataOptions.classes: 0 asks the data"}));
   const InferenceModel model = load_for_inference(other, {.init_args = {{"classes", "5"}}});
   EXPECT_TRUE(model.predict(some_rows(3)).equal(by_hand(own, some_rows(3))));
 }
@@ -352,7 +352,7 @@ TEST(LoadForInference, OfAHuggingFaceFolderTakesItsHead) {
                   .logits.equal(tuned.model()->forward({.input_ids = tokens}).logits));
   const auto bare = AutoModel::from_pretrained(huggingface_folder("bert"));
   bare->save_pretrained(folder / "bare");
-  EXPECT_TRUE(holds(said_of(folder / "bare"), {"bare", "architectures", "BertModel", "AutoModel"}));
+  EXPECT_TRUE(holds(load_error(folder / "bare"), {"bare", "architectures", "BertModel", "AutoModel"}));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include "levin/adapters/lora_layer.h"
 #include "levin/callbacks/lora.h"
 #include "levin/checkpoint/checkpoint_file.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "levin/inference/load_for_inference.h"
 #include "levin/levin.h"
 #include "support/captured_console.h"
@@ -25,9 +25,9 @@ namespace {
 namespace fs = std::filesystem;
 using test::by_hand;
 using test::holds;
+using test::load_error;
 using test::make_net;
 using test::quiet_run;
-using test::said_of;
 using test::ServedNet;
 using test::some_rows;
 using test::TemporaryFolder;
@@ -237,7 +237,7 @@ TEST(LoRAInference, WeightsOfAnotherFileHaveAdaptersOrNone) {
   EXPECT_FALSE(doubled.allclose(by_hand(*net, some_rows(5)), 1e-4, 1e-4));
 }
 
-// ---- files that do not say how the adapters are scaled
+// ---- files without the scaling of their adapters
 // -----------------------------------------------------------------
 
 // Weights alone, from before they named the scaling.
@@ -254,20 +254,20 @@ TEST(LoRAInference, OfAnOlderFileTheConfigurationSaysHowAdaptersAreScaled) {
   const auto net = make_net(16);
   const std::string path = without_scaling(train(folder, *net, kOptions, true));
   const std::string run = folder / "levin_logs/version_0";
-  const std::string said = said_of(path);
+  const std::string message = load_error(path);
   EXPECT_TRUE(
-      holds(said, {path, "it holds LoRA's adapters of 2 layers (net.0, …)", "weights alone",
-                   "there is no config.yaml with a callback LoRA (looked for ", run + "/checkpoints/config.yaml, ",
-                   run + "/config.yaml)", "r and lora_alpha under trainer.callbacks in " + run + "/config.yaml"}))
-      << said;
+      holds(message, {path, "it holds LoRA's adapters of 2 layers (net.0, …)", "weights alone",
+                      "no config.yaml has a callback LoRA (looked for ", run + "/checkpoints/config.yaml, ",
+                      run + "/config.yaml)", "r and lora_alpha under trainer.callbacks in " + run + "/config.yaml"}))
+      << message;
   folder.write("levin_logs/version_0/config.yaml", "trainer: {callbacks: [{class_path: EarlyStopping}]}\n");
-  EXPECT_TRUE(holds(said_of(path), {run + "/config.yaml has no callback LoRA"})) << said_of(path);
+  EXPECT_TRUE(holds(load_error(path), {run + "/config.yaml has no callback LoRA"})) << load_error(path);
   folder.write("levin_logs/version_0/config.yaml",
                "trainer:\n  callbacks:\n    - EarlyStopping\n    - class_path: LoRA\n"
                "      init_args: {target_modules: ['0', '4'], r: 3, lora_alpha: 5, use_rslora: true}\n");
   EXPECT_TRUE(load_for_inference(path).predict(some_rows(7)).equal(by_hand(*net, some_rows(7))));
   folder.write("levin_logs/version_0/config.yaml", "trainer: {callbacks: {class_path: LoRA, init_args: {rank: 3}}}\n");
-  EXPECT_TRUE(holds(said_of(path), {"config.yaml:1:", "rank"})) << said_of(path);
+  EXPECT_TRUE(holds(load_error(path), {"config.yaml:1:", "rank"})) << load_error(path);
 }
 
 TEST(LoRAInference, AdaptersOfALayerThatTheClassLacksAreNamed) {
@@ -279,7 +279,7 @@ TEST(LoRAInference, AdaptersOfALayerThatTheClassLacksAreNamed) {
     state.tensors[std::string("model.gone.") + part + ".weight"] = torch::ones({3, 3});
   }
   (void)write_checkpoint(path, state);
-  EXPECT_TRUE(holds(said_of(path), {path, "it has LoRA's adapters of gone, which the module does not have"}));
+  EXPECT_TRUE(holds(load_error(path), {path, "it has LoRA's adapters of gone, which the module does not have"}));
 }
 
 // ---- adapters that were trained apart
@@ -319,7 +319,7 @@ TEST(LoRAInference, AFolderOfPeftIsAppliedToItsBaseModel) {
   const InferenceModel merged = load_for_inference(gpt2_folder(), {.adapter = folder / "adapter", .merge_lora = true});
   EXPECT_TRUE(merged.predict(token_ids()).allclose(expected, 1e-4, 1e-4));
   // The adapter's own path, where its configuration names the base model's.
-  EXPECT_TRUE(holds(said_of(folder / "adapter"),
+  EXPECT_TRUE(holds(load_error(folder / "adapter"),
                     {"adapter is an adapter, and its adapter_config.json does not name its base model",
                      "Give the path of the base model, and this folder as adapter in InferenceOptions"}));
   const auto name_base = [&](const std::string& base) {
@@ -329,7 +329,7 @@ TEST(LoRAInference, AFolderOfPeftIsAppliedToItsBaseModel) {
     folder.write("adapter/adapter_config.json", text);
   };
   name_base("openai-community/gpt2");
-  EXPECT_TRUE(holds(said_of(folder / "adapter"), {"its base model \"openai-community/gpt2\" is no folder"}));
+  EXPECT_TRUE(holds(load_error(folder / "adapter"), {"its base model \"openai-community/gpt2\" is not a folder"}));
   name_base(gpt2_folder());
   EXPECT_TRUE(load_for_inference(folder / "adapter").predict(token_ids()).equal(expected));
 }
@@ -341,12 +341,12 @@ TEST(LoRAInference, AnAdapterThatCannotBeAppliedIsExplained) {
   const auto net = make_net();
   const std::string plain = test::write_net(folder, *net);
   EXPECT_TRUE(
-      holds(said_of(plain, {.adapter = folder / "adapter"}), {"adapter_model.safetensors adapts transformer.h.0"}))
-      << said_of(plain, {.adapter = folder / "adapter"});
-  EXPECT_TRUE(holds(said_of(plain, {.adapter = folder / "gone"}), {"gone", "adapter_config.json"}));
+      holds(load_error(plain, {.adapter = folder / "adapter"}), {"adapter_model.safetensors adapts transformer.h.0"}))
+      << load_error(plain, {.adapter = folder / "adapter"});
+  EXPECT_TRUE(holds(load_error(plain, {.adapter = folder / "gone"}), {"gone", "adapter_config.json"}));
   const TemporaryFolder other;
   const std::string adapted = train(other, *make_net(), kOptions);
-  EXPECT_TRUE(holds(said_of(adapted, {.adapter = folder / "adapter"}),
+  EXPECT_TRUE(holds(load_error(adapted, {.adapter = folder / "adapter"}),
                     {"InferenceOptions.adapter: ", "cannot be applied: " + adapted + " has adapters of its own"}));
 }
 

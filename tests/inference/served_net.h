@@ -93,7 +93,7 @@ inline std::shared_ptr<LightningModule> make_net(int64_t width = 8) {
   return Registry<LightningModule>::instance().make({"ServedNet", args, {}}, "model");
 }
 
-/// What the module gives by hand: evaluation mode, no gradients.
+/// Calls the module directly: evaluation mode, no gradients.
 inline at::Tensor by_hand(LightningModule& module, const at::Tensor& x) {
   module.eval();
   const torch::NoGradGuard no_grad;
@@ -101,7 +101,7 @@ inline at::Tensor by_hand(LightningModule& module, const at::Tensor& x) {
 }
 
 /// The error that loading ends with.
-inline std::string said_of(const std::string& path, const InferenceOptions& options = {}) {
+inline std::string load_error(const std::string& path, const InferenceOptions& options = {}) {
   return error_of<Error>([&] { (void)load_for_inference(path, options); });
 }
 

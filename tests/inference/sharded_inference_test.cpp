@@ -1,4 +1,4 @@
-// Models of sharded checkpoints, and of files whose run's config.yaml says what they do not.
+// Models of sharded checkpoints, and of files that need their run's config.yaml.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -10,7 +10,7 @@
 #include "inference/served_net.h"
 #include "levin/callbacks/lora.h"
 #include "levin/checkpoint/sharded_checkpoint.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "levin/inference/load_for_inference.h"
 #include "levin/levin.h"
 #include "support/error_text.h"
@@ -22,9 +22,9 @@ namespace {
 namespace fs = std::filesystem;
 using test::by_hand;
 using test::holds;
+using test::load_error;
 using test::make_net;
 using test::quiet_run;
-using test::said_of;
 using test::some_rows;
 using test::TemporaryFolder;
 using test::write_net;
@@ -126,17 +126,17 @@ TEST(ShardedInference, AShardThatIsMissingOrDamagedAndASaveWithoutRecordAreNamed
   write_shards(path, whole);
   const std::string bytes = read_file(shard);
   fs::remove(shard);
-  EXPECT_TRUE(holds(said_of(path), {path, "its shard shard-1-of-3.a.safetensors is missing"}));
+  EXPECT_TRUE(holds(load_error(path), {path, "its shard shard-1-of-3.a.safetensors is missing"}));
   std::string flipped = bytes;
   uint64_t header = 0;
   std::memcpy(&header, bytes.data(), sizeof header);
   for (size_t k = 8 + header; k < bytes.size(); ++k) flipped[k] = static_cast<char>(flipped[k] ^ 1);  // all tensors
   std::ofstream(shard, std::ios::binary) << flipped;
-  EXPECT_TRUE(holds(said_of(path), {"shard-1-of-3.a.safetensors", "is damaged"})) << said_of(path);
+  EXPECT_TRUE(holds(load_error(path), {"shard-1-of-3.a.safetensors", "is damaged"})) << load_error(path);
   std::ofstream(shard, std::ios::binary) << bytes;
   EXPECT_TRUE(load_for_inference(path).predict(some_rows(2)).equal(by_hand(*net, some_rows(2))));
   fs::remove(path + "/commit.safetensors");
-  EXPECT_TRUE(holds(said_of(path), {path, "a folder without commit.safetensors", "never finished"}));
+  EXPECT_TRUE(holds(load_error(path), {path, "a folder without commit.safetensors", "never finished"}));
 }
 
 // ---- config.yaml
@@ -185,14 +185,14 @@ TEST(ConfigOfInference, OneBesideTheCheckpointCountsFirst) {
   folder.write("run/config.yaml", "model: Nonsense\n");
   folder.write("run/checkpoints/config.yaml", kConfig);
   EXPECT_EQ(load_for_inference(path, {.device = "cpu"}).precision(), "bf16-mixed");
-  EXPECT_TRUE(holds(said_of(folder / "run"), {"its model is a Nonsense"}));  // the folder that was given
+  EXPECT_TRUE(holds(load_error(folder / "run"), {"its model is a Nonsense"}));  // the folder that was given
 }
 
 TEST(ConfigOfInference, IsNotReadWhereTheCheckpointSaysAll) {
   const TemporaryFolder folder;
   const auto net = make_net(6);
   const std::string path = write_net(folder, *net);
-  folder.write("config.yaml", "model: {this is no run file");
+  folder.write("config.yaml", "model: {this is not a run file");
   EXPECT_TRUE(load_for_inference(path).predict(some_rows(4)).equal(by_hand(*net, some_rows(4))));
 }
 
@@ -210,21 +210,22 @@ TEST(ConfigOfInference, WhatWasLookedForAndMistakesInItAreNamed) {
   const auto net = make_net(6);
   const std::string path = write_older(folder, *net);
   const std::string run = folder / "run";
-  EXPECT_TRUE(holds(said_of(path), {path, "does not name the class",
-                                    "there is no config.yaml with a model (looked for " + run +
-                                        "/checkpoints/config.yaml, " + run + "/config.yaml)",
-                                    "class_path"}))
-      << said_of(path);
+  EXPECT_TRUE(holds(load_error(path), {path, "does not name the class",
+                                       "no config.yaml has a model (looked for " + run + "/checkpoints/config.yaml, " +
+                                           run + "/config.yaml)",
+                                       "class_path"}))
+      << load_error(path);
   folder.write("run/config.yaml", "trainer: {max_epochs: 1}\n");
-  EXPECT_TRUE(holds(said_of(path), {"does not name the class", run + "/config.yaml has no model"})) << said_of(path);
+  EXPECT_TRUE(holds(load_error(path), {"does not name the class", run + "/config.yaml has no model"}))
+      << load_error(path);
   folder.write("run/config.yaml", "model: {class_path: [\n");
-  EXPECT_TRUE(holds(said_of(path), {"run/config.yaml:"})) << said_of(path);
+  EXPECT_TRUE(holds(load_error(path), {"run/config.yaml:"})) << load_error(path);
   folder.write("run/config.yaml", "model: {class: ServedNet}\n");
-  EXPECT_TRUE(holds(said_of(path), {"run/config.yaml:1:", "class_path"})) << said_of(path);
+  EXPECT_TRUE(holds(load_error(path), {"run/config.yaml:1:", "class_path"})) << load_error(path);
   folder.write("run/config.yaml", "model: {class_path: ServedNet, init_args: {widht: 6}}\n");
-  EXPECT_TRUE(holds(said_of(path), {"run/config.yaml:1:", "widht", "Did you mean \"width\""})) << said_of(path);
+  EXPECT_TRUE(holds(load_error(path), {"run/config.yaml:1:", "widht", "Did you mean \"width\""})) << load_error(path);
   folder.write("run/config.yaml", "model: {class_path: ServedNet}\ntrainer: {precision: 8-true}\n");
-  EXPECT_TRUE(holds(said_of(path, {.init_args = {{"width", "6"}}}), {"precision", "8-true"})) << said_of(path);
+  EXPECT_TRUE(holds(load_error(path, {.init_args = {{"width", "6"}}}), {"precision", "8-true"})) << load_error(path);
 }
 
 }  // namespace

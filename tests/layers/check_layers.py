@@ -37,19 +37,20 @@ def check_edges(root):
     for folder, allowed in rules.MAY_INCLUDE.items():
         for path in sources_in(root, folder):
             file = path.relative_to(root).as_posix()
+            may = [*rules.BELOW_TRAINER, *rules.TRAINER] if file in rules.BODIES else allowed
             for number, bracket, included in includes_of(path):
                 where = f"{file}:{number}"
                 if included.startswith("levin/"):
                     entered = layer_of(included)
-                    if entered != folder and entered not in allowed:
+                    if entered != folder and entered not in may:
                         yield (f'{where}: {folder} -> {entered} is forbidden ("{included}"). '
-                               f'{folder} may include: {", ".join(allowed) or "nothing of Levin but itself"}.')
+                               f'{folder} may include: {", ".join(may) or "nothing of Levin but itself"}.')
                     if not (root / included.removeprefix("levin/")).is_file():
                         yield f'{where}: "{included}" does not exist in the tree.'
                 elif bracket == '"':
                     yield f'{where}: "{included}" must be spelled "levin/<folder>/<file>.h".'
-                for pattern, may, rule in rules.RESERVED:
-                    if re.search(pattern, included) and not may(file):
+                for pattern, is_allowed, rule in rules.RESERVED:
+                    if re.search(pattern, included) and not is_allowed(file):
                         yield f"{where}: includes {included}. Rule: {rule}."
 
 
@@ -119,7 +120,8 @@ def units_of(root):
     units = {}
     for folder in rules.MAY_INCLUDE:
         for path in sources_in(root, folder):
-            unit = path.relative_to(root).with_suffix("").as_posix()
+            unit = path.relative_to(root).as_posix()
+            unit = unit if unit in rules.BODIES else path.relative_to(root).with_suffix("").as_posix()
             found = units.setdefault(unit, {})
             for number, _, included in includes_of(path):
                 other = included.removeprefix("levin/").removesuffix(".h")

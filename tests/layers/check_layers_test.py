@@ -48,7 +48,7 @@ class CheckLayers(unittest.TestCase):
     def test_core_includes_nothing_above(self):
         self.write("trainer/b.h", "#pragma once\n")
         self.write("core/a.cpp", '#include "levin/core/error.h"\n#  include "levin/trainer/b.h"\n')
-        self.assert_found("core/a.cpp:2", "core -> trainer", "nothing of Levin but itself")
+        self.assert_found("core/a.cpp:2", "core -> trainer", "core may include: core/options")
 
     def test_trainer_does_not_include_callbacks(self):
         self.write("callbacks/b.h", "#pragma once\n")
@@ -56,11 +56,11 @@ class CheckLayers(unittest.TestCase):
         self.assert_found("trainer/a.cpp:1", "trainer -> callbacks")
 
     def test_a_subfolder_is_a_layer_of_its_own(self):
-        self.write("trainer/CMakeLists.txt", "levin_sources(run a.cpp run/a.cpp step/a.cpp)")
-        self.write("trainer/run/a.cpp", '#include "levin/trainer/step/a.h"\n')
-        self.write("trainer/step/a.h", "#pragma once\n")
-        self.write("trainer/step/a.cpp", '#include "levin/trainer/step/a.h"\n')
-        self.assert_found("trainer/run/a.cpp:1", "trainer/run -> trainer/step", "trainer/run may include:")
+        self.write("trainer/CMakeLists.txt", "levin_sources(step a.cpp step/a.cpp run/a.cpp)")
+        self.write("trainer/step/a.cpp", '#include "levin/trainer/run/a.h"\n')
+        self.write("trainer/run/a.h", "#pragma once\n")
+        self.write("trainer/run/a.cpp", '#include "levin/trainer/run/a.h"\n')
+        self.assert_found("trainer/step/a.cpp:1", "trainer/step -> trainer/run", "trainer/step may include:")
 
     def test_a_subfolder_that_no_rule_names_is_found(self):
         self.write("data/CMakeLists.txt", "levin_sources(data a.cpp)")

@@ -1,7 +1,7 @@
 # The table of docs/architecture.md: which folder may include which, and who alone may include certain headers.
 # check_layers.py reads it; a new folder needs a line here.
 
-# Siblings stand beside one another: none includes another. A list of a sibling's subfolders is in their own order.
+# Siblings do not include each other. Each list is a sibling's subfolders, in the order in which they may include.
 SIBLINGS = {
     "checkpoint": [],
     "data": ["loading", "tokenizers", "text", "files", "images", "sets"],
@@ -13,40 +13,50 @@ SIBLINGS = {
     "recompute": [],
     "strategies": ["tape", "launch", "process", "device"],
 }
-TRAINER = ["trainer", "trainer/plan", "trainer/run", "trainer/step", "trainer/state", "trainer/loops"]
+TRAINER = ["trainer", "trainer/plan", "trainer/step", "trainer/run", "trainer/state", "trainer/loops"]
+# The bodies of the public classes stand beside their headers, and may include everything of trainer/: a unit of their own
+# above its folders.
+BODIES = {f"trainer/{name}.cpp" for name in ("lightning_module", "measured_metrics", "predict_outputs", "trainer",
+                                             "trainer_actions", "trial_runs")}
 MODELS = ["models", "models/compiled", "models/exported", "models/huggingface", "models/onnx"]
 
-BELOW_TRAINER = ["core", "dispatch", *SIBLINGS, *(f"{sibling}/{part}" for sibling, parts in SIBLINGS.items() for part in parts)]
+CORE = ["core/options", "core/files", "core/process", "core"]
+
+BELOW_TRAINER = [*CORE, "dispatch", *SIBLINGS, *(f"{sibling}/{part}" for sibling, parts in SIBLINGS.items() for part in parts)]
 
 # folder: the folders it may include, besides itself. "." holds levin.h and builtins.cpp. A folder's own line is about the
-# files that stand in it directly.
+# files directly in it.
 MAY_INCLUDE = {
-    "core": [],
-    "yaml": ["core"],  # for inference/ and cli/
-    "dispatch": ["core"],
-    **{sibling: ["core"] for sibling in SIBLINGS},
-    "recompute": ["core", "dispatch"],
-    "adapters": ["core", "dispatch", "checkpoint"],  # beside trainer/, below callbacks/ and models/
-    "data/loading": ["core", "data"],
-    "data/tokenizers": ["core"],
-    "data/text": ["core", "data", "data/loading", "data/tokenizers"],
-    "data/files": ["core", "data", "data/loading"],
-    "data/images": ["core", "data"],
-    "data/sets": ["core", "data", "data/loading", "data/tokenizers", "data/text", "data/files",
+    "core/options": [],
+    "core/files": ["core/options"],
+    "core/process": ["core/options", "core/files"],
+    "core": CORE[:3],
+    "yaml": CORE,  # for inference/ and cli/
+    "dispatch": CORE,
+    **{sibling: CORE for sibling in SIBLINGS},
+    "recompute": [*CORE, "dispatch"],
+    "adapters": [*CORE, "dispatch", "checkpoint"],  # a sibling of trainer/, below callbacks/ and models/
+    "data/loading": [*CORE, "data"],
+    "data/tokenizers": CORE,
+    "data/text": [*CORE, "data", "data/loading", "data/tokenizers"],
+    "data/files": [*CORE, "data", "data/loading"],
+    "data/images": [*CORE, "data"],
+    "data/sets": [*CORE, "data", "data/loading", "data/tokenizers", "data/text", "data/files",
                   "data/images"],
-    "strategies/launch": ["core", "strategies"],
-    "strategies/process": ["core", "dispatch", "strategies", "strategies/tape", "strategies/launch"],
-    "strategies/tape": ["core", "dispatch"],
-    "strategies/device": ["core", "dispatch", "strategies", "strategies/tape"],
+    "strategies": [*CORE, "strategies/tape"],
+    "strategies/launch": [*CORE, "strategies"],
+    "strategies/process": [*CORE, "dispatch", "strategies", "strategies/tape", "strategies/launch"],
+    "strategies/tape": [*CORE, "dispatch"],
+    "strategies/device": [*CORE, "dispatch", "strategies", "strategies/tape"],
     **{folder: [*BELOW_TRAINER, *TRAINER[:k]] for k, folder in enumerate(TRAINER)},
-    "models/compiled": ["core", "checkpoint"],
-    "models/exported": ["core", "dispatch", "checkpoint"],
-    "models/onnx": ["core", "dispatch"],
-    "models/huggingface": ["core", "dispatch", "checkpoint", "adapters", "data", *(f"data/{part}" for part in SIBLINGS["data"])],
+    "models/compiled": [*CORE, "checkpoint"],
+    "models/exported": [*CORE, "dispatch", "checkpoint"],
+    "models/onnx": [*CORE, "dispatch"],
+    "models/huggingface": [*CORE, "dispatch", "checkpoint", "adapters", "data", *(f"data/{part}" for part in SIBLINGS["data"])],
     "models": [*BELOW_TRAINER, "adapters", "trainer", "trainer/plan", *MODELS[1:]],
     "callbacks": [*BELOW_TRAINER, "adapters", "trainer", "trainer/plan"],
     "inference": [*BELOW_TRAINER, "yaml", "adapters", "trainer", *MODELS],
-    "cuda": ["core", "strategies", "strategies/process"],
+    "cuda": [*CORE, "strategies", "strategies/process"],
     ".": [*BELOW_TRAINER, "adapters", "trainer", "trainer/plan", "callbacks", *MODELS, "inference"],
     "cli/config": [*BELOW_TRAINER, "yaml", *TRAINER, "callbacks", *MODELS, "."],
     "cli/runs": [*BELOW_TRAINER, "yaml", "cli/config"],
@@ -70,7 +80,7 @@ RESERVED = [
      "only yaml/ includes yaml-cpp"),
     (r"^torch/nn(\.h$|/)", lambda file: file.endswith((".cpp", PRECOMPILED)) or file == "trainer/lightning_module.h"
      or file.startswith("models/"),
-     "among the public headers only trainer/lightning_module.h and those of models/ include torch/nn"),
+     "among the public headers only trainer/lightning_module.h and the headers of models/ include torch/nn"),
     (r"^(torch|ATen|c10|caffe2)/(?!core/Tensor\.h$)", lambda file: not file.startswith("core/"),
      "core/ includes no LibTorch but ATen/core/Tensor.h"),
 ]

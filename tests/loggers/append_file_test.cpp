@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/captured_console.h"
 #include "support/file_size_limit.h"
 #include "support/temporary_folder.h"

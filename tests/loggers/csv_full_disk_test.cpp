@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "levin/loggers/csv_logger.h"
 #include "support/captured_console.h"
 #include "support/file_size_limit.h"

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "support/captured_console.h"
 #include "support/file_size_limit.h"
 #include "support/temporary_folder.h"

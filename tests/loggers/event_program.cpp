@@ -11,8 +11,8 @@
 #include <memory>
 #include <string>
 
-#include "levin/core/error.h"
-#include "levin/core/main_guard.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/main_guard.h"
 #include "levin/loggers/histogram.h"
 #include "levin/loggers/image.h"
 #include "levin/loggers/json_lines_logger.h"

@@ -4,10 +4,8 @@
 
 #include <cmath>
 
-#include "levin/core/error.h"
-#include "levin/loggers/crc32c.h"
-#include "levin/loggers/hparams_records.h"
-#include "levin/loggers/png_image.h"
+#include "levin/core/options/error.h"
+#include "levin/loggers/image.h"
 #include "loggers/event_reader.h"
 
 namespace levin::event_records_test {

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <limits>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/loggers/image.h"
 
 namespace levin::histogram_test {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "support/captured_console.h"
 
 namespace levin::log_stream_test {
@@ -124,7 +124,7 @@ TEST(LogStream, CountsAndReportsWhatAFullQueueDrops) {
   LogStream stream({slow}, 1000);
   for (int k = 0; k < 100; ++k) stream.log_metrics(row({{"loss", k}}), k);
   EXPECT_GT(stream.dropped(), 50);
-  EXPECT_NE(console.text().find("the queue is full: values are dropped until they catch up"), std::string::npos);
+  EXPECT_NE(console.text().find("the queue of the loggers is full: values are dropped until the loggers catch up"), std::string::npos);
   bool ran = false;
   stream.then([&] { ran = true; });  // never dropped
   open.set_value();

@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "levin/core/main_guard.h"
-#include "levin/core/registry.h"
-#include "levin/core/write_errors.h"
+#include "levin/core/options/registry.h"
+#include "levin/core/process/main_guard.h"
+#include "levin/core/process/stop_signal.h"
 #include "levin/loggers/logger.h"
 #include "levin/loggers/send_outbox.h"
 

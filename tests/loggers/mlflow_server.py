@@ -16,11 +16,11 @@ PYTHON = os.environ.get("LEVIN_PYTHON") or "/usr/bin/python3"
 
 
 def missing():
-    """Why there is no server here; "" if there is one."""
+    """Returns why the server cannot run here; "" if it can."""
     done = subprocess.run([PYTHON, "-c", "import mlflow.version"], env={**os.environ, "PYTHONPATH": str(PACKAGES)},
                           capture_output=True)
     return "" if done.returncode == 0 else \
-        "there is no MLflow server here. ./dev check --peers installs one (0.5 GB to download)"
+        "MLflow's server is not installed here. ./dev check --peers installs one (0.5 GB to download)"
 
 
 # Processes of a server take seconds to import MLflow on a busy machine.

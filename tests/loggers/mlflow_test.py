@@ -323,7 +323,7 @@ class Between(ProxyTest):
 
 
 class Credentials(ProxyTest):
-    """A server behind a proxy that asks for a user and a password."""
+    """A server whose proxy asks for a user and a password."""
 
     def guarded(self):
         right = "Basic " + base64.b64encode(b"admin:xyzzy-secret-12").decode()

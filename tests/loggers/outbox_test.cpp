@@ -8,8 +8,8 @@
 #include <memory>
 #include <thread>
 
-#include "levin/core/console.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
 #include "levin/loggers/mlflow_logger.h"
 #include "levin/loggers/prometheus_logger.h"
 #include "levin/loggers/send_outbox.h"
@@ -159,7 +159,7 @@ TEST(Outbox, NamesAFolderWithoutOne) {
   EXPECT_TRUE(outbox_folders(folder.path()).empty());
   EXPECT_EQ(test::error_of([&] { (void)send_outbox(folder.path(), Seconds(1)); }),
             folder.path() +
-                " has no mlflow.json that says where to send the values of its run. Name the folder of a run of "
+                " has no mlflow.json, which names the server of the run. Name the folder of a run of "
                 "MLFlowLogger.");
 }
 
@@ -178,7 +178,7 @@ TEST(MLFlowLogger, KeepsNamesApartThatBecomeTheSame) {
   log({{"a,b", 1}, {"a;b", 2}, {"a_b", 3}}, {});
   EXPECT_TRUE(console.has("\"a,b\"; it is sent as \"a_b\"")) << console.text();
   EXPECT_TRUE(console.has("\"a;b\"; it is sent as \"a_b_2\"")) << console.text();
-  EXPECT_TRUE(console.has("another name is sent as \"a_b\"; \"a_b\" is sent as \"a_b_3\"")) << console.text();
+  EXPECT_TRUE(console.has("a different name is sent as \"a_b\"; \"a_b\" is sent as \"a_b_3\"")) << console.text();
   EXPECT_EQ(saved.get<ConfigNode>("names").find("a;b")->text, "a_b_2");
   log({{"a;b", 5}}, saved);  // the run continues, and logs the second one first
   EXPECT_EQ(saved.get<ConfigNode>("names").find("a;b")->text, "a_b_2");

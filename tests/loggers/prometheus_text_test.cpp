@@ -1,10 +1,9 @@
-#include "levin/loggers/prometheus_text.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "levin/loggers/flat_options.h"
+#include "levin/loggers/prometheus_logger.h"
 
 namespace levin::prometheus_text_test {
 namespace {

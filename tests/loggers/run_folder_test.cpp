@@ -1,6 +1,4 @@
 // Which folder a run gets, alone, in parallel with others, and in a requeued Slurm job.
-#include "levin/loggers/run_folder.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -9,9 +7,10 @@
 #include <set>
 #include <thread>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "levin/loggers/csv_logger.h"
+#include "levin/loggers/logger_folder.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/temporary_folder.h"
 
 namespace levin::run_recorder_test {
@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::json;
 using test::TemporaryFolder;
 
-// What a session that goes on with this record writes.
+// Returns what a session writes that continues this record.
 Json continued(const std::string& record) {
   const TemporaryFolder folder;
   folder.write("run.json", record);

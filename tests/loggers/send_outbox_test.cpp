@@ -17,8 +17,8 @@
 #include <span>
 #include <thread>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "levin/loggers/mlflow_client.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "support/temporary_folder.h"
 
 namespace levin::spill_file_test {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "levin/loggers/event_records.h"
 #include "loggers/event_reader.h"
 #include "support/captured_console.h"

@@ -70,7 +70,8 @@ TEST(Aggregation, NanIsLeftOutWithAWarning) {
   mean.update(at::tensor({1.0, kNan, 3.0}));
   mean.update(kNan);
   EXPECT_EQ(value_of(mean), 2);
-  EXPECT_TRUE(console.has("MeanMetric: values that are nan are left out. Set .nan_strategy to say what to do."));
+  EXPECT_TRUE(
+      console.has("MeanMetric: values that are nan are left out. Set .nan_strategy to choose what happens to them."));
   EXPECT_EQ(console.lines().size(), 2U);
 }
 

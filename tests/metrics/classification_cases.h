@@ -12,13 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/metrics/accuracy.h"
-#include "levin/metrics/auroc.h"
-#include "levin/metrics/average_precision.h"
-#include "levin/metrics/calibration_error.h"
-#include "levin/metrics/confusion_matrix.h"
-#include "levin/metrics/f_beta.h"
-#include "levin/metrics/precision_recall.h"
+#include "levin/metrics/classification.h"
 
 namespace levin::testing {
 

@@ -1,4 +1,6 @@
-// Classification metrics: values that can be counted by hand, and the edges of scores, thresholds and ranks.
+// Classification metrics: values that are easy to count, and the edges of scores, thresholds and ranks.
+#include "levin/metrics/classification.h"
+
 #include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
@@ -7,7 +9,6 @@
 
 #include <limits>
 
-#include "levin/metrics/jaccard_index.h"
 #include "metrics/classification_cases.h"
 
 namespace levin::classification_test {
@@ -30,7 +31,7 @@ double value_of(M&& metric, const at::Tensor& preds, const at::Tensor& target) {
   return metric.compute().template item<double>();
 }
 
-// 4 of class 0, 2 of class 1, 0 of class 2: right are 3, 1 and 0; one is taken for class 2, two for another class.
+// 4 of class 0, 2 of class 1, 0 of class 2: 3, 1 and 0 are correct; one is predicted as class 2, two as another class.
 at::Tensor six_predictions() {
   return labels({0, 0, 0, 2, 1, 0});
 }

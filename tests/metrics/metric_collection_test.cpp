@@ -3,10 +3,8 @@
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
-#include "levin/metrics/bleu_score.h"
-#include "levin/metrics/edit_distance.h"
-#include "levin/metrics/mean_error.h"
-#include "levin/metrics/r2_score.h"
+#include "levin/metrics/regression.h"
+#include "levin/metrics/text.h"
 #include "support/error_text.h"
 #include "support/field_count.h"
 
@@ -107,7 +105,7 @@ TEST(MetricCollection, AMetricOfAnotherKindIsAnErrorBeforeAnyIsFed) {
                           {"\"bleu\" is a BLEUScore, which does not take tensors", "put it into another collection"}));
   EXPECT_EQ(all["mae"].update_count(), 0);
   EXPECT_TRUE(test::holds(test::error_of<Error>([&] { all({"a"}, TextMetric::Texts{"a"}); }),
-                          {"\"mae\" is a MeanAbsoluteError, which does not take texts"}));
+                          {"\"mae\" is a MeanAbsoluteError, which does not take text"}));
 }
 
 TEST(MetricCollection, NamesThatAreTakenOrUnknownAreErrors) {
@@ -116,7 +114,7 @@ TEST(MetricCollection, NamesThatAreTakenOrUnknownAreErrors) {
                           {"there is a metric called \"val_mae\" already", "a name of its own"}));
   EXPECT_TRUE(
       test::holds(test::error_of<Error>([&] { static_cast<void>(all["val_rmsd"]); }),
-                  {"no metric called \"val_rmsd\"", "Did you mean \"val_rmse\"?", "There are: val_mae, val_rmse."}));
+                  {"no metric is called \"val_rmsd\"", "Did you mean \"val_rmse\"?", "There are: val_mae, val_rmse."}));
 }
 
 }  // namespace

@@ -216,7 +216,7 @@ TEST(MetricBatchValue, IsThatOfTheLatestBatchAlone) {
 TEST(MetricBatchValue, DoesNotExistAfterUpdate) {
   Extremes metric;
   const char* message =
-      "Extremes: there is no value of a single batch, because update() was called. Call the metric itself, "
+      "Extremes: the batch has no value of its own, because update() was called. Call the metric itself, "
       "metric(preds, target), or log it with on_step = false.";
   feed(metric, {3});
   EXPECT_EQ(error_of<Error>([&] { static_cast<void>(metric.batch_value()); }), message);

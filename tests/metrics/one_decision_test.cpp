@@ -11,7 +11,7 @@
 #include <cmath>
 #include <limits>
 
-#include "levin/metrics/jaccard_index.h"
+#include "levin/metrics/classification.h"
 #include "metrics/classification_cases.h"
 #include "support/error_text.h"
 
@@ -86,7 +86,7 @@ TEST(OneDecision, DoesNotDependOnBatchesRanksOrTypes) {
     const auto [logits, target] = narrow_logits(task);
     const auto truth = make();
     truth->update(probabilities_of(task, logits), target);
-    SCOPED_TRACE(truth->name() + " of the task " + enum_word(task));
+    SCOPED_TRACE(truth->name() + " of the task " + enum_name(task));
     for (const auto type : {at::kFloat, at::kDouble}) {
       const auto whole = make(), each = make(), zero = make(), one = make();
       whole->update(logits.to(type), target);
@@ -114,7 +114,7 @@ TEST(OneDecision, IsThatOfAllRanks) {
     truth->update(at::cat({probabilities_of(task, logits.abs().clamp_max(1)), probabilities_of(task, logits)}),
                   at::cat({target, target}));
     EXPECT_TRUE(inside->compute().to(at::kDouble).allclose(truth->compute().to(at::kDouble), 1e-5, 1e-6))
-        << truth->name() << " of the task " << enum_word(task);
+        << truth->name() << " of the task " << enum_name(task);
   });
 }
 
@@ -137,8 +137,8 @@ TEST(OneDecision, LargeLogitsKeepTheirOrder) {
   const at::Tensor two = at::stack({x, at::zeros_like(x)}, 1);
   EXPECT_EQ(value_of(AUROC({.num_classes = 2}), two, labels({1, 0, 1, 0})), 0.75);
   EXPECT_EQ(value_of(AUROC({.num_classes = 2}), two.to(at::kDouble), labels({1, 0, 1, 0})), 0.75);
-  // Class 0 against two others, of which the second is far below: its scores are in the order of x, and those of class
-  // 1 in the reverse order.
+  // Class 0 against two others, of which the second is far below: its scores are in the order of x, and the scores of
+  // class 1 in the reverse order.
   AUROC three({.num_classes = 3, .average = Average::none});
   three.update(at::stack({x, at::zeros_like(x), at::full_like(x, -60)}, 1), labels({1, 0, 1, 0}));
   EXPECT_EQ(three.compute()[0].item<double>(), 0.75);
@@ -185,7 +185,7 @@ TEST(OneDecision, RefusesScoresThatContradictTheOption) {
   EXPECT_EQ(ignores.compute().item<double>(), 1);
 }
 
-// 300 probabilities and 2 more of 1.00009 and -0.00009: taken for logits, those of 0.1 and 0.2 would be above 0.5.
+// 300 probabilities and 2 more, 1.00009 and -0.00009: as logits, the scores 0.1 and 0.2 would be above 0.5.
 TEST(OneDecision, IsNotMadeByRounding) {
   for (const auto type : {at::kFloat, at::kDouble}) {
     const at::Tensor preds = floats({0.1, 0.2, 0.9}, {3}).to(type), target = labels({0, 0, 1});

@@ -15,19 +15,11 @@
 #include <vector>
 
 #include "levin/metrics/aggregation.h"
-#include "levin/metrics/bleu_score.h"
-#include "levin/metrics/cosine_similarity.h"
-#include "levin/metrics/dice_score.h"
-#include "levin/metrics/edit_distance.h"
-#include "levin/metrics/jaccard_index.h"
-#include "levin/metrics/mean_error.h"
-#include "levin/metrics/mean_iou.h"
-#include "levin/metrics/peak_signal_noise_ratio.h"
-#include "levin/metrics/pearson_corr_coef.h"
-#include "levin/metrics/perplexity.h"
-#include "levin/metrics/r2_score.h"
-#include "levin/metrics/rouge_score.h"
-#include "levin/metrics/structural_similarity.h"
+#include "levin/metrics/classification.h"
+#include "levin/metrics/image.h"
+#include "levin/metrics/regression.h"
+#include "levin/metrics/segmentation.h"
+#include "levin/metrics/text.h"
 
 namespace levin::other_cases {
 
@@ -105,7 +97,7 @@ inline std::unique_ptr<metrics::Metric> make_metric(const std::string& name, con
   throw std::runtime_error("no metric is called " + name);
 }
 
-/// Applied to each tensor of a batch, to give the same numbers in another way.
+/// Applied to each tensor of a batch: the same numbers in a different layout.
 using Change = std::function<at::Tensor(const at::Tensor&)>;
 
 inline void give_value(metrics::AggregationMetric& metric, const Json& batch, double grid, const Change& change) {
@@ -135,12 +127,13 @@ inline void give_batch(metrics::Metric& metric, const Json& batch, double grid, 
   }
 }
 
-inline at::Tensor as_it_is(const at::Tensor& tensor) {
+inline at::Tensor unchanged(const at::Tensor& tensor) {
   return tensor;
 }
 
-/// The value of so many ranks that share the batches: what rank 0 computes after merging the others' states.
-inline at::Tensor run_case(const Json& one, double grid, size_t ranks, const Change& change = as_it_is) {
+/// The value over `ranks` ranks among which the batches are divided: rank 0 computes it after merging the others'
+/// states.
+inline at::Tensor run_case(const Json& one, double grid, size_t ranks, const Change& change = unchanged) {
   std::vector<std::unique_ptr<metrics::Metric>> all;
   for (size_t r = 0; r < ranks; ++r) all.push_back(make_metric(one.at("metric"), one.at("options")));
   const auto& batches = one.at("batches");

@@ -1,4 +1,4 @@
-// What the reference cases of numbers, texts, images and masks do not show: errors, limits, graphs, autocast.
+// What the reference cases of numbers, text, images and masks do not show: errors, limits, graphs, autocast.
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/full.h>

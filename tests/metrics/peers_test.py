@@ -79,6 +79,6 @@ class Peers(unittest.TestCase):
 
 if __name__ == "__main__":
     if not FOUND:
-        print("skipped: there is no torchmetrics here. ./dev check --peers installs PyTorch for Python (2.5 GB to download)")
+        print("skipped: torchmetrics is not installed. ./dev check --peers installs PyTorch for Python (2.5 GB to download)")
         sys.exit(SKIPPED)
     unittest.main(verbosity=2)

@@ -45,7 +45,7 @@ TEST(ScoreLoops, CopiesAllScoresAfterOneOutsideToo) {
     std::vector<float> copy(5001, 7.0F);
     EXPECT_EQ(copy_and_look(scores.data(), 5000, copy.data()), first > 1);
     EXPECT_TRUE(std::equal(scores.begin(), scores.end(), copy.begin()));
-    EXPECT_EQ(copy[5000], 7.0F) << "nothing is written behind the last";
+    EXPECT_EQ(copy[5000], 7.0F) << "nothing is written after the last score";
   }
 }
 

@@ -10,7 +10,7 @@ levin_test(metrics FILES
   metrics/other_reference_test.cpp
   metrics/score_loops_test.cpp)
 
-# Random cases beside torchmetrics. Skipped, with the reason, where there is no PyTorch for Python.
+# Random cases compared with torchmetrics. Skipped, with the reason, without PyTorch for Python.
 add_test(NAME metrics.classification_peers COMMAND Python3::Interpreter -B
   "${CMAKE_CURRENT_LIST_DIR}/peers_test.py" "${levin_programs}/classification_program" record_cases)
 set_tests_properties(metrics.classification_peers PROPERTIES LABELS peers TIMEOUT 300 COST 30 SKIP_RETURN_CODE 77)

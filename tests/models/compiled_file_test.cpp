@@ -1,4 +1,5 @@
-// Files of tools/compile_step.py that are damaged, forged, or for another machine: each error, without running code.
+// Files of tools/compile_step.py that are damaged, forged, or made for a different machine: each error, without running
+// code.
 #include <caffe2/serialize/inline_container.h>
 #include <gtest/gtest.h>
 
@@ -6,7 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/models/compiled/step_file.h"
 #include "levin/models/compiled_module.h"
 
@@ -87,7 +88,7 @@ TEST_F(CompiledFile, without_a_path_is_an_error_that_names_the_option) {
 TEST_F(CompiledFile, that_is_missing_or_no_archive_is_named) {
   expect(error(), {path(), "is not a file", "tools/compile_step.py"});
   std::ofstream(path()) << "not a zip archive";
-  expect(error(), {path(), "is damaged, or no archive"});
+  expect(error(), {path(), "is damaged, or not an archive"});
 }
 
 TEST_F(CompiledFile, without_a_compiled_step_says_what_to_do) {
@@ -120,7 +121,7 @@ TEST_F(CompiledFile, whose_graphs_name_what_is_not_described_is_refused) {
   json = description();
   json["graphs"]["training"]["inputs"][1] = "batch:7";
   write_description(json);
-  expect(error(), {"it describes no batch:7"});
+  expect(error(), {"it does not describe batch:7"});
   json = description();
   json["graphs"]["evaluation"]["outputs"] = Json::array({"prediction"});
   write_description(json);

@@ -24,7 +24,7 @@ ADAMW = "{class_path: AdamW, init_args: {lr: 0.01}}"
 
 
 def find_python():
-    """(Python, environment); nothing where there is no PyTorch for it."""
+    """(Python, environment); nothing if PyTorch is not installed for it."""
     for folder in sorted(HOME.glob("peers-*")):
         env = {**os.environ, "PYTHONPATH": str(folder)}
         python = folder / "python3"
@@ -221,7 +221,7 @@ optimizer: {optimizer}
 
     def test_code_runs_only_if_it_is_trusted(self):
         said = self.levin("fit", "mlp", "stranger", "--model.trust=false", fails=True)
-        self.assertIn("holds native code, which can do on this machine whatever you can", said)
+        self.assertIn("holds native code, which can do anything that you can do on this machine", said)
         self.assertIn("set trust: true", said)
 
     def test_modules_that_cannot_be_compiled_are_refused_with_the_reason(self):
@@ -239,9 +239,9 @@ optimizer: {optimizer}
 FOUND = find_python()
 if __name__ == "__main__":
     if FOUND is None:
-        print("skipped: there is no PyTorch for Python; ./dev check --peers installs it")
+        print("skipped: PyTorch for Python is missing; ./dev check --peers installs it")
         sys.exit(77)
     if shutil.which(os.environ.get("CXX", "g++").split()[0]) is None:
-        print("skipped: there is no C++ compiler, which Inductor needs (g++, or CXX)")
+        print("skipped: Inductor needs a C++ compiler (g++, or CXX)")
         sys.exit(77)
     unittest.main(verbosity=2)

@@ -1,11 +1,11 @@
-// What is wrong with a .pt2 file is an Error that says so, before anything runs.
+// A damaged .pt2 file is an Error with the reason, before anything runs.
 #include <ATen/core/enum_tag.h>
 
 #include <algorithm>
 #include <sstream>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "levin/models/exported/allowed_operators.h"
 #include "levin/models/exported/exported_program.h"
 #include "levin/models/exported_model.h"
@@ -38,7 +38,7 @@ std::string with(const std::string& file, const std::string& old_text, const std
   return load(archive.write(folder / "net.pt2"));
 }
 
-// mlp.pt2 with these calls in place of its own: see forged_program.h. Returns its path.
+// mlp.pt2 with these calls instead of its own: see forged_program.h. Returns its path.
 std::string program_of(const test::TemporaryFolder& folder, const std::string& calls) {
   ForgedArchive archive(kGood);
   auto model = nlohmann::json::parse(archive[kModel]);
@@ -115,12 +115,12 @@ TEST(DamagedProgram, TensorsMustLieWithinTheirStorage) {
   EXPECT_TRUE(holds(with(kWeights, "{\"as_int\": 6}", "{\"as_int\": -6}"), {"is negative"}));
   EXPECT_TRUE(holds(with(kWeights, "\"storage_offset\": {\"as_int\": 0}", "\"storage_offset\": {\"as_int\": 1}"),
                     {"do not hold"}));
-  EXPECT_TRUE(holds(with(kWeights, "\"dtype\": 7", "\"dtype\": 99"), {"is 99, which is no dtype"}));
+  EXPECT_TRUE(holds(with(kWeights, "\"dtype\": 7", "\"dtype\": 99"), {"is 99, which is not a dtype"}));
   EXPECT_TRUE(holds(with(kWeights, "\"dtype\": 7", "\"dtype\": 12"),
                     {"is of bool, and \"data/weights/weight_0\" holds a byte other than 0 and 1"}));
   EXPECT_TRUE(holds(with(kWeights, "\"layout\": 7", "\"layout\": 2"), {"layout 2", "strided"}));
   EXPECT_TRUE(holds(with(kWeights, "\"strides\": [{\"as_int\": 4}, ", "\"strides\": ["),
-                    {"another number of sizes than of strides"}));
+                    {"different numbers of sizes and strides"}));
   EXPECT_TRUE(holds(with(kWeights, "weight_0", "weight_9"),
                     {"names \"data/weights/weight_9\", which the archive does not have"}));
 }
@@ -159,7 +159,7 @@ TEST(DamagedProgram, TheProgramOfEvaluationMustBeOfTheSameModel) {
   ForgedArchive norms(data + "norms.pt2"), good(kGood);
   good[evaluation] = norms[kModel];
   EXPECT_TRUE(holds(load(good.write(folder / "net.pt2")),
-                    {"its program of evaluation takes 3 inputs, and that of training 1", "of one model"}));
+                    {"its program of evaluation takes 3 inputs, and its program of training takes 1", "of one model"}));
   good[evaluation] = "{";
   EXPECT_TRUE(holds(load(good.write(folder / "net.pt2")), {"models/evaluation.json is not JSON"}));
 }
@@ -172,7 +172,7 @@ TEST(DamagedProgram, OperatorsMustBeThereAndTakeWhatTheyGet) {
   EXPECT_TRUE(holds(target("torch.ops.mylib.relu.default"),
                     {"the custom operator mylib.relu.default", "TORCH_LIBRARY", "\"mylib\""}));
   EXPECT_TRUE(holds(target("torch.ops.aten.from_file.default"), {"aten::from_file, which opens files"}));
-  EXPECT_TRUE(holds(target("os.system"), {"the function os.system, which is no ATen operator"}));
+  EXPECT_TRUE(holds(target("os.system"), {"the function os.system, which is not an ATen operator"}));
   EXPECT_TRUE(holds(target("torch.ops.aten.linear.default"), {"aten.linear.default", "has no argument \"self\""}));
   EXPECT_TRUE(holds(with(kModel, "{\"as_float\": 0.5}", "{\"as_string\": \"x\"}"),
                     {"aten.dropout.default does not take", "\"p\""}));
@@ -269,7 +269,7 @@ TEST(DamagedProgram, AWriteThroughASecondNameOfAWeightIsAnError) {
   weights["config"]["norm.running_mean"]["path_name"] = weights["config"]["norm.num_batches_tracked"]["path_name"];
   weights["config"]["norm.running_mean"]["tensor_meta"]["dtype"] = 12;
   archive[kWeights] = weights.dump();
-  EXPECT_TRUE(holds(load(archive.write(folder / "net.pt2")), {"with a tensor of another type", "is bool"}));
+  EXPECT_TRUE(holds(load(archive.write(folder / "net.pt2")), {"with a tensor of a different type", "is bool"}));
 }
 
 }  // namespace

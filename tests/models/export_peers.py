@@ -277,7 +277,7 @@ def save_rows(folder, name, inputs, target):
 
 
 def refusals():
-    """What export_model says of gradients that Python defines; "" where the program has them."""
+    """The error of export_model for gradients that Python defines; "" if the program has them."""
     said = {}
     for name, model in (("reversal", Between(Doubled.apply)), ("straight_through", Between(Rounded.apply)),
                         ("swish", Between(Swish.apply)), ("tensor_hook", Between(torch.tanh, "tensor")),

@@ -1,7 +1,7 @@
 #include "levin/models/exported_model.h"
 
 #include "callbacks/quiet_trainer.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/levin.h"
 #include "levin/models/exported/exported_program.h"
 #include "support/error_text.h"
@@ -93,11 +93,11 @@ TEST(ExportedModule, LossesOf16BitOutputsCompareThemWithTheTargetsAsTheyAre) {
     const at::Tensor got = model.training_step({x.to(at::kBFloat16), target}, 0);
     const double wanted = defined_loss(loss, output, target);
     EXPECT_EQ(got.scalar_type(), at::kFloat);
-    EXPECT_NEAR(got.item<double>(), wanted, 1e-5 * wanted) << enum_word(loss);
+    EXPECT_NEAR(got.item<double>(), wanted, 1e-5 * wanted) << enum_name(loss);
   }
 }
 
-// A mixed precision computes the output in bfloat16 and leaves the targets as they are.
+// A mixed precision computes the output in bfloat16 and leaves the targets unchanged.
 TEST(ExportedModule, AMixedPrecisionReportsTheLossOfTheTargetsAsTheyAre) {
   const test::TemporaryFolder folder;
   TrainerOptions options = test::quiet(1, {}, folder.path());

@@ -10,10 +10,10 @@
 #include <nlohmann/json.hpp>
 
 #include "levin/checkpoint/safetensors.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "levin/models/exported/exported_program.h"
 #include "levin/models/exported_model.h"
-#include "levin/optim/adamw.h"
+#include "levin/optim/adam.h"
 #include "levin/optim/sgd.h"
 #include "levin/trainer/trainer.h"
 #include "support/tensor_loader.h"

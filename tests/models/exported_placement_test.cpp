@@ -29,8 +29,8 @@ struct Result {
   PlacementTrace trace;
 };
 
-// Without dropout, whose random numbers a pipeline draws in another order. SGD, because the gradient of a key's bias is
-// rounding alone, which AdamW would make a whole step.
+// Without dropout, whose random numbers a pipeline draws in a different order. SGD, because the gradient of a key's
+// bias is rounding alone, which AdamW would make a whole step.
 class Steady : public ExportedModule {
  public:
   using ExportedModule::ExportedModule;
@@ -144,7 +144,7 @@ TEST(ExportedPlacement, RefusesWhatItCannotPlace) {
 // Stands for a device of its own: gives a region copies of what comes in.
 class Copies final : public CallAction {
  public:
-  TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPlace) override {
+  TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPosition) override {
     TensorList copies;
     for (const at::Tensor& input : inputs) copies.push_back(input.clone());
     return forward(copies, nullptr);

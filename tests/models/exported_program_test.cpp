@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "support/error_text.h"
 #include "support/paths.h"
 

@@ -1,4 +1,4 @@
-// trainer.recompute of submodules of an exported program: the bits of a run without it, in less memory, clear errors.
+// trainer.recompute of submodules of an exported program: bitwise identical to a run without it, in less memory; clear errors.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -7,7 +7,7 @@
 #include "levin/models/exported_model.h"
 #include "levin/recompute/chain_plan.h"
 #include "levin/recompute/recomputation.h"
-#include "levin/trainer/loops/plan_recomputation.h"
+#include "levin/trainer/loops/entry.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/trainer.h"
 #include "models/forged_archive.h"
@@ -41,7 +41,7 @@ struct Passed {
   int64_t calls = 0, recomputed = 0;     // of segments
 };
 
-// One forward and backward pass in training mode, of a program as it is in the file.
+// One forward and backward pass in training mode, of an unchanged program of a file.
 Passed pass(const std::string& path, const at::Tensor& input, const RecomputeOptions& options = {},
             bool recomputes = true) {
   ExportedProgram net(path);
@@ -161,10 +161,20 @@ TrainerOptions options_of(RecomputeChoice recompute) {
   return options;
 }
 
+std::shared_ptr<Loader> data() {
+  const at::Tensor batch = tokens(12);
+  return std::make_shared<test::TensorLoader>(std::vector<at::Tensor>{batch, batch.roll(-1, 1)}, 4);
+}
+
+MeasuredChain measure(const std::string& path = kTransformer) {
+  ExportedModule model({.path = path});
+  Trainer trainer(options_of({}));
+  return measure_fit(trainer, model, data())->chain;
+}
+
 test::Trained train(TrainerOptions options, const std::string& path = kTransformer) {
   ExportedModule model({.path = path});
-  const at::Tensor batch = tokens(12);
-  const auto loader = std::make_shared<test::TensorLoader>(std::vector<at::Tensor>{batch, batch.roll(-1, 1)}, 4);
+  const auto loader = data();
   seed_everything(7);
   Trainer trainer(std::move(options));
   trainer.fit(model, loader, {loader});
@@ -195,11 +205,7 @@ std::vector<std::string> names_of(const std::vector<BlockCost>& blocks) {
 }
 
 TEST(ExportedRecompute, ThePlannerChoosesBlocks) {
-  MeasuredChain measured;
-  {
-    const MeasureOnly only([&](const MeasuredChain& chain, MemoryBudget) { measured = chain; });
-    (void)train(options_of({}));
-  }
+  const MeasuredChain measured = measure();
   const auto names = names_of(measured.cost.blocks);
   for (const std::string name : {"drop", "h.0", "h.1", "norm"}) {
     EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name << " of " << ::testing::PrintToString(names);
@@ -230,11 +236,7 @@ TEST(ExportedRecompute, ThePlannerSeesTheBlocksWithinAWrapper) {
   const Passed whole = pass(path, tokens(), {.modules = {"model.net"}});
   expect_same(whole, plain);
   EXPECT_EQ(whole.calls, 1) << "the wrapper is a module that can be computed again";
-  MeasuredChain measured;
-  {
-    const MeasureOnly only([&](const MeasuredChain& chain, MemoryBudget) { measured = chain; });
-    (void)train(options_of({}), path);
-  }
+  const MeasuredChain measured = measure(path);
   const auto names = names_of(measured.cost.blocks);
   for (const std::string name : {"h.0", "h.1"}) {
     EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name << " of " << ::testing::PrintToString(names);

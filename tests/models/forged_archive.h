@@ -8,7 +8,7 @@
 #include <map>
 #include <string>
 
-#include "levin/models/exported/zip_archive.h"
+#include "levin/models/exported/read_archive.h"
 
 namespace levin::test {
 

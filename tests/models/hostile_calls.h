@@ -137,7 +137,7 @@ inline constexpr std::array kHostileCalls = {
                       "include_last_offset": true}, "y"]])",
                 "the last of the offsets is not the number of indices"},
     HostileCall{R"([["replication_pad2d.default", {"self": "$f24", "padding": [1, 1, 1, 1]}, "y"]])",
-                "another number of dimensions"},
+                "dimensions, and the operator computes along"},
     HostileCall{R"([["repeat_interleave.Tensor", {"repeats": "$big"}, "y"]])", "repeats holds 1099511627776"},
     HostileCall{R"([["_fft_r2c.default", {"self": "$f46", "dim": [], "normalization": 0, "onesided": true}, "y"]])",
                 "dim is empty"},

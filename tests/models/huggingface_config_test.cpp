@@ -2,10 +2,10 @@
 
 #include <ctime>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
-#include "levin/models/huggingface/activation.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "levin/models/huggingface/family_configs.h"
+#include "levin/models/huggingface/functional.h"
 #include "levin/models/huggingface/pretrained_config.h"
 #include "support/error_text.h"
 #include "support/paths.h"
@@ -51,7 +51,7 @@ TEST(HuggingFaceConfig, HasLabels) {
   EXPECT_EQ(config(R"({"model_type": "bert", "num_labels": 7})").num_labels(), 7);
   EXPECT_TRUE(
       holds(error_of<ConfigError>([] { (void)config(R"({"model_type": "bert", "id2label": {"1": "x"}})").labels(); }),
-            {"m/config.json: id2label: \"1\" is no number from 0 to 0"}));
+            {"m/config.json: id2label: \"1\" is not a number from 0 to 0"}));
 }
 
 // Looking each label up among those before it took minutes.
@@ -70,13 +70,13 @@ TEST(HuggingFaceConfig, HasAHundredThousandLabels) {
 
 TEST(HuggingFaceConfig, SaysWhatIsNoConfig) {
   EXPECT_TRUE(holds(error_of<ConfigError>([] { (void)config("{\"a\": "); }), {"m/config.json: not JSON at byte"}));
-  EXPECT_TRUE(holds(error_of<ConfigError>([] { (void)config("[]"); }), {"m/config.json: it is no JSON object"}));
+  EXPECT_TRUE(holds(error_of<ConfigError>([] { (void)config("[]"); }), {"m/config.json: it is not a JSON object"}));
   EXPECT_TRUE(holds(error_of<ConfigError>([] { (void)config("{}"); }), {"m/config.json: it has no \"model_type\""}));
   const test::TemporaryFolder folder;
   EXPECT_TRUE(holds(error_of<Error>([&] { (void)PretrainedConfig::read(folder.path()); }),
                     {folder.path(), "the folder has no config.json"}));
   EXPECT_EQ(error_of<Error>([&] { (void)PretrainedConfig::read("no/such/model"); }),
-            "no/such/model: there is no such file or folder. Give the folder of a model, which holds config.json.");
+            "no/such/model: no such file or folder. Give the folder of a model, which holds config.json.");
 }
 
 TEST(HuggingFaceConfig, RefusesAllThatChangesTheNumbersTogether) {

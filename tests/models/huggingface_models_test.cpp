@@ -7,7 +7,7 @@
 
 #include "levin/checkpoint/safetensors.h"
 #include "levin/models/huggingface/auto_model.h"
-#include "levin/models/huggingface/load_pretrained.h"
+#include "levin/models/huggingface/pretrained_model.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
 #include "support/paths.h"
@@ -154,8 +154,8 @@ TEST(HuggingFaceModels, RefuseInputsThatTheyCannotTake) {
   const auto bert = load(kRecorded[0]);
   const auto ids = torch::full({2, 13}, 5, torch::kLong);
   EXPECT_TRUE(holds(error_of<Error>([&] { bert->forward({.input_ids = ids}); }),
-                    {"bert: got samples of 13 tokens, and its positions are enough for 12", "max_length"}));
-  EXPECT_TRUE(holds(error_of<Error>([&] { bert->forward({.pixel_values = ids}); }), {"bert: it reads texts"}));
+                    {"bert: got samples of 13 tokens, and the model has 12 positions", "max_length"}));
+  EXPECT_TRUE(holds(error_of<Error>([&] { bert->forward({.pixel_values = ids}); }), {"bert: it reads text"}));
   EXPECT_TRUE(holds(error_of<Error>([&] { bert->forward({.input_ids = ids[0]}); }), {"(batch, tokens), got (13)"}));
   EXPECT_TRUE(holds(error_of<Error>([&] { bert->forward({.input_ids = ids.slice(1, 0, 4), .attention_mask = ids}); }),
                     {"attention_mask must have the shape of input_ids, (2, 4), got (2, 13)"}));
@@ -187,7 +187,7 @@ TEST(HuggingFaceModels, ReportNewHeadsAndRefuseOtherShapes) {
                     {"data/bert: its weights do not fit: classifier.bias is (3) in the file and (5) in the model",
                      "ignore_mismatched_sizes"}));
   EXPECT_EQ(other(true)->config().num_labels(), 5);
-  EXPECT_TRUE(console.has("of another shape: classifier.bias is (3)"));
+  EXPECT_TRUE(console.has("of a different shape: classifier.bias is (3)"));
 }
 
 // Each would take all memory, or an hour, if the model were made first.
@@ -237,8 +237,8 @@ TEST(HuggingFaceModels, SayWhichFamiliesAndTasksThereAre) {
                     {"config.json: model_type: bert has no causal language model", "masked language model"}));
   EXPECT_TRUE(holds(make("vit", Task::sequence_classification),
                     {"vit has no sequence classification", "image classification"}));
-  EXPECT_TRUE(huggingface::is_causal_family("llama"));
-  EXPECT_FALSE(huggingface::is_causal_family("bert"));
+  EXPECT_TRUE(huggingface::has_task("llama", huggingface::Task::causal_lm));
+  EXPECT_FALSE(huggingface::has_task("bert", huggingface::Task::causal_lm));
 }
 
 }  // namespace

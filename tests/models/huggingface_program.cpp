@@ -4,19 +4,16 @@
 //   huggingface_program embed FOLDER INPUTS OUTPUTS
 //   huggingface_program train FOLDER TASK INPUTS OUTPUTS LR [SAVED]
 //   huggingface_program save FOLDER TASK SAVED MAX_SHARD_SIZE
-//   huggingface_program verses    prints those of Debian's bible-kjv-text, nothing where it is not installed
 //
-// INPUTS and OUTPUTS are safetensors files; those of train have one dimension more in front, the steps.
+// INPUTS and OUTPUTS are safetensors files; train's have one more dimension in front, the steps.
 #include <torch/torch.h>
 
-#include <filesystem>
 #include <iostream>
 #include <map>
 
 #include "levin/checkpoint/safetensors.h"
 #include "levin/checkpoint/safetensors_writer.h"
-#include "levin/core/main_guard.h"
-#include "levin/data/text/text_reader.h"
+#include "levin/core/process/main_guard.h"
 #include "levin/models/huggingface/auto_model.h"
 #include "support/forked_runs.h"
 
@@ -69,7 +66,7 @@ void forward(const std::string& folder, const std::string& task, const std::stri
   levin::write_safetensors(out, tensors);
 }
 
-// Means over the tokens, of length 1: sentence-transformers' vectors of texts.
+// Means over the tokens, of length 1: sentence-transformers' embeddings.
 void embed(const std::string& folder, const std::string& in, const std::string& out) {
   const torch::NoGradGuard no_grad;
   const auto inputs = inputs_of(read(in));
@@ -115,8 +112,6 @@ int run(const std::vector<std::string>& words) {
   } else if (what == "save") {
     load(words.at(1), words.at(2))
         ->save_pretrained(words.at(3), {.max_shard_size = levin::parse_byte_size(words.at(4))});
-  } else if (what == "verses") {
-    if (std::filesystem::exists(levin::kjv_path())) std::cout << levin::read_text(levin::kjv_path());
   } else {
     return 2;
   }

@@ -191,7 +191,7 @@ double problem_loss(const std::string& problem_type, const at::Tensor& label,
   return loss_of(trainer, module, loader({texts()[0].slice(0, 0, 8), label}));
 }
 
-// Logits of the same texts by the same weights.
+// Logits of the same samples by the same weights.
 at::Tensor problem_logits(int64_t labels) {
   torch::manual_seed(9);
   const torch::NoGradGuard no_grad;

@@ -6,7 +6,7 @@
 
 #include "levin/checkpoint/safetensors.h"
 #include "levin/checkpoint/safetensors_writer.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "levin/models/huggingface/auto_model.h"
 #include "support/error_text.h"
 #include "support/paths.h"

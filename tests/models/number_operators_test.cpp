@@ -1,11 +1,10 @@
 // Sizes are computed with Python's rules. What Python gives: python3 -c 'print(-7 // 2, -7 % 2, 7 % -2, 7 / 2, 2 **
 // -1)'.
-#include "levin/models/exported/number_operators.h"
-
 #include <cmath>
 #include <limits>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
+#include "levin/models/exported/bound_graph.h"
 #include "support/error_text.h"
 
 namespace levin::number_operators_test {

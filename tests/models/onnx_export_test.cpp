@@ -5,8 +5,8 @@
 
 #include <filesystem>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "loggers/event_reader.h"
 #include "support/error_text.h"
 #include "support/field_count.h"
@@ -187,7 +187,9 @@ TEST_F(OnnxExport, RefusesWhatDependsOnTheLength) {
 
 TEST_F(OnnxExport, RefusesAntialiasedResizingWithAlignedCorners) {
   example_ = torch::rand({4, 1, 8, 8});
-  EXPECT_TRUE(holds(error([](const at::Tensor& x) { return at::_upsample_bilinear2d_aa(x, {3, 5}, true); }),
+  EXPECT_TRUE(holds(error([](const at::Tensor& x) {
+                      return at::_upsample_bilinear2d_aa(x, {3, 5}, true);
+                    }),
                     {"aten::_upsample_bilinear2d_aa (1 time): with align_corners"}));
 }
 
@@ -247,7 +249,7 @@ TEST_F(OnnxExport, ComputesOnceWhatDependsOnWeightsAloneWhereThereIsNoTranslatio
     steps.digamma_();
     return x * steps;
   });
-  EXPECT_TRUE(contains(read(path()).initializers, "constant")) << "the buffer itself is as it was";
+  EXPECT_TRUE(contains(read(path()).initializers, "constant")) << "the buffer itself is unchanged";
   EXPECT_TRUE(steps.equal(torch::ones({6})));
   std::filesystem::remove(path());
   EXPECT_TRUE(holds(error([&](const at::Tensor& x) { return x * (weight * static_cast<double>(x.size(0))).digamma(); }),
@@ -262,7 +264,7 @@ TEST_F(OnnxExport, NamesInputsInTheirOrder) {
     return read(path()).inputs;
   };
   EXPECT_EQ(inputs({}), (std::vector<std::string>{"b", "c"}));
-  EXPECT_EQ(inputs({"p", "q"}), (std::vector<std::string>{"p", "q"})) << "of those that the output depends on";
+  EXPECT_EQ(inputs({"p", "q"}), (std::vector<std::string>{"p", "q"})) << "of the inputs that the output depends on";
   EXPECT_EQ(inputs({"p", "q", "r"}), (std::vector<std::string>{"q", "r"})) << "of all";
   EXPECT_TRUE(holds(error_of<ConfigError>([&] { inputs({"p"}); }),
                     {"OnnxOptions.input_names (--input_names): got 1 name for 2 inputs (b, c)."}));
@@ -274,8 +276,7 @@ TEST_F(OnnxExport, RefusesAnOutputOfNoInput) {
 
 TEST_F(OnnxExport, ChecksItsExampleAndOptions) {
   const auto forward = [](const Tensors& x) { return x; };
-  EXPECT_TRUE(
-      holds(error_of<Error>([&] { export_onnx(path(), module_, forward, {}); }), {"there is no example input"}));
+  EXPECT_TRUE(holds(error_of<Error>([&] { export_onnx(path(), module_, forward, {}); }), {"the example has no input"}));
   EXPECT_TRUE(holds(error_of<Error>([&] {
                       export_onnx(path(), module_, forward, {{"x", torch::ones({})}});
                     }),

@@ -3,10 +3,10 @@
 
 #include <filesystem>
 
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "levin/core/version.h"
-#include "levin/models/onnx/write_graph.h"
+#include "levin/models/onnx/graph.h"
 #include "loggers/event_reader.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
@@ -61,9 +61,9 @@ TEST(OnnxFile, HasWeightsBesideItWhereOneFileWouldGetTooLarge) {
   onnx::Graph graph = small_graph();
   graph.initializers.emplace_back("more", torch::arange(128, torch::kLong));
   graph.initializers.emplace_back("most", torch::arange(256, torch::kFloat));
-  onnx::write_graph(folder / "one.onnx", graph, /*most_bytes=*/24 + 1024 + 1024);
+  onnx::write_graph(folder / "one.onnx", graph, /*max_bytes=*/24 + 1024 + 1024);
   EXPECT_FALSE(std::filesystem::exists(folder / "one.onnx.data"));
-  onnx::write_graph(folder / "small.onnx", graph, /*most_bytes=*/24 + 1024 + 1023);
+  onnx::write_graph(folder / "small.onnx", graph, /*max_bytes=*/24 + 1024 + 1023);
   const std::string data = read_file(folder / "small.onnx.data");
   ASSERT_EQ(data.size(), 2048u);
   EXPECT_EQ(raw<int64_t>(data.substr(8)), 1);

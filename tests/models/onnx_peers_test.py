@@ -134,7 +134,7 @@ trainer:
 
 
 class RunFiles(Peers):
-    """`levin export` of what `levin fit` has trained, beside `levin predict`, NumPy and transformers."""
+    """`levin export` of what `levin fit` has trained, compared with `levin predict`, NumPy and transformers."""
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=FOLDER))
@@ -202,7 +202,7 @@ data:
         self.assertEqual((self.folder / "model.onnx.data").stat().st_size,
                          sum(tensor.nbytes for tensor in weights.values() if tensor.nbytes >= 1024))
         self.assertLess(beside.stat().st_size, 2000)
-        self.assert_close(run_graph(beside, {"input": images})["output"], wanted.astype(np.float32), "with weights beside it")
+        self.assert_close(run_graph(beside, {"input": images})["output"], wanted.astype(np.float32), "with weights in a second file")
 
     def test_image_classifiers_predict_the_same(self):
         images, labels = self.images()
@@ -245,7 +245,7 @@ data:
         self.assertEqual(written, tokens.tolist())
 
     def hugging_face_run(self):
-        """A classifier of texts, trained a little."""
+        """A text classifier, trained a little."""
         (self.folder / "bert").mkdir()
         (self.folder / "bert/config.json").write_text(json.dumps(dict(
             model_type="bert", architectures=["BertForSequenceClassification"], vocab_size=300, hidden_size=32,
@@ -275,7 +275,7 @@ data:
                 wanted = model(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask)).logits.numpy()
             given = run_graph(graph, {"input_ids": ids, "attention_mask": mask})
             self.assertEqual(list(given), ["logits"])
-            self.assert_close(given["logits"], wanted, f"{size} texts")
+            self.assert_close(given["logits"], wanted, f"{size} samples")
         weights = load_torch(self.export(config, "weights.safetensors", "--format", "safetensors"))
         own = model.state_dict()
         self.assertEqual(sorted(weights), sorted("model." + name for name in own if name != "bert.embeddings.position_ids"))

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "levin/checkpoint/safetensors_writer.h"
-#include "levin/core/main_guard.h"
+#include "levin/core/process/main_guard.h"
 #include "levin/models/onnx_export.h"
 #include "models/onnx_cases.h"
 #include "support/paths.h"
@@ -26,7 +26,7 @@ std::vector<std::string> numbered(const std::string& name, size_t count) {
   return names;
 }
 
-// Other samples than those of the example, of its kind: scaled where they are real numbers, and of another length where
+// Samples that differ from the example: scaled if they are real numbers, and of a different length where
 // the graph takes any.
 std::vector<at::Tensor> batch_of(const OnnxCase& one, int64_t samples) {
   std::vector<at::Tensor> batch;

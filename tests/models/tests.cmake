@@ -26,14 +26,14 @@ if(LEVIN_BUILD_TOOL)
   set_tests_properties(models.exported_peers PROPERTIES LABELS multi_process TIMEOUT 900 COST 60 SKIP_RETURN_CODE 77)
 endif()
 
-# Modules compiled by PyTorch for Python, beside its eager losses. Skipped, with the reason, where there is none.
+# Modules compiled by PyTorch for Python, compared with its eager losses. Skipped, with the reason, where there is none.
 if(TARGET levin_tool)
   add_test(NAME models.compiled_step COMMAND Python3::Interpreter -B
     "${CMAKE_CURRENT_LIST_DIR}/compiled_step_test.py" "${PROJECT_BINARY_DIR}/bin/levin")
   set_tests_properties(models.compiled_step PROPERTIES LABELS peers TIMEOUT 600 COST 60 SKIP_RETURN_CODE 77)
 endif()
 
-# Graphs of ONNX, beside onnxruntime. Skipped, with the reason, where its packages are missing.
+# Graphs of ONNX, compared with onnxruntime. Skipped, with the reason, where its packages are missing.
 if(TARGET levin_tool)
   add_test(NAME models.onnx_peers COMMAND Python3::Interpreter -B
     "${CMAKE_CURRENT_LIST_DIR}/onnx_peers_test.py" "${levin_programs}/onnx_program" "${PROJECT_BINARY_DIR}/bin/levin")

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/strategies/rank_collectives.h"
 #include "levin/trainer/state/sharded_state.h"
 
@@ -125,7 +125,7 @@ TEST(NormOverRanks, IsSentAlikeByARankWithoutGradients) {
     EXPECT_EQ(one.sent.scalar_type(), sent);
     EXPECT_EQ(other.sent.scalar_type(), sent);
   }
-  // The device is that of the parameters; meta stands in for a GPU, whose ranks have a group of their own.
+  // The device is the parameters'; meta stands in for a GPU, whose ranks have a group of their own.
   SentNorm on_device;
   (void)norm_over_ranks(on_device, {torch::zeros({2}, at::TensorOptions(at::kMeta))});
   EXPECT_TRUE(on_device.sent.is_meta());

@@ -40,7 +40,7 @@ TEST(LRScheduler, KeepsTheInitialLrOfTheFirstScheduler) {
   EXPECT_EQ(lr_of(optimizer), 0.1);
 }
 
-TEST(LRScheduler, SaysWhyItCannotAttachOrStep) {
+TEST(LRScheduler, ReportsWhyItCannotAttachOrStep) {
   SGD optimizer = make_sgd();
   StepLR scheduler({.step_size = 2});
   expect_error<Error>([&] { scheduler.step(); }, {"StepLR", "no optimizer is attached", "attach(optimizer)"});
@@ -127,7 +127,7 @@ TEST(OneCycleLR, TakesEpochsTimesSteps) {
   EXPECT_NEAR(lr_of(a), 0.5 / 25 / 1e4, 1e-15);
 }
 
-TEST(OneCycleLR, SaysWhatIsMissingOrOver) {
+TEST(OneCycleLR, NamesWhatIsMissingOrExceeded) {
   SGD optimizer = make_sgd();
   OneCycleLR unknown({.max_lr = 0.5, .epochs = 4});
   expect_error<ConfigError>([&] { unknown.attach(optimizer); }, {"total_steps", "epochs and steps_per_epoch"});
@@ -230,7 +230,8 @@ TEST(ComposedSchedulers, ReportAllMistakesOfTheirPartsTogether) {
       {"schedulers[0].init_args.step_size", "-1", "schedulers[1]", "StepLr", "Did you mean \"StepLR\""});
 }
 
-// A metric that stays the same does not improve, whatever its sign; one that changes by more than the threshold does.
+// A metric that stays the same does not improve, regardless of its sign; one that changes by more than the threshold
+// does.
 TEST(ReduceLROnPlateau, FollowsAMetricBelow0AsOneAbove) {
   for (const auto mode : {PlateauMode::min, PlateauMode::max}) {
     for (const double start : {-1.0, -1e-6, 1e-6, 1.0}) {

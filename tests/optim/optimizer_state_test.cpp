@@ -23,6 +23,7 @@ std::vector<Setting> settings() {
       {"RMSprop", {{"lr", 0.02}, {"momentum", 0.5}, {"centered", true}}},
       {"Adagrad", {{"lr", 0.2}, {"lr_decay", 0.05}, {"initial_accumulator_value", 0.1}}},
       {"Adadelta", {{"rho", 0.8}}},
+      {"Adafactor", {{"lr", 0.05}, {"weight_decay", 0.1}}},
       {"Adamax", {{"lr", 0.05}}},
       {"NAdam", {{"lr", 0.05}, {"weight_decay", 0.1}}},
       {"RAdam", {{"lr", 0.05}}},
@@ -53,7 +54,7 @@ State deep_copy(State state) {
   return state;
 }
 
-TEST(OptimizerState, ContinuesBitForBit) {
+TEST(OptimizerState, ResumesBitwiseIdentical) {
   for (const auto& setting : settings()) {
     for (const auto type : {at::kDouble, at::kFloat}) {
       auto params = make_params(type);
@@ -66,7 +67,8 @@ TEST(OptimizerState, ContinuesBitForBit) {
       for (int i = 0; i < 5; ++i) {
         train_step(*optimizer, params);
         train_step(*resumed, resumed_params);
-        ASSERT_TRUE(testing::same_bits(params, resumed_params)) << setting.name << setting.init_args << " step " << i;
+        ASSERT_TRUE(testing::bitwise_equal(params, resumed_params))
+            << setting.name << setting.init_args << " step " << i;
       }
     }
   }
@@ -86,8 +88,44 @@ TEST(OptimizerState, LoadsIntoAnOptimizerThatHasAlreadyRun) {
     for (size_t i = 0; i < params.size(); ++i) params[i].copy_(at_save[i]);
     optimizer->load_state(saved);
     for (int i = 0; i < 3; ++i) train_step(*optimizer, params);
-    EXPECT_TRUE(testing::same_bits(params, at_end)) << setting.name << setting.init_args;
+    EXPECT_TRUE(testing::bitwise_equal(params, at_end)) << setting.name << setting.init_args;
   }
+}
+
+TEST(OptimizerState, HasTheLayoutThatEveryOptimizerDeclares) {
+  for (const auto& setting : settings()) {
+    auto params = make_params();
+    auto optimizer = make_optimizer(setting, params);
+    for (int i = 0; i < 2; ++i) train_step(*optimizer, params);
+    EXPECT_NO_THROW(optimizer->check_layouts(optimizer->state())) << setting.name << setting.init_args;
+  }
+  EXPECT_EQ(Lookahead(Adafactor(make_params()), {}).layout("row_var"), StateLayout::own_shape);
+  EXPECT_EQ(Lookahead(Adafactor(make_params()), {}).layout("slow"), StateLayout::elementwise);
+  EXPECT_EQ(NAdam(make_params()).layout("mu_product"), StateLayout::scalar);
+}
+
+TEST(OptimizerState, ThatContradictsItsLayoutIsNamed) {
+  auto params = make_params();
+  SGD optimizer(params);
+  State state = optimizer.state();
+  state.tensors["1.k"] = at::scalar_tensor(3.0);
+  expect_error<Error>([&] { optimizer.check_layouts(state); }, {"SGD", "\"1.k\"", "shape ()", "layout(\"k\")", "(5)"});
+  state = optimizer.state();
+  state.tensors["0.step"] = at::ones({3, 4});
+  expect_error<Error>([&] { optimizer.check_layouts(state); }, {"SGD", "\"0.step\"", "(3, 4)", "scalar"});
+}
+
+TEST(OptimizerState, OfAdafactorHasOneFactorPerRowAndColumn) {
+  const std::vector<at::Tensor> params = {at::ones({2, 3, 4}).requires_grad_(true), at::ones({5}).requires_grad_(true)};
+  Adafactor optimizer(params, {.lr = 0.1});
+  train_step(optimizer, params);
+  State state = optimizer.state();
+  EXPECT_EQ(state.tensor("0.row_var").sizes(), at::IntArrayRef({2, 3, 1}));
+  EXPECT_EQ(state.tensor("0.col_var").sizes(), at::IntArrayRef({2, 1, 4}));
+  EXPECT_EQ(state.tensor("1.variance").sizes(), at::IntArrayRef({5}));
+  state.tensors["0.col_var"] = at::ones({2, 1, 5});
+  expect_error<CheckpointError>([&] { optimizer.load_state(state); },
+                                {"Adafactor", "\"0.col_var\"", "(2, 1, 5)", "(2, 1, 4)"});
 }
 
 TEST(OptimizerState, IsNamedAsInPyTorch) {
@@ -98,6 +136,7 @@ TEST(OptimizerState, IsNamedAsInPyTorch) {
       {"RMSprop", {"0.square_avg", "0.step"}},
       {"Adagrad", {"0.step", "0.sum"}},
       {"Adadelta", {"0.acc_delta", "0.square_avg", "0.step"}},
+      {"Adafactor", {"0.col_var", "0.row_var", "0.step"}},
       {"Adamax", {"0.exp_avg", "0.exp_inf", "0.step"}},
       {"LARS", {"0.momentum_buffer"}},
       {"LAMB", {"0.exp_avg", "0.exp_avg_sq", "0.step"}},
@@ -139,7 +178,7 @@ TEST(OptimizerState, HoldsTheNumbersOfTheGroups) {
   EXPECT_EQ(other.groups()[1].momentum, 0.8);
 }
 
-TEST(OptimizerState, SaysWhatDoesNotFit) {
+TEST(OptimizerState, NamesWhatDoesNotMatch) {
   auto params = make_params();
   AdamW adamw(params, {.amsgrad = true});
   train_step(adamw, params);
@@ -196,7 +235,7 @@ TEST(OptimizerState, IsUntouchedByALoadThatFails) {
   EXPECT_THROW(optimizer.load_state(broken), CheckpointError);
   train_step(optimizer, params);
   train_step(twin, twin_params);
-  EXPECT_TRUE(testing::same_bits(params, twin_params));
+  EXPECT_TRUE(testing::bitwise_equal(params, twin_params));
 }
 
 TEST(OptimizerState, LeavesOutParametersThatNeverHadAGradient) {

@@ -41,7 +41,7 @@ TEST(Optimizer, GroupsStepAsSeparateOptimizersWould) {
       testing::loss_of(other).backward();
       first->step();
       second->step();
-      ASSERT_TRUE(testing::same_bits(params, other)) << name << " step " << i;
+      ASSERT_TRUE(testing::bitwise_equal(params, other)) << name << " step " << i;
     }
   }
 }
@@ -55,7 +55,7 @@ TEST(Optimizer, TakesMomentumPerGroup) {
     train_step(optimizer, params);
     train_step(expected, other);
   }
-  EXPECT_TRUE(testing::same_bits(params, other));
+  EXPECT_TRUE(testing::bitwise_equal(params, other));
   EXPECT_TRUE(optimizer.groups()[0].has_momentum);
   EXPECT_FALSE(Adagrad(make_params()).groups()[0].has_momentum);
 }
@@ -77,7 +77,7 @@ TEST(Optimizer, SkipsParametersWithoutGradient) {
 }
 
 // Such as quantized weights, which a frozen layer holds as its parameter.
-TEST(Optimizer, LeavesIntegersAsTheyAre) {
+TEST(Optimizer, DoesNotChangeIntegers) {
   for (const auto& name : batched()) {
     auto params = make_params();
     const auto integers = at::full({3}, 7, at::kChar);
@@ -115,7 +115,7 @@ TEST(Optimizer, CountsStepsOfEachParameterAsGradientsComeAndGo) {
         singles[k]->step();
       }
       optimizer->step();
-      ASSERT_TRUE(testing::same_bits(params, alone)) << name << " step " << i;
+      ASSERT_TRUE(testing::bitwise_equal(params, alone)) << name << " step " << i;
     }
   }
 }
@@ -232,7 +232,7 @@ TEST(Optimizer, MaximizeIsDescentOnTheNegatedGradient) {
       descend->step();
       EXPECT_EQ(up[0].grad().flatten()[0].item<double>(), 0.3 - 0.2 * i) << name << " changed the gradient";
     }
-    EXPECT_TRUE(testing::same_bits(up, down)) << name;
+    EXPECT_TRUE(testing::bitwise_equal(up, down)) << name;
   }
 }
 
@@ -251,7 +251,7 @@ TEST(Optimizer, MomentumMayBeSwitchedOnLater) {
     train_step(optimizer, params);
     train_step(expected, other);
   }
-  EXPECT_TRUE(testing::same_bits(params, other));
+  EXPECT_TRUE(testing::bitwise_equal(params, other));
 }
 
 TEST(Optimizer, ZeroGradDropsOrZeroes) {
@@ -309,7 +309,7 @@ TEST(Optimizer, CanBeMovedBetweenSteps) {
   AdamW moved(std::move(first));
   train_step(stays, params);
   train_step(moved, other);
-  EXPECT_TRUE(testing::same_bits(params, other));
+  EXPECT_TRUE(testing::bitwise_equal(params, other));
 }
 
 // LibTorch's parameters() lists a layer with two names twice, and PyTorch's once.
@@ -325,7 +325,7 @@ TEST(Optimizer, UpdatesATensorThatAGroupListsTwiceOnce) {
     train_step(once, params);
     train_step(twice, listed);
   }
-  EXPECT_TRUE(testing::same_bits(params, listed));
+  EXPECT_TRUE(testing::bitwise_equal(params, listed));
 }
 
 TEST(Optimizer, RefusesWrongGroups) {
@@ -376,7 +376,7 @@ TEST(LBFGS, FollowsTheGroupsLearningRate) {
   optimizer.groups()[0].lr = 0.25;
   train_step(optimizer, params);
   train_step(expected, other);
-  EXPECT_TRUE(testing::same_bits(params, other));
+  EXPECT_TRUE(testing::bitwise_equal(params, other));
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ TEST(OptimOptions, ListEveryField) {
   expect_all_listed<RMSpropOptions>();
   expect_all_listed<AdagradOptions>();
   expect_all_listed<AdadeltaOptions>();
+  expect_all_listed<AdafactorOptions>();
   expect_all_listed<AdamaxOptions>();
   expect_all_listed<NAdamOptions>();
   expect_all_listed<RAdamOptions>();

@@ -1,5 +1,5 @@
-// Optimizers and a schedule against numbers recorded by tests/data/reference/recipes.py: Muon and the schedule of
-// PyTorch 2.11, the others written there from the formulas of their papers.
+// Optimizers and a schedule against numbers recorded by tests/data/reference/recipes.py: Muon, Adafactor and the
+// schedule of PyTorch 2.11, the others written there from the formulas of their papers.
 #include "optim/support.h"
 
 namespace levin::recipe_reference_test {
@@ -10,9 +10,9 @@ const nlohmann::json& file() {
   return all;
 }
 
-std::vector<at::Tensor> start_params(at::ScalarType type) {
+std::vector<at::Tensor> start_params(const nlohmann::json& shapes, at::ScalarType type) {
   std::vector<at::Tensor> params;
-  for (const auto& dimensions : file().at("shapes")) {
+  for (const auto& dimensions : shapes) {
     const auto shape = dimensions.get<std::vector<int64_t>>();
     const auto count = c10::multiply_integers(shape);
     const double rate = 0.37 * static_cast<double>(params.size() + 1);
@@ -45,7 +45,8 @@ TEST_P(RecipeReference, GivesTheRecordedNumbers) {
   const auto& one = file().at("cases")[GetParam()];
   const auto name = one.at("optimizer").get<std::string>();
   const bool is_muon = name == "Muon";
-  const std::vector<at::Tensor> params = start_params(is_muon ? at::kFloat : at::kDouble);
+  const std::vector<at::Tensor> params =
+      start_params(one.contains("shapes") ? one.at("shapes") : file().at("shapes"), is_muon ? at::kFloat : at::kDouble);
   const auto optimizer = testing::make<Optimizer>(name, one.at("init_args"));
   if (auto* by_name = dynamic_cast<NamesParameters*>(optimizer.get())) {
     by_name->take_names({{"p0", params[0]}, {"p1", params[1]}, {"p2", params[2]}});
@@ -76,7 +77,7 @@ std::string case_name(const ::testing::TestParamInfo<size_t>& info) {
 INSTANTIATE_TEST_SUITE_P(All, RecipeReference, ::testing::Range<size_t>(0, file().at("cases").size()), case_name);
 
 TEST(RecipeReferenceFile, HoldsAllCases) {
-  EXPECT_EQ(file().at("cases").size(), 13U);
+  EXPECT_EQ(file().at("cases").size(), 16U);
 }
 
 TEST(CosineWithWarmup, IsPyTorchsWarmupFollowedByItsCosine) {

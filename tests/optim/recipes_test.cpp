@@ -60,7 +60,7 @@ TEST(Muon, ScalesBothStepSizesWithTheGroups) {
   for (size_t k = 0; k < params.size(); ++k) EXPECT_TRUE(at::allclose(params[k], expected[k], 1e-10, 1e-12));
 }
 
-TEST(Muon, SaysWhichPatternNamesNothingAndThatItNeedsNames) {
+TEST(Muon, NamesThePatternThatMatchesNothingAndNeedsNames) {
   auto params = make_params();
   const NamedTensors named = {{"embedding.weight", params[0]}};
   expect_error<ConfigError>([&] { Muon(named, {.adamw_params = {"embeding.*"}}); },
@@ -95,20 +95,20 @@ TEST(LARS, IsPlainSGDForLayersWithoutWeightsOrGradient) {
 
 // ---- schedule-free --------------------------------------------------------------------------------------------------
 
-TEST(ScheduleFreeAdamW, PutsTheTrainedWeightsBackBitForBit) {
+TEST(ScheduleFreeAdamW, RestoresTheTrainedWeightsBitwise) {
   auto params = make_params(at::kFloat), other = make_params(at::kFloat);
   ScheduleFreeAdamW watched(params, {.lr = 0.05}), alone(other, {.lr = 0.05});
   watched.eval();  // nothing is averaged yet
-  EXPECT_TRUE(testing::same_bits(params, other));
+  EXPECT_TRUE(testing::bitwise_equal(params, other));
   watched.train();
   for (int i = 0; i < 6; ++i) {
     train_step(watched, params);
     train_step(alone, other);
     watched.eval();
     watched.eval();
-    EXPECT_FALSE(i > 0 && testing::same_bits(params, other));
+    EXPECT_FALSE(i > 0 && testing::bitwise_equal(params, other));
     watched.train();
-    ASSERT_TRUE(testing::same_bits(params, other)) << i;
+    ASSERT_TRUE(testing::bitwise_equal(params, other)) << i;
   }
 }
 
@@ -130,7 +130,7 @@ TEST(SAM, WithoutADistanceIsTheInnerOptimizer) {
     train_step(sam, params);
     train_step(sgd, expected);
   }
-  EXPECT_TRUE(testing::same_bits(params, expected));
+  EXPECT_TRUE(testing::bitwise_equal(params, expected));
 }
 
 TEST(SAM, PutsTheWeightsBackWhenTheSecondPassFails) {
@@ -146,7 +146,7 @@ TEST(SAM, PutsTheWeightsBackWhenTheSecondPassFails) {
   }),
                std::runtime_error);
   EXPECT_EQ(passes, 2);
-  EXPECT_TRUE(testing::same_bits(params, before));
+  EXPECT_TRUE(testing::bitwise_equal(params, before));
 }
 
 TEST(WrappingOptimizer, TakesItsSettingsFromTheInnerOptimizerAndItsGroups) {
@@ -170,7 +170,7 @@ TEST(WrappingOptimizer, SendsChangedLearningRatesToTheInnerOptimizer) {
   outer.groups()[0].lr = 0.02;
   train_step(outer, params);
   train_step(sgd, expected);
-  EXPECT_TRUE(testing::same_bits(params, expected));
+  EXPECT_TRUE(testing::bitwise_equal(params, expected));
 }
 
 TEST(WrappingOptimizer, RefusesWhatCannotBeWrapped) {

@@ -1,13 +1,13 @@
 // The guarantees of an optimizer for capturing its updates on a GPU (TrainerOptions::cuda_graph), on a CPU: the numbers
-// are those of an ordinary step.
+// equal those of an ordinary step.
 #include "optim/support.h"
 
 namespace levin::recordable_test {
 namespace {
 
+using testing::bitwise_equal;
 using testing::expect_error;
 using testing::make_params;
-using testing::same_bits;
 using testing::train_step;
 
 struct Setting {
@@ -49,7 +49,7 @@ TEST(RecordableOptimizer, TakesTheSameStepsWithItsLearningRateInATensor) {
       if (i == 3) plain.optimizer->groups()[0].lr = recordable.optimizer->groups()[0].lr = 0.03125;
       train_step(*plain.optimizer, plain.params);
       train_step(*recordable.optimizer, recordable.params);
-      ASSERT_TRUE(same_bits(plain.params, recordable.params)) << setting.name << ", step " << i;
+      ASSERT_TRUE(bitwise_equal(plain.params, recordable.params)) << setting.name << ", step " << i;
     }
   }
 }
@@ -62,7 +62,7 @@ TEST(RecordableOptimizer, CanBeMadeSoInTheMiddleOfARun) {
       train_step(*plain.optimizer, plain.params);
       train_step(*recordable.optimizer, recordable.params);
     }
-    EXPECT_TRUE(same_bits(plain.params, recordable.params)) << setting.name;
+    EXPECT_TRUE(bitwise_equal(plain.params, recordable.params)) << setting.name;
   }
 }
 
@@ -74,13 +74,13 @@ TEST(RecordableOptimizer, AStepThatIsLeftOutLeavesNoTrace) {
     train_step(*left_out.optimizer, left_out.params);
     left_out.backward();
     left_out.optimizer->step_unless(flag(1));
-    EXPECT_TRUE(same_bits(whole.params, left_out.params)) << setting.name;
+    EXPECT_TRUE(bitwise_equal(whole.params, left_out.params)) << setting.name;
     for (int i = 0; i < 3; ++i) {
       train_step(*whole.optimizer, whole.params);
       left_out.backward();
       left_out.optimizer->step_unless(flag(0));
     }
-    EXPECT_TRUE(same_bits(whole.params, left_out.params)) << setting.name;
+    EXPECT_TRUE(bitwise_equal(whole.params, left_out.params)) << setting.name;
     const State one = whole.optimizer->state(), other = left_out.optimizer->state();
     for (const auto& [name, tensor] : one.tensors) EXPECT_TRUE(at::equal(tensor, other.tensor(name))) << name;
   }

@@ -48,7 +48,7 @@ TEST_P(SchedulerReference, GivesTheNumbersOfPyTorch) {
   }
 }
 
-TEST_P(SchedulerReference, ContinuesBitForBitFromItsState) {
+TEST_P(SchedulerReference, ResumesBitwiseIdentical) {
   const auto& one = cases()[GetParam()];
   for (const size_t stop : {0U, 3U, 7U, 20U}) {
     Training whole(one);

@@ -8,24 +8,18 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "levin/core/registry.h"
-#include "levin/optim/adadelta.h"
+#include "levin/core/options/registry.h"
+#include "levin/optim/adafactor.h"
 #include "levin/optim/adagrad.h"
 #include "levin/optim/adam.h"
-#include "levin/optim/adamax.h"
-#include "levin/optim/adamw.h"
 #include "levin/optim/composed_schedulers.h"
 #include "levin/optim/cosine_schedulers.h"
 #include "levin/optim/cyclic_schedulers.h"
-#include "levin/optim/lamb.h"
 #include "levin/optim/lars.h"
 #include "levin/optim/lbfgs.h"
 #include "levin/optim/lookahead.h"
 #include "levin/optim/muon.h"
-#include "levin/optim/nadam.h"
-#include "levin/optim/radam.h"
 #include "levin/optim/reduce_lr_on_plateau.h"
-#include "levin/optim/rmsprop.h"
 #include "levin/optim/sam.h"
 #include "levin/optim/schedule_free_adamw.h"
 #include "levin/optim/sgd.h"
@@ -47,6 +41,7 @@ inline void register_optim() {
   add_once<Optimizer, RMSprop>("RMSprop");
   add_once<Optimizer, Adagrad>("Adagrad");
   add_once<Optimizer, Adadelta>("Adadelta");
+  add_once<Optimizer, Adafactor>("Adafactor");
   add_once<Optimizer, Adamax>("Adamax");
   add_once<Optimizer, NAdam>("NAdam");
   add_once<Optimizer, RAdam>("RAdam");
@@ -139,7 +134,7 @@ inline void train_step(Optimizer& optimizer, const std::vector<at::Tensor>& para
   });
 }
 
-inline bool same_bits(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+inline bool bitwise_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); ++i) {
     if (!at::equal(a[i], b[i])) return false;

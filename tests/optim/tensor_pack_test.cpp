@@ -1,4 +1,5 @@
-// Small tensors that are updated as one: the same bits as tensor by tensor, whatever happens between steps.
+// Small tensors that are updated as one: bitwise identical to tensor by tensor, regardless of what happens between
+// steps.
 #include "levin/optim/tensor_pack.h"
 
 #include <ATen/ops/_neg_view.h>
@@ -145,7 +146,7 @@ TEST(TensorPack, KeepsTypesApartAndTakesWhatLiesInOrder) {
 }
 
 // Gradients come and go, the user writes into parameters, gives them other memory and changes a group's numbers.
-TEST(TensorPack, GivesTheBitsOfTensorsUpdatedOneByOne) {
+TEST(TensorPack, IsBitwiseIdenticalToUpdatesOneByOne) {
   for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
     for (const auto& setting : settings()) {
       const Twins twins(type);
@@ -203,7 +204,7 @@ TEST(TensorPack, ContinuesFromStateOfTensorsUpdatedOneByOneAndTheOtherWayRound) 
 }
 
 // The numbers of a tensor must not depend on where it lies in a pack.
-TEST(TensorPack, GivesATensorTheSameBitsAlone) {
+TEST(TensorPack, DoesNotDependOnTheOtherTensors) {
   for (const auto& setting : settings()) {
     Tensors together;
     for (const int64_t size : {1, 7, 33, 100, 257}) together.push_back(values({size}, at::kFloat, 0.2));
@@ -225,7 +226,7 @@ TEST(TensorPack, GivesATensorTheSameBitsAlone) {
       }
       one->step();
     }
-    EXPECT_TRUE(testing::same_bits(together, alone)) << setting;
+    EXPECT_TRUE(testing::bitwise_equal(together, alone)) << setting;
   }
 }
 

@@ -1,4 +1,5 @@
 levin_test(optim TORCH FILES
+  optim/adafactor_test.cpp
   optim/clip_grad_test.cpp
   optim/lr_scheduler_test.cpp
   optim/optimizer_reference_test.cpp

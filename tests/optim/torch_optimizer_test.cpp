@@ -1,4 +1,4 @@
-// Levin's optimizers against torch::optim, and torch::optim behind Levin's interface.
+// Levin's optimizers against torch::optim, and torch::optim through Levin's interface.
 #include "levin/optim/torch_optimizer.h"
 
 #include <torch/torch.h>
@@ -107,11 +107,11 @@ void expect_continues(const Options& options) {
   for (int i = 0; i < 4; ++i) {
     train_step(optimizer, params);
     train_step(resumed, resumed_params);
-    ASSERT_TRUE(testing::same_bits(params, resumed_params)) << optimizer.name() << " step " << i;
+    ASSERT_TRUE(testing::bitwise_equal(params, resumed_params)) << optimizer.name() << " step " << i;
   }
 }
 
-TEST(TorchOptimizer, ContinuesBitForBitFromItsState) {
+TEST(TorchOptimizer, ResumesBitwiseIdentical) {
   expect_continues<optim::SGD>(optim::SGDOptions(0.05).momentum(0.9));
   expect_continues<optim::Adam>(optim::AdamOptions(0.05).amsgrad(true));
   expect_continues<optim::AdamW>(optim::AdamWOptions(0.05));
@@ -180,7 +180,7 @@ TEST(TorchOptimizer, IsMovedBySchedulersAndGroups) {
   EXPECT_EQ(static_cast<const optim::AdamOptions&>(inner[1].options()).weight_decay(), 0.2);
 }
 
-TEST(TorchOptimizer, SaysWhatDoesNotFit) {
+TEST(TorchOptimizer, NamesWhatDoesNotMatch) {
   auto params = make_params();
   TorchOptimizer adam(optim::Adam(params, optim::AdamOptions(0.1)));
   train_step(adam, params);

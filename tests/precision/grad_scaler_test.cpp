@@ -114,7 +114,7 @@ TEST(GradScaler, DividesGradientsOfEveryTypeByTheScaleAtOnce) {
   EXPECT_FALSE(params[4].grad().defined());
 }
 
-TEST(GradScaler, DividesByAScaleThatIsNoPowerOfTwo) {
+TEST(GradScaler, DividesByAScaleThatIsNotAPowerOfTwo) {
   GradScaler scaler = used_scaler({.init_scale = 3.0 * 4099});
   const at::Tensor param = with_gradient(torch::tensor({3.0F * 4099 * 7}));
   EXPECT_EQ(scaler.unscale_({param}).item<float>(), 0);

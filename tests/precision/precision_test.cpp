@@ -114,7 +114,7 @@ TEST(Precision, IsANameOrAClassInARunFile) {
       << problems.lines()[0];
 }
 
-TEST(Precision, SingleLeavesEverythingAsItIs) {
+TEST(Precision, SingleChangesNothing) {
   Probe module;
   Trainer(with("32-true")).fit(module, tiny_loader(4));
   EXPECT_EQ(module.fresh, at::kFloat);

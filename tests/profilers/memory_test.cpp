@@ -69,7 +69,7 @@ TEST(Memory, StaysFlatOverManyStepsWithLoggingAndValidation) {
   EXPECT_LT(most - before, 5);
 }
 
-// Whether the graph behind a value of the step before is gone when the next one begins.
+// Checks that the graph of a value of the previous step is freed when the next step starts.
 struct Graphs : TinyModule {
   at::Tensor training_step(const Batch& batch, int64_t) override {
     const at::Tensor loss = torch::mse_loss(layer->forward(batch[0]), batch[1]);

@@ -50,7 +50,7 @@ TEST(NvtxProfiler, OperatorsHaveRangesWhenAskedFor) {
   EXPECT_TRUE(has(calls, "AddmmBackward0(")) << calls;
   EXPECT_EQ(std::count(calls.begin(), calls.end(), '('), std::count(calls.begin(), calls.end(), ')'));
   (void)torch::ones({2}).add(1);
-  EXPECT_EQ(nvtx_calls(), "") << "nothing is left behind";
+  EXPECT_EQ(nvtx_calls(), "") << "no range is left open";
 }
 
 TEST(NvtxProfiler, ARunThatFailsClosesItsRanges) {
@@ -76,7 +76,7 @@ TEST(NvtxProfiler, SaysWhatIsMissing) {
   TinyModule module;
   TrainerOptions options = quiet(1, {});
   options.profiler = "nvtx";
-  EXPECT_TRUE(has(error_of([&] { Trainer(options).fit(module, tiny_loader(4)); }), "there is no NVTX here"));
+  EXPECT_TRUE(has(error_of([&] { Trainer(options).fit(module, tiny_loader(4)); }), "NVTX is not available"));
 }
 
 }  // namespace

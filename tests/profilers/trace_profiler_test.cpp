@@ -8,8 +8,7 @@
 #include <set>
 
 #include "callbacks/quiet_trainer.h"
-#include "levin/core/files.h"
-#include "levin/profilers/operator_table.h"
+#include "levin/core/files/files.h"
 #include "support/captured_console.h"
 #include "support/field_count.h"
 #include "support/temporary_folder.h"

@@ -47,7 +47,7 @@ class DoorsTest(RanksTest):
         return process
 
     def finish(self, *processes):
-        """What each said on standard error."""
+        """What each process wrote to standard error."""
         return [process.communicate(timeout=90)[1] for process in processes]
 
     def expect_trained(self, *processes):
@@ -102,7 +102,7 @@ class ListeningAddress(DoorsTest):
 
 
 class AnotherProgram(DoorsTest):
-    """A rank whose store's address leads to a program that is none: it says so, long before startup_timeout."""
+    """A rank whose store's address leads to another kind of program reports it, long before startup_timeout."""
 
     def serve(self, answer):
         """The port of a server that calls `answer` with each connection, in a thread of its own."""
@@ -227,7 +227,7 @@ class Secrets(DoorsTest):
             one.close()
 
     def test_nobody_reaches_the_store_itself_by_that_port(self):
-        """What a client of the store says first is no proof."""
+        """The first message of a store's client is not a proof."""
         port = free_port()
         first = self.rank(0, port, env=self.with_secret())
         self.wait_until(lambda: any(p == port for _, p in listens_at(first.pid)), "the gate")

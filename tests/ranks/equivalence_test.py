@@ -101,7 +101,7 @@ class Equivalence(RanksTest):
 
 
 class OtherWorldSizes(RanksTest):
-    """A run that two ranks began and others go on with: same global batches, so the same weights at the end."""
+    """A run that two ranks began and a different number of ranks resume: same global batches, so the same final weights."""
 
     def check(self, *words, save_at=2):
         two = ["samples=48", "batch=4", "epochs=2", "shuffle", *words]
@@ -278,7 +278,7 @@ class ValidatedModel(RanksTest):
     """A validation inside fit measures the model that a checkpoint holds: rank 0's buffers, on every rank."""
 
     def validated(self, *words):
-        """The validation loss in the name of the best checkpoint, and that of the checkpoint itself."""
+        """The validation loss in the name of the best checkpoint, and the loss that the checkpoint gives."""
         self.train("model=batchnorm", "samples=32", "val=7", "epochs=2", "best_of=val_loss", *words, ranks=2)
         (best,) = sorted(pathlib.Path(self.out).rglob("*val_loss=*.ckpt"), key=self.loss_of)[:1]
         reports = self.reports(2)

@@ -10,7 +10,7 @@ import unittest
 
 from ranks import ON_GPUS, ON_NCCL, RanksTest, alive, children, free_port, main
 
-# What a rank says where another hangs.
+# A rank's error where another hangs.
 TIMED_OUT = r"reducing gradients failed: Timed out waiting 2000ms for rank 1 \(process \d+\)\."
 TIMED_OUT_AFTER_3_S = r".* failed: .*Timed out waiting 3000ms.*"
 if ON_NCCL:
@@ -175,7 +175,7 @@ class Nodes(RanksTest):
         self.assertNotIn("TCPStore", said)
 
     def test_the_others_end_when_a_node_has_frozen(self):
-        """Its launcher and its ranks; the kernel goes on to take connections for them."""
+        """Stops its launcher and its ranks; the kernel still accepts connections for them."""
         for frozen, message in [(1, r"rank 0 of 2 has waited 3 s for the others. Not started: rank 1. Every node needs the same "
                                     r"MASTER_ADDR and MASTER_PORT \(here 127.0.0.1:\d+\) and a different node rank"),
                                 (0, r"the program that listens at 127.0.0.1, port \d+ has sent nothing for 3 s: it is another "

@@ -27,6 +27,14 @@ class SameAsDdp(RanksTest):
         self.check("samples=48", "batch=4", "optimizer=adamw_groups", tolerance=2e-5)
         self.check("samples=48", "batch=4", "optimizer=adamw_groups", ranks=3, tolerance=2e-5)
 
+    def test_adafactor_sums_its_factors_over_ranks(self):
+        self.check("samples=48", "batch=4", "optimizer=adafactor", tolerance=2e-5)
+        self.check("samples=48", "batch=4", "optimizer=adafactor", ranks=3, tolerance=2e-5)
+        self.check("samples=48", "batch=4", "optimizer=lookahead_adafactor", ranks=3, tolerance=2e-5)
+
+    def test_adafactor_with_a_parameter_that_no_loss_depends_on(self):
+        self.check("samples=48", "batch=4", "model=unused", "find_unused", "optimizer=adafactor", tolerance=2e-5)
+
     def test_parameter_groups_matter(self):
         words = ["samples=48", "batch=4"]
         groups, plain = [reports[0]["weights"] for reports in self.train_each(
@@ -165,7 +173,7 @@ class Types(RanksTest):
 
 
 class Memory(RanksTest):
-    """Bytes behind the tensors of a model of 1.2 MB with AdamW, which keeps two numbers a weight."""
+    """Bytes held by the tensors of a model of 1.2 MB with AdamW, which keeps two numbers for each weight."""
 
     def shares(self, stage, ranks):
         words = ["samples=32", "batch=4", "wide=256", "model=deep", "optimizer=adamw", "memory"]
@@ -206,6 +214,11 @@ class Refused(RanksTest):
             status, errors = self.run_words(f"optimizer={optimizer}", *fsdp(2), "devices=2")
             self.assertEqual(status, 1)
             self.assertIn(f"fsdp gives each rank a part of the weights, and {name} needs all of them", errors)
+
+    def test_an_optimizer_whose_state_contradicts_its_layout(self):
+        status, errors = self.run_words("samples=48", "batch=4", "optimizer=undeclared", *fsdp(2), "devices=2")
+        self.assertNotEqual(status, 0)
+        self.assertRegex(errors, r'ShrinkingSGD: .*"\d+\.k" has shape \(\).*layout\("k"\)')
 
     def test_a_stage_that_there_is_not(self):
         status, errors = self.run_words("strategy=fsdp", "stage=4", "devices=2")

@@ -11,7 +11,7 @@
 
 namespace levin::test {
 
-// From sample `first` on get() never returns; a file called `mark` says that it hangs.
+// From sample `first` on get() never returns; it creates the file `mark` when it hangs.
 class HangingData final : public Dataset {
  public:
   HangingData(Batch all, int64_t first, std::string mark)

@@ -1,4 +1,4 @@
-"""A rank that gets no validation batch: the values are those of one process, and monitors see them on every rank."""
+"""A rank that gets no validation batch: the values equal the values of one process, and monitors see them on every rank."""
 
 import pathlib
 
@@ -15,7 +15,7 @@ class IdleRank(RanksTest):
         return {name: value for name, value in report["metrics"].items() if name.startswith("val_")}
 
     def check(self, *words, ranks=2, like=(), extra=EXTRA):
-        """Every rank's validation metrics are those of one process that saw `like`, or the same words."""
+        """Every rank's validation metrics equal the metrics of one process that ran with `like`, or with the same arguments."""
         whole = self.values(self.train(*WORDS, *extra, "batch=16", *(like or words))[0])
         for report in self.train(*WORDS, *extra, f"batch={16 // ranks}", *words, ranks=ranks, timeout=120):
             own = self.values(report)

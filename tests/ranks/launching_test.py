@@ -12,7 +12,7 @@ from ranks import PROGRAM, RanksTest, free_port, main
 
 class Launching(RanksTest):
     def by_variables(self, variables_of, size=2, words=()):
-        """Every rank started by hand with the variables of its launcher."""
+        """Starts every rank by hand with the variables of its launcher."""
         ranks = [self.start("samples=16", *words, env=variables_of(rank)) for rank in range(size)]
         for rank in ranks:
             _, errors = rank.communicate(timeout=60)
@@ -77,7 +77,7 @@ class Launching(RanksTest):
         self.assertEqual([report["local_rank"] for report in self.reports(2)], [0, 1])
 
     def start_by_hand(self, *words, machines):
-        """A rank for each of `machines`, as the articles start them; a name is that of a machine of its own."""
+        """Starts a rank for each of `machines`, as the articles do; each name stands for a separate machine."""
         if any(machines) and (not shutil.which("unshare") or subprocess.run(["unshare", "--uts", "true"]).returncode != 0):
             self.skipTest("this machine makes no UTS namespaces")
         meeting = ["--init-method", f"tcp://127.0.0.1:{free_port()}", "--world-size", str(len(machines))]
@@ -86,7 +86,7 @@ class Launching(RanksTest):
                 for rank, before in enumerate(on)]
 
     def finish(self, ranks):
-        """What each said on standard error; they all end with status 0."""
+        """What each process wrote to standard error; all end with status 0."""
         said = []
         for rank in ranks:
             said.append(rank.communicate(timeout=120)[1])

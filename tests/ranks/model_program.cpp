@@ -280,7 +280,7 @@ std::shared_ptr<levin::LightningModule> make_model(const Words& words) {
   if (kind == "late") return std::make_shared<Late>(words);
   if (kind == "wide") return std::make_shared<Wide>();
   if (kind == "embedding") return std::make_shared<Embedded>(words.has("sparse"));
-  throw levin::Error("model=" + kind + ": there is no such model.");
+  throw levin::Error("model=" + kind + ": unknown model.");
 }
 
 levin::TrainerOptions trainer_options(const Words& words) {

@@ -149,7 +149,7 @@ class Messages(ModelTest):
     def test_a_static_graph_that_changes_is_named(self):
         status, errors = self.run_words("model=gan", "batch=8", "static_graph", "devices=2")
         self.assertEqual(status, 1)
-        self.assertIn("ddp: static_graph: this step's backward pass is not that of the first step: no gradient of ", errors)
+        self.assertIn("ddp: static_graph: this step's backward pass differs from the first step's: no gradient of ", errors)
         self.assertIn("Remove static_graph", errors)
 
     def test_a_sparse_gradient_is_named_with_what_to_do(self):

@@ -19,7 +19,7 @@ ADDRESSES = ["10.231.77.1", "10.231.77.2"]
 
 
 def enter(node):
-    """Words before a command. `ip -n` and `ip netns exec` mount a /sys too, which fails in a chroot whose / is no mount."""
+    """Arguments before a command. `ip -n` and `ip netns exec` mount a /sys too, which fails in a chroot whose / is not a mount."""
     return ["nsenter", f"--net=/run/netns/{NODES[node]}", "--"]
 
 
@@ -31,7 +31,7 @@ def remove():
 def make():
     """Why the two nodes cannot be made; "" once they are there."""
     if not shutil.which("ip"):
-        return "there is no program called ip (Debian: iproute2)"
+        return "the program ip is missing (Debian: iproute2)"
     cable = [f"v{os.getpid()}a", f"v{os.getpid()}b"]
     steps = [["ip", "netns", "add", node] for node in NODES]
     steps += [["ip", "link", "add", cable[0], "netns", NODES[0], "type", "veth",

@@ -73,9 +73,9 @@ class NotesTest(RanksTest):
         plain = self.train("samples=64", "batch=4", "epochs=1", ranks=2)
         words = ("samples=64", "batch=4", "epochs=1", "ignore_nonfinite")
         self.assertEqual(self.train(*words, ranks=2)[0]["weights"], plain[0]["weights"])
-        spoilt = self.train(*words, "nan=1:5", ranks=2)
-        self.assertEqual([r["global_step"] for r in spoilt], [8, 8])
-        self.assertEqual({w for r in spoilt for w in r["weights"]}, {None})  # nan, in JSON
+        nonfinite = self.train(*words, "nan=1:5", ranks=2)
+        self.assertEqual([r["global_step"] for r in nonfinite], [8, 8])
+        self.assertEqual({w for r in nonfinite for w in r["weights"]}, {None})  # nan, in JSON
         stopped = self.train(*words, "stop_after=1:3", ranks=2)
         self.assertIn(stopped[0]["global_step"], (4, 5, 6))
         self.assertEqual(stopped[0]["global_step"], stopped[1]["global_step"])

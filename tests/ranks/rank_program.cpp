@@ -1,5 +1,5 @@
 // A training program with several ranks, as a user writes one; ranks_test.py runs it. Each rank leaves rank<k>.json in
-// the folder `out`: weights, metrics, counters. Words are key=value; after "--" come those of another run, which
+// the folder `out`: weights, metrics, counters. Arguments are key=value; after "--" come the arguments of another run, which
 // follows in the same processes. The single word "serve": runs are read from standard input (support/forked_runs.h).
 #include <dlfcn.h>
 #include <torch/torch.h>
@@ -40,9 +40,9 @@ bool is_time(const Words& words, const std::string& key, const levin::LightningM
          trainer.seen_batches() == std::stoll(when.substr(when.find(':') + 1)) && levin::restarts_so_far() == 0;
 }
 
-// How often the commit record of a sharded checkpoint may still be put in its place before this process is killed.
+// How often the commit record of a sharded checkpoint may still be renamed before this process is killed.
 std::atomic<int64_t> records_left = -1;
-// Milliseconds that the checkpoint of a stop takes to reach its place.
+// Milliseconds that renaming the checkpoint of a stop takes.
 std::atomic<int64_t> slow_save = 0;
 // How often this process has written mid.ckpt or on_exception.ckpt.
 std::atomic<int64_t> immediate_saves = 0;
@@ -146,7 +146,7 @@ class Net : public levin::LightningModule {
   void validation_step(const levin::Batch& batch, int64_t) override {
     misbehave("validate");
     if (words_.has("val_mark") && ++validated_ == 5) std::ofstream(words_.text("out", ".") + "/validates");
-    if (words_.has("val_talks")) trainer().strategy().barrier();
+    if (words_.has("val_talks")) trainer().strategy().ranks().barrier();
     if (words_.has("val_draws")) torch::rand({trainer().global_rank() + 3});
     log("val_loss", F::cross_entropy(net_->forward(batch[0]), batch[1]), {.sync_dist = true});
     log("val_samples", static_cast<double>(batch.size()), {.reduce_fx = levin::ReduceFx::sum, .sync_dist = true});

@@ -52,7 +52,7 @@ def free_port(low=25000, high=32767):
 
 
 def state(pid):
-    """As ps shows it: R, S, T (stopped), Z …; "" where there is no such process."""
+    """The state that ps shows: R, S, T (stopped), Z …; "" if the process does not exist."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except (FileNotFoundError, ProcessLookupError):

@@ -46,7 +46,7 @@ class Recompute(RanksTest):
         process = self.start(*run, f"budget={least + 0.1:.1f}KiB", "devices=2")
         said, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, errors)
-        self.assertEqual(said.count("recompute: net."), 1, said)  # rank 0 says it, for all
+        self.assertEqual(said.count("recompute: net."), 1, said)  # rank 0 prints it, for all
         for report in self.reports(2):
             self.assertEqual(report["weights"], plain[0]["weights"])
             self.assertEqual(report["metrics"]["loss_epoch"], plain[0]["metrics"]["loss_epoch"])

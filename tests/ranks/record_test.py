@@ -90,7 +90,7 @@ class RanksDiffer(ComparedRuns):
                 self.assertEqual(one["weights"], other["weights"])
                 self.assertEqual(one["global_step"], 23)
                 self.assertEqual(other["global_step"], 23)
-            # Rank 1 ran its step in place of the 4th replay, which differed, and all that follow.
+            # Rank 1 ran its step eagerly instead of the 4th replay, which differed, and all steps after it.
             self.assertEqual([len(report["seen"]) for report in recorded], [CALLED - 1, 4 + 3 + 16])
 
     def test_a_loss_that_is_not_finite_on_one_rank_skips_the_update_on_all(self):
@@ -130,7 +130,7 @@ class RanksDiffer(ComparedRuns):
         plain, recorded = ([r["global_step"] for r in reports]
                            for reports in self.train_each(words, [*words, "record"], ranks=2))
         self.assertEqual(recorded[0], recorded[1])
-        # On GPUs it is heard one window later where it goes with the gradients.
+        # On GPUs it is received one window later where it travels with the gradients.
         self.assertEqual(recorded[0], plain[0] - (1 if ON_NCCL else 0))
 
 
@@ -242,7 +242,7 @@ class Refused(RanksTest):
 
     def test_fsdp(self):
         device = "cuda:0" if ON_NCCL else "cpu"
-        self.check("strategy=fsdp", text=f"TrainerOptions.record_steps: steps of fsdp on {device} cannot be recorded; those "
+        self.check("strategy=fsdp", text=f"TrainerOptions.record_steps: steps of fsdp on {device} cannot be recorded; steps "
                                          "of single_device can, and of ddp on CPUs and over NCCL.")
 
     @on_cpus
@@ -252,7 +252,7 @@ class Refused(RanksTest):
         status, errors = self.run_words(*words, "record", "devices=2")
         self.assertEqual(status, 0, errors)
         self.assertIn("c10d::allgather_ sends tensors to other ranks in a way that a recording does not repeat", errors)
-        self.assertIn("The steps are not recorded, and run as they are.", errors)
+        self.assertIn("The steps are not recorded, and run eagerly.", errors)
         self.assertEqual([r["weights"] for r in plain], [r["weights"] for r in self.reports(2)])
 
 

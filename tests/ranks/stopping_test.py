@@ -38,7 +38,7 @@ class StoppingTest(RanksTest):
         self.wait_until(lambda: list(pathlib.Path(self.out).glob("**/*.ckpt")), "a first checkpoint")
 
     def ended(self, process, timeout=60):
-        """What was said on standard error by a process that must end now."""
+        """The standard error of a process that must end now."""
         return process.communicate(timeout=timeout)[1]
 
     def interrupted(self):

@@ -27,7 +27,7 @@ class ToolTest(ranks.RanksTest):
                     "--trainer.limit_val_batches=2", "--trainer.oversubscribe=true"]
 
     def run_tool(self, *words, env=None, timeout=120):
-        """(exit status, what was said on both streams)."""
+        """Returns (exit status, output of both streams)."""
         env = {**ranks.CLEAN, **(env or {})}
         if words[0] == LEVIN:
             done = run_levin(words, env=env, timeout=timeout)

@@ -39,13 +39,15 @@ class Threads(ToolTest):
                                      "--trainer.limit_val_batches=0", "--trainer.enable_model_summary=true",
                                      "--data.batch_size=8", env={"OMP_NUM_THREADS": "2", "LEVIN_THREAD_SHARE": "2"})
         self.assertEqual(status, 0, said)
-        self.assertEqual(said.count("num_threads: auto chose"), 1, said)
+        choices = [line for line in said.splitlines() if "num_threads: auto chose" in line]
+        self.assertTrue(choices, said)
+        self.assertEqual(len(choices), len(set(choices)), said)  # on a busy machine it may choose again
         self.assertRegex(said, r"num_threads: auto chose [12] threads? \(a step takes [0-9.]+ ms with 2, [0-9.]+ ms with 1\)")
 
 
 class Differences(ToolTest):
     def run_ranks(self, *words):
-        """What two ranks say that are started by hand, each with its own words beside the run's."""
+        """The output of two ranks that are started by hand, each with its own arguments in addition to the run's."""
         url = f"tcp://127.0.0.1:{free_port()}"
         ranks = [subprocess.Popen([*self.fit, *own, "--init-method", url, "--rank", str(rank), "--world-size", "2"],
                                   env=CLEAN, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

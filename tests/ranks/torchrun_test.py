@@ -82,4 +82,4 @@ class Torchrun(ToolTest):
 
 
 if __name__ == "__main__":
-    main("" if FOUND else "there is no torchrun here. ./dev check --peers installs PyTorch for Python (2.5 GB to download)")
+    main("" if FOUND else "torchrun is missing. ./dev check --peers installs PyTorch for Python (2.5 GB to download)")

@@ -90,7 +90,7 @@ TEST(ChainCost, GradientsGrowInBackwardUnlessTheyStay) {
   for (auto& block : cost.blocks) block.gradients = block.chain == kFixedBlock ? 0 : 100;
   cost.gradients = 400;
   cost.optimizer_peak = 5;
-  EXPECT_EQ(predict_memory(cost, {}).peak, 400 + 4 * 10 + 4 + 1);  // those of the step before, until forward is over
+  EXPECT_EQ(predict_memory(cost, {}).peak, 400 + 4 * 10 + 4 + 1);  // gradients of the previous step, until forward ends
   cost.blocks[0].backward_peak = 150;
   EXPECT_EQ(predict_memory(cost, {}).peak, 300 + 10 + 1 + 150);
   cost.gradients_stay = true;

@@ -21,7 +21,7 @@ using test::Net;
 
 const SegmentOptions kKeep{.name = "net", .keep = Keep::matmul};
 
-TEST(KeptResults, GiveTheSameBits) {
+TEST(KeptResults, AreBitwiseIdentical) {
   Net net(0.5);
   const at::Tensor x = input();
   auto of = net.parameters();
@@ -32,7 +32,7 @@ TEST(KeptResults, GiveTheSameBits) {
   expect_same_bits(gradients(of, [&] { return recompute(kKeep, nested, x); }), plain);
 }
 
-TEST(KeptResults, GiveTheSameBitsInBfloat16) {
+TEST(KeptResults, AreBitwiseIdenticalInBfloat16) {
   Net net(0.5);
   const at::Tensor x = input();
   const auto run = [&](bool recomputed) {
@@ -44,8 +44,8 @@ TEST(KeptResults, GiveTheSameBitsInBfloat16) {
   expect_same_bits(run(true), run(false));
 }
 
-// Weights that change behind autograd's back between the passes show what was computed again: h = first(x) is kept, so
-// the gradient of `scale` in h * scale is that of the first pass; with nothing kept it is that of the changed weight.
+// Weights that change without autograd's notice between the passes show what was computed again: h = first(x) is kept, so
+// the gradient of `scale` in h * scale is the first pass's; with nothing kept it is the changed weight's.
 TEST(KeptResults, AreNotComputedAgain) {
   for (const Keep keep : {Keep::matmul, Keep::nothing}) {
     torch::nn::Linear first(8, 8);
@@ -95,7 +95,7 @@ TEST(KeptResults, CostTheMemoryOfTheProductsAndNoMore) {
   constexpr int64_t kSmall = 16 * 1024;
   EXPECT_GE(held(std::nullopt), 4 * kBytes);                                 // of sin, tanh, exp and the last sin
   EXPECT_NEAR(static_cast<double>(held(Keep::nothing)), kBytes, kSmall);     // the result
-  EXPECT_NEAR(static_cast<double>(held(Keep::matmul)), 2 * kBytes, kSmall);  // and that of the product
+  EXPECT_NEAR(static_cast<double>(held(Keep::matmul)), 2 * kBytes, kSmall);  // and the product
 }
 
 // Linear multiplies an input of three dimensions first and adds its bias in place, to memory that matmul's product and

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "support/error_text.h"
 
 namespace levin::memory_meter_test {
@@ -42,7 +42,7 @@ TEST(MemoryMeter, IsTheOnlyOneOfTheCpu) {
   EXPECT_TRUE(holds(error_of<Error>([] { (void)MemoryMeter::make(at::kCPU); }),
                     {"another MemoryMeter measures the CPU's", "let that one end first"}));
   const at::Tensor kept = torch::empty({kFloats});
-  EXPECT_EQ(meter->held(), kBytes) << "the first goes on";
+  EXPECT_EQ(meter->held(), kBytes) << "the first one continues";
   meter.reset();
   EXPECT_NO_THROW((void)MemoryMeter::make(at::kCPU));
 }

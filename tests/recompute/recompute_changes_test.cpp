@@ -80,7 +80,7 @@ TEST(RecomputeChanges, OperationsInPlaceThatHarmNothingMayStay) {
   test::expect_same_bits(again, plain);
 }
 
-TEST(RecomputeChanges, APassThatDiffersIsAnErrorThatSaysHow) {
+TEST(RecomputeChanges, APassThatDiffersIsAnErrorWithTheDifference) {
   int64_t calls = 0;
   const auto shapes = [&calls](const at::Tensor& x) { return x.narrow(0, 0, 4 - calls++).exp().sin(); };
   at::Tensor loss = recompute({.name = "odd"}, shapes, input()).sum();

@@ -45,7 +45,7 @@ TEST(RecomputeSequential, CutsAsPyTorchDoesAndComputesTheLastPartOnce) {
   }
 }
 
-TEST(RecomputeSequential, GivesTheSameBits) {
+TEST(RecomputeSequential, IsBitwiseIdentical) {
   std::vector<int64_t> counts(5);
   const at::Tensor x = input();
   const auto run = [&](int64_t segments) {

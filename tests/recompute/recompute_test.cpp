@@ -1,4 +1,4 @@
-// levin::recompute: the gradients without it, to the last bit; the memory it is for; and all kinds of inputs and
+// levin::recompute: gradients bitwise identical to those without it; the memory it is for; and all kinds of inputs and
 // outputs.
 #include "levin/recompute/recompute.h"
 

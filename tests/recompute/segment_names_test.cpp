@@ -103,7 +103,7 @@ TEST(SegmentNames, SayWhatIsWrongAllTogether) {
   const std::string text =
       problem_of({.modules = {"g.*", "h.4..h.2", "h.0..net.1", "h.0..h.9"}, .checkpoints = {"pret"}});
   expect_parts(text, {"TrainerOptions.recompute.modules[0]: no submodule's name matches \"g.*\"", "h.5.norm",
-                      "modules[1]: h.4..h.2 is no range", "modules[2]: h.0..net.1 is no range",
+                      "modules[1]: h.4..h.2 is not a range", "modules[2]: h.0..net.1 is not a range",
                       "as in layers.2..layers.5", "modules[3]: no submodule's name matches \"h.9\"",
                       "TrainerOptions.recompute.checkpoints[0]: no submodule's name matches \"pret\"",
                       "Did you mean \"pred\"?"});

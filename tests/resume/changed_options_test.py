@@ -44,7 +44,7 @@ class Case(unittest.TestCase):
         self.assertEqual(files_below(self.folder), before)
         self.assertNotIn("continuing from", said)
         newest = self.log / "checkpoints/last.ckpt"
-        self.assertIn(f"error: auto_resume: the run of {newest} was begun with other options, so it is not continued, and "
+        self.assertIn(f"error: auto_resume: the run of {newest} was started with different options, so it is not continued, and "
                       "nothing in its folder was changed. Restore the old values, continue with the new ones by "
                       "trainer.auto_resume: warn, or begin a new run", said)
         return [line for line in said.splitlines() if " was " in line and " now." in line]
@@ -111,7 +111,7 @@ class ChangedOptions(Case):
         self.assertEqual(self.record(), before)
 
     def test_cannot_be_compared_with_a_record_that_is_broken(self):
-        """It is said, and the run goes on."""
+        """A warning is logged, and the run continues."""
         (self.log / "config.yaml").write_text("trainer: [\n")
         said = levin(*FIT, self.config, "--trainer.max_epochs=2", "--optimizer.lr=0.002")
         self.assertRegex(said, rf"(?m)^warning: auto_resume: the options of the earlier run cannot be read, and are not "

@@ -14,7 +14,7 @@ KIB = 1024
 
 
 def limited(*arguments, largest_file):
-    """The tool where no file may grow beyond so many bytes, as a disk that is full refuses what is large."""
+    """The tool with a limit on the size of files, as a full disk refuses large files."""
     def before_start():
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
         import signal

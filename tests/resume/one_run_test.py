@@ -139,7 +139,7 @@ class ManyRuns(Case):
                          [f"version_{k}/checkpoints/last.ckpt" for k in range(4)])
 
     def test_that_resume_at_once_are_one_run(self):
-        """All but one are refused, or find the run ended; its bits are those of a run alone."""
+        """All but one are refused, or find the run ended; its result is bitwise identical to a run alone."""
         self.write(epochs=1, **SLOW)
         levin("fit", "--config", self.config)
         undisturbed = self.root / "undisturbed"

@@ -123,14 +123,14 @@ class Run:
         return self.process.poll() is not None
 
     def catches(self, number):
-        """Whether the process would be told of the signal now, instead of ended by it."""
+        """Whether the process handles the signal now, instead of being ended by it."""
         return catches(self.process.pid, number)
 
     def send(self, number):
         self.process.send_signal(number)
 
     def status(self, seconds=120):
-        """As subprocess tells it: -N is death by signal N."""
+        """The return code as in subprocess: -N is death by signal N."""
         return self.process.wait(seconds)
 
     def said(self):
@@ -210,7 +210,7 @@ def first_difference(name, expected, actual, folders):
 
 
 def differences(undisturbed, disturbed, more=()):
-    """Text that says how the folders' files differ; "" if they hold the same bits. `more`: files only the second has."""
+    """Describes how the folders' files differ; "" if they are bitwise identical. `more`: files only the second has."""
     expected, actual = files_below(undisturbed), files_below(disturbed)
     problems = [f"missing: {name}" for name in expected.keys() - actual.keys()]
     problems += [f"left over: {name}" for name in actual.keys() - expected.keys() - set(more)]

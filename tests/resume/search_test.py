@@ -154,7 +154,7 @@ class AutoResume(Case):
         self.assertEqual(differences(undisturbed, self.folder), "")
 
     def test_removes_what_a_killed_process_left_half_written(self):
-        """Not what a living one is writing: it holds a lock. The names are those of today and of before."""
+        """Not the file that a running process writes: it holds a lock. Covers today's and earlier names."""
         config = self.write(epochs=1)
         undisturbed = self.undisturbed(config)
         self.kill_after(config, 14)

@@ -15,7 +15,7 @@ CLOSED = {"stdin": "<&-", "stdout": ">&-", "stderr": "2>&-"}
 
 
 def shell(command):
-    """Status and what was said on both streams, where they are open."""
+    """The status and the text of both streams, if they are open."""
     done = subprocess.run(["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           env=ENVIRONMENT, timeout=300)
     return done.returncode, done.stdout.decode(), done.stderr.decode()

@@ -1,4 +1,4 @@
-# Runs of the tool that are killed, stopped and continued: each must end with the bits of a run that was not.
+# Runs of the tool that are killed, stopped and continued: each must end bitwise identical to an uninterrupted run.
 if(NOT LEVIN_BUILD_TOOL OR NOT LEVIN_BUILD_EXAMPLES)
   return()
 endif()

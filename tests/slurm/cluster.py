@@ -105,7 +105,7 @@ class Cluster:
                      f"--log-file={self.folder}/munged.messages", f"--seed-file={self.folder}/munge.seed")
         self._wait(lambda: (self.folder / "munge.socket").exists(), "munged")
         self._daemon("slurmctld", "-D", "-i", "-f", self.configuration)
-        # The nodes know each other by name, as machines of a cluster do; this machine's own list stays as it is.
+        # The nodes know each other by name, as machines of a cluster do; this machine's own list is unchanged.
         names = self.folder / "hosts"
         names.write_text(pathlib.Path("/etc/hosts").read_text() + "\n127.0.0.1 n1 n2\n")
         for node in ("n1", "n2"):
@@ -134,7 +134,7 @@ class Cluster:
                          for log in sorted(self.folder.glob("*.log")))
 
     def run(self, *words, check=True, timeout=120, **more):
-        """What a command of Slurm says on standard output."""
+        """The standard output of a Slurm command."""
         done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=timeout,
                               stdin=subprocess.DEVNULL, **{"env": self.environment, **more})
         if check and done.returncode != 0:

@@ -85,12 +85,12 @@ class Submit(unittest.TestCase):
 
     def test_mistakes_in_the_words(self):
         self.refuses(["--nodes: expected a whole number from 1 to 65535, got 0."], "--config=run.yaml", "--nodes=0")
-        self.refuses(['--time: "4h" is no time that Slurm knows.'], "--config", "run.yaml", "--time=4h")
+        self.refuses(['--time: "4h" is not a time that Slurm accepts.'], "--config", "run.yaml", "--time=4h")
         self.refuses(["--nodes: 2 was asked for, but the run has trainer.num_nodes: 4."], "--config", "run.yaml",
                      "--nodes=2", "--trainer.num_nodes=4")
         self.refuses(["--ntasks-per-node: 2 was asked for, but the run has trainer.devices: 4."], "--config", "run.yaml",
                      "--ntasks-per-node=2", "--trainer.devices=4")
-        self.refuses(['"list" is no run. Use fit'], "list", "--config", "run.yaml")
+        self.refuses(['"list" is not a run. Use fit'], "list", "--config", "run.yaml")
         self.refuses(["--job-name: a job called bash is treated as an interactive shell"], "--config", "run.yaml", "--job-name=bash")
         self.refuses(["--tiem: unknown option."], "--config", "run.yaml", "--tiem=4")
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 

@@ -9,7 +9,7 @@
 #include <map>
 #include <mutex>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/precision/autocast.h"
 #include "support/error_text.h"
 
@@ -121,7 +121,7 @@ TEST(DataParallel, WorksWithoutGradientsInInferenceModeAndUnderAutocast) {
     y.sum().backward();
   }
   EXPECT_TRUE(net->parameters()[0].grad().defined());
-  parallel.forward(x).sum().backward();  // training goes on after inference
+  parallel.forward(x).sum().backward();  // training continues after inference
 }
 
 TEST(DataParallel, TwoForwardPassesBeforeOneBackwardAddUp) {

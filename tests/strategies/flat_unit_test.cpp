@@ -25,11 +25,11 @@ TEST(FlatUnit, LaysParametersOneAfterAnotherAndGivesEachRankAnEqualPart) {
   EXPECT_TRUE(at::equal(unit.whole().narrow(0, 0, 9), numbers(0, {9})));
   EXPECT_EQ(unit.whole()[9].item<float>(), 0);
   EXPECT_TRUE(at::equal(unit.part().narrow(0, 0, 4), numbers(5, {4})));
-  EXPECT_EQ(unit.place(0).begin, 5);
-  EXPECT_EQ(unit.place(0).size, 1);
-  EXPECT_EQ(unit.place(0).shape, (std::vector<int64_t>{2, 3}));
-  EXPECT_EQ(unit.place(1).begin, 0);
-  EXPECT_EQ(unit.place(1).size, 3);
+  EXPECT_EQ(unit.range(0).flat_offset(), 5);
+  EXPECT_EQ(unit.range(0).numel(), 1);
+  EXPECT_EQ(unit.range(0).shape, (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(unit.range(1).flat_offset(), 0);
+  EXPECT_EQ(unit.range(1).numel(), 3);
 }
 
 TEST(FlatUnit, PartsOfAllRanksCoverEveryParameterOnce) {
@@ -39,10 +39,10 @@ TEST(FlatUnit, PartsOfAllRanksCoverEveryParameterOnce) {
     for (size_t i = 0; i < params.size(); ++i) {
       int64_t next = 0;
       for (int64_t rank = 0; rank < ranks; ++rank) {
-        const PartPlace place = unit.place_on(i, rank);
-        if (place.size == 0) continue;
-        EXPECT_EQ(place.begin, next) << ranks << " ranks, parameter " << i << ", rank " << rank;
-        next += place.size;
+        const ShardRange range = unit.range_on(i, rank);
+        if (range.numel() == 0) continue;
+        EXPECT_EQ(range.flat_offset(), next) << ranks << " ranks, parameter " << i << ", rank " << rank;
+        next += range.numel();
       }
       EXPECT_EQ(next, unit.entries()[i].size) << ranks << " ranks, parameter " << i;
     }

@@ -1,4 +1,4 @@
-// Ranks of one test: processes that are forked before LibTorch has threads, each with a Collectives.
+// Ranks of one test: processes that are forked before LibTorch has threads, each with its ProcessRanks.
 #pragma once
 
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/strategies/process/collectives.h"
+#include "levin/strategies/process/process_ranks.h"
 
 namespace levin::test {
 
@@ -35,7 +35,7 @@ inline int64_t free_port() {
 
 /// What `work` returns on each rank, or the text of what it throws; "" of a rank that is killed. `stays`: ranks that
 /// are killed once the others have ended.
-inline std::vector<std::string> on_ranks(int64_t ranks, const std::function<std::string(Collectives&)>& work,
+inline std::vector<std::string> on_ranks(int64_t ranks, const std::function<std::string(ProcessRanks&)>& work,
                                          std::chrono::milliseconds timeout = std::chrono::seconds(60),
                                          const std::set<size_t>& stays = {}) {
   World world;
@@ -53,8 +53,9 @@ inline std::vector<std::string> on_ranks(int64_t ranks, const std::function<std:
       ::alarm(120);
       std::string text;
       try {
-        Collectives collectives(world, timeout);
-        text = work(collectives);
+        ProcessRanks connected("auto", timeout, timeout);
+        connected.join(world);
+        text = work(connected);
       } catch (const std::exception& error) {
         text = error.what();
       }

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <string>
 
-#include "levin/core/console.h"
+#include "levin/core/process/console.h"
 #include "levin/levin.h"
 
 namespace freed_memory_program {

@@ -26,7 +26,7 @@ def later_faults(kind, **variables):
 
 class FreedMemory(unittest.TestCase):
     def check(self, kind):
-        by_itself = later_faults(kind, GLIBC_TUNABLES="")  # what the environment says of malloc is left to it
+        by_itself = later_faults(kind, GLIBC_TUNABLES="")  # settings of malloc in the environment are kept
         if by_itself < 1000:
             self.skipTest(f"{by_itself} faults with this machine's malloc and size of pages: there is nothing to keep")
         self.assertLess(later_faults(kind), by_itself / 3)

@@ -8,7 +8,7 @@
 #include <regex>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "levin/core/console.h"
+#include "levin/core/process/console.h"
 #include "shm_truth.h"
 
 namespace levin::hosts_backend_test {
@@ -34,7 +34,7 @@ void move_to(const std::string& host) {
 }
 
 // Each letter of `hosts` is the host of a rank: "aabb".
-Group group_on(Collectives& ranks, const std::string& hosts, const std::string& backend = "auto") {
+Group group_on(ProcessRanks& ranks, const std::string& hosts, const std::string& backend = "auto") {
   const auto self = static_cast<size_t>(ranks.world().rank);
   if (hosts.find_first_not_of(hosts[0]) != std::string::npos) move_to(std::string("host-") + hosts[self]);
   return ranks.group("test", backend, at::kCPU);
@@ -112,7 +112,7 @@ std::string check_moves(const Group& group, const std::string& hosts) {
 class HostsBackend : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    const auto can = on_ranks(1, [](Collectives&) {
+    const auto can = on_ranks(1, [](ProcessRanks&) {
       move_to("host-a");
       return std::string("yes");
     });
@@ -124,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(On, HostsBackend, testing::Values("aabb", "abab", "aab"
 TEST_P(HostsBackend, ReducesWithinHostsAndThenBetweenThem) {
   const std::string hosts = GetParam();
   const bool is_exact = std::set<char>(hosts.begin(), hosts.end()).size() == 2;  // Gloo's order of three is its own
-  const auto wrong = on_ranks(static_cast<int64_t>(hosts.size()), [&](Collectives& ranks) {
+  const auto wrong = on_ranks(static_cast<int64_t>(hosts.size()), [&](ProcessRanks& ranks) {
     const Group group = group_on(ranks, hosts);
     const std::string name = group->getBackendName() == "custom" ? "" : group->getBackendName() + "\n";
     return name + (is_exact ? check_reductions(group, hosts) : "") + check_moves(group, hosts);
@@ -132,10 +132,10 @@ TEST_P(HostsBackend, ReducesWithinHostsAndThenBetweenThem) {
   for (const std::string& text : wrong) EXPECT_EQ(text, "");
 }
 
-// Sixteen calls at once, twice: what each rank has of each sum, as a text of bits.
+// Sixteen calls at once, twice: the bits of every sum on each rank, as text.
 TEST_P(HostsBackend, GivesEveryRankTheSameBitsInEveryRunAndInEveryOrderOfArrival) {
   const std::string hosts = GetParam();
-  const auto bits = on_ranks(static_cast<int64_t>(hosts.size()), [&](Collectives& ranks) {
+  const auto bits = on_ranks(static_cast<int64_t>(hosts.size()), [&](ProcessRanks& ranks) {
     const Group group = group_on(ranks, hosts);
     std::vector<std::string> runs(2);
     for (size_t run = 0; run < runs.size(); ++run) {
@@ -164,7 +164,7 @@ TEST_P(HostsBackend, GivesEveryRankTheSameBitsInEveryRunAndInEveryOrderOfArrival
 using HostsFaults = HostsBackend;
 INSTANTIATE_TEST_SUITE_P(On, HostsFaults, testing::Values("aabb"));
 
-std::string lost_rank(Collectives& ranks, const std::string& hosts, int64_t lost, int signal_number) {
+std::string lost_rank(ProcessRanks& ranks, const std::string& hosts, int64_t lost, int signal_number) {
   const Group group = group_on(ranks, hosts);
   group->setTimeout(std::chrono::milliseconds(1500));
   Tensors tensors = {at::ones({10})};
@@ -181,14 +181,14 @@ std::string lost_rank(Collectives& ranks, const std::string& hosts, int64_t lost
 }
 
 TEST_P(HostsFaults, ARankThatWasKilledIsNamedOnItsHostAndEndsTheOthers) {
-  const auto texts = on_ranks(4, [](Collectives& ranks) { return lost_rank(ranks, GetParam(), 3, SIGKILL); });
+  const auto texts = on_ranks(4, [](ProcessRanks& ranks) { return lost_rank(ranks, GetParam(), 3, SIGKILL); });
   EXPECT_PRED2(matches, texts[2], "^soon: rank 2 of 4: a reduction failed: rank 3 \\(process [0-9]+\\) has ended");
   EXPECT_PRED2(matches, texts[0], "^soon: rank 0 of 4: a reduction failed: .*gloo");
   EXPECT_PRED2(matches, texts[1], "^soon: rank 1 of 4: a reduction failed: rank 0 \\(process [0-9]+\\) has ended");
 }
 
 TEST_P(HostsFaults, ARankThatHangsIsNamedOnItsHostOnceTheTimeoutIsOver) {
-  const auto texts = on_ranks(4, [](Collectives& ranks) { return lost_rank(ranks, GetParam(), 3, SIGSTOP); },
+  const auto texts = on_ranks(4, [](ProcessRanks& ranks) { return lost_rank(ranks, GetParam(), 3, SIGSTOP); },
                               std::chrono::seconds(60), {3});
   EXPECT_PRED2(matches, texts[2], "^soon: rank 2 of 4: .* Timed out waiting 1500ms for rank 3 \\(process [0-9]+\\)");
   EXPECT_PRED2(matches, texts[0], "^soon: rank 0 of 4: a reduction failed: .*gloo");
@@ -196,7 +196,7 @@ TEST_P(HostsFaults, ARankThatHangsIsNamedOnItsHostOnceTheTimeoutIsOver) {
 }
 
 TEST_P(HostsFaults, RequiredSharedMemoryNamesTheHosts) {
-  for (const std::string& text : on_ranks(4, [](Collectives& ranks) {
+  for (const std::string& text : on_ranks(4, [](ProcessRanks& ranks) {
          (void)group_on(ranks, GetParam(), "shm");
          return std::string("no error");
        })) {
@@ -207,7 +207,7 @@ TEST_P(HostsFaults, RequiredSharedMemoryNamesTheHosts) {
 }
 
 TEST_P(HostsFaults, ARankOnEachHostUsesGlooAlone) {
-  for (const std::string& text : on_ranks(2, [](Collectives& ranks) {
+  for (const std::string& text : on_ranks(2, [](ProcessRanks& ranks) {
          std::string name = group_on(ranks, "ab")->getBackendName();
          ranks.barrier();  // a rank that ends earlier closes what the other is still connecting to
          return name;

@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/strategies/launch/cluster_environment.h"
 #include "support/error_text.h"
 

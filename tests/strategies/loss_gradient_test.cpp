@@ -1,8 +1,8 @@
-// Equal to loss.backward(), whatever changes the gradient it starts from.
-#include "levin/strategies/loss_gradient.h"
-
+// Equal to loss.backward(), even if something changes the gradient that it starts from.
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
+
+#include "levin/strategies/gradient_sync.h"
 
 namespace levin::loss_gradient_test {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin::own_address_test {
 namespace {
@@ -42,7 +42,7 @@ TEST(OwnAddress, IsThatOfTheInterfaceThatIsNamed) {
 }
 
 TEST(OwnAddress, OfAHostThatNobodyKnowsIsNoLoopback) {
-  // Where there is no other interface nothing is known.
+  // Without another interface the address is unknown.
   const std::string address = own_address(two_nodes("no-such-host.invalid"));
   EXPECT_EQ(address.rfind("127.", 0), std::string::npos) << address;
 }

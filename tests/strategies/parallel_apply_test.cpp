@@ -10,7 +10,7 @@
 #include <set>
 #include <thread>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/precision/autocast.h"
 #include "levin/strategies/device/random_scope.h"
 #include "support/error_text.h"
@@ -165,7 +165,7 @@ TEST(ParallelApply, NamesTheSlotOfAnExceptionAfterAllTasksHaveEnded) {
       error_of([&] { apply(2, [&](size_t) { (void)torch::ones({2}).matmul(torch::ones({3})); }); });
   EXPECT_NE(torchs.find("replica 0 of 2 on cpu:0: "), std::string::npos) << torchs;
   EXPECT_NE(torchs.find("size"), std::string::npos) << torchs;
-  apply([](size_t) {});  // and it goes on working
+  apply([](size_t) {});  // and it still works
 }
 
 TEST(ParallelApply, LetsARequestToEndPassAsItIs) {

@@ -1,4 +1,4 @@
-// Backward of replicas side by side: really at the same time, to the same bits as one after another, clear in failure.
+// Backward of replicas in parallel: concurrent, bitwise identical to one after another, with clear errors.
 #include "levin/strategies/device/parallel_backward.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <set>
 #include <thread>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/strategies/device/scatter_gather.h"
 #include "support/error_text.h"
 
@@ -194,7 +194,7 @@ TEST(ParallelBackward, AnExceptionNamesTheReplicaAndLeavesEarlierGradientsAlone)
   EXPECT_EQ(error_of([&] { group.loss(true, watched(fail)).backward(); }),
             "replica 1 of 3 on cpu:1: a fault in backward");
   expect_same(group.gradients(), other.gradients());
-  group.loss(true).backward();  // and it goes on working, with nothing left over
+  group.loss(true).backward();  // and it still works, with nothing left over
   other.loss(false).backward();
   expect_same(group.gradients(), other.gradients());
 }

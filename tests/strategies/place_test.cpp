@@ -1,4 +1,4 @@
-#include "levin/strategies/process/place.h"
+#include "levin/strategies/launch/cluster_environment.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Messages between ranks within a recorded step: repeated by replays, waited for where they are used, not sent where
-// the step itself runs beside a replay. Real groups of forked ranks; sums are known in closed form.
+// the step itself is compared with a replay. Real groups of forked ranks; sums are known in closed form.
 #include "levin/strategies/tape/rank_messages.h"
 
 #include <ATen/ATen.h>
@@ -8,7 +8,7 @@
 
 #include "forked_ranks.h"
 #include "levin/strategies/tape/call_recorder.h"
-#include "levin/strategies/tape/tape_recorder.h"
+#include "levin/strategies/tape/step_tape.h"
 
 namespace levin::rank_messages_test {
 namespace {
@@ -61,7 +61,7 @@ void expect_nothing_wrong(const std::vector<std::string>& texts) {
 
 TEST(RankMessages, AreSentAgainByEachReplay) {
   for (const std::string backend : {"gloo", "shm"}) {
-    expect_nothing_wrong(on_ranks(3, [backend](Collectives& ranks) -> std::string {
+    expect_nothing_wrong(on_ranks(3, [backend](ProcessRanks& ranks) -> std::string {
       Step step{ranks.group("test", backend, at::kCPU)};
       TapeRecorder recorder;
       std::unique_ptr<Recording> tape;
@@ -83,7 +83,7 @@ TEST(RankMessages, AreSentAgainByEachReplay) {
 
 TEST(RankMessages, AreTheSameForOthersWhetherTheStepRunsOrItsReplay) {
   for (const std::string backend : {"gloo", "shm"}) {
-    expect_nothing_wrong(on_ranks(2, [backend](Collectives& ranks) -> std::string {
+    expect_nothing_wrong(on_ranks(2, [backend](ProcessRanks& ranks) -> std::string {
       Step step{ranks.group("test", backend, at::kCPU)};
       TapeRecorder recorder;
       const std::unique_ptr<Recording> tape = recorder.record([&] { step(); });
@@ -99,7 +99,7 @@ TEST(RankMessages, AreTheSameForOthersWhetherTheStepRunsOrItsReplay) {
           const at::Tensor own = std::exchange(step.result, replayed);
           step.result.zero_();
           tape->replay_beside();
-          if (!at::equal(own, step.result)) wrong += "the replay beside the step differs; ";
+          if (!at::equal(own, step.result)) wrong += "the replay differs from the step; ";
         }
         wrong += check(step, 2, k);
       }
@@ -109,7 +109,7 @@ TEST(RankMessages, AreTheSameForOthersWhetherTheStepRunsOrItsReplay) {
 }
 
 TEST(RankMessages, AreWaitedForBeforeTheFirstUseOfTheirMemory) {
-  expect_nothing_wrong(on_ranks(1, [](Collectives& ranks) -> std::string {
+  expect_nothing_wrong(on_ranks(1, [](ProcessRanks& ranks) -> std::string {
     Step step{ranks.group("test", "gloo", at::kCPU)};
     at::Tensor unused = at::zeros({2});
     CallRecorder recorder(CallRecorder::Depth::forms);
@@ -131,7 +131,7 @@ TEST(RankMessages, AreWaitedForBeforeTheFirstUseOfTheirMemory) {
 }
 
 TEST(RankMessages, OfOtherKindsAreRefusedByTheirNames) {
-  const auto texts = on_ranks(1, [](Collectives& ranks) -> std::string {
+  const auto texts = on_ranks(1, [](ProcessRanks& ranks) -> std::string {
     const Group group = ranks.group("test", "gloo", at::kCPU);
     TapeRecorder recorder;
     const auto tape = recorder.record([&] {

@@ -1,4 +1,4 @@
-// A replay that does not end, and those that do.
+// Replays that end, and a replay that does not.
 #include "levin/strategies/process/replay_watch.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(ReplayWatch, WatchesTheOldestOfThoseThatHaveNotEnded) {
   EXPECT_EXIT(
       {
         ReplayWatch watch(device(), "rank 0 of 2", kTimeout);
-        for (int k = 0; k < 100; ++k) {  // a host that goes on
+        for (int k = 0; k < 100; ++k) {  // a host that runs ahead
           launch(watch);
           std::this_thread::sleep_for(50ms);
         }

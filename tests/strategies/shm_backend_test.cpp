@@ -6,9 +6,9 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "levin/core/console.h"
-#include "levin/core/error.h"
-#include "levin/strategies/process/shm_group.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/strategies/process/rank_groups.h"
 #include "shm_truth.h"
 
 namespace levin::shm_backend_test {
@@ -102,7 +102,7 @@ class ShmRanks : public testing::TestWithParam<int64_t> {};
 INSTANTIATE_TEST_SUITE_P(Of, ShmRanks, testing::Values(2, 3, 4));
 
 TEST_P(ShmRanks, ReduceInTheOrderOfRanks) {
-  const auto wrong = on_ranks(GetParam(), [](Collectives& ranks) {
+  const auto wrong = on_ranks(GetParam(), [](ProcessRanks& ranks) {
     std::string text;
     const Group group = shm(ranks);
     for (const auto type : kTypes) {
@@ -124,7 +124,7 @@ TEST_P(ShmRanks, ReduceInTheOrderOfRanks) {
 }
 
 TEST_P(ShmRanks, MoveTensors) {
-  const auto wrong = on_ranks(GetParam(), [](Collectives& ranks) {
+  const auto wrong = on_ranks(GetParam(), [](ProcessRanks& ranks) {
     std::string text;
     const Group group = shm(ranks);
     for (const auto type : kTypes) {
@@ -138,7 +138,7 @@ TEST_P(ShmRanks, MoveTensors) {
 
 // Small and large ones, so that callers and the thread of the group complete them; ranks come at other times each.
 TEST_P(ShmRanks, KeepTheOrderOfCallsInFlightAndTheirBits) {
-  const auto wrong = on_ranks(GetParam(), [](Collectives& ranks) {
+  const auto wrong = on_ranks(GetParam(), [](ProcessRanks& ranks) {
     std::string text;
     const Group group = shm(ranks);
     for (int64_t run = 0; run < 3; ++run) {
@@ -164,7 +164,7 @@ TEST_P(ShmRanks, KeepTheOrderOfCallsInFlightAndTheirBits) {
 }
 
 TEST(ShmBackend, GroupsDoNotWaitForEachOther) {
-  const auto wrong = on_ranks(2, [](Collectives& ranks) {
+  const auto wrong = on_ranks(2, [](ProcessRanks& ranks) {
     std::string text;
     const Group one = shm(ranks, "one");
     const Group other = shm(ranks, "other");
@@ -184,7 +184,7 @@ TEST(ShmBackend, GroupsDoNotWaitForEachOther) {
 }
 
 TEST(ShmBackend, RefusesWhatItCannotReduceOrRead) {
-  const auto texts = on_ranks(1, [](Collectives& ranks) {
+  const auto texts = on_ranks(1, [](ProcessRanks& ranks) {
     const Group group = shm(ranks);
     std::string text;
     const auto refused = [&](at::Tensor tensor, c10d::ReduceOp::RedOpType op) {
@@ -212,7 +212,7 @@ TEST(ShmBackend, RefusesWhatItCannotReduceOrRead) {
 }
 
 // Rank 0 may not have a file as large as the memory.
-std::string without_memory(Collectives& ranks, const std::string& backend) {
+std::string without_memory(ProcessRanks& ranks, const std::string& backend) {
   if (ranks.world().rank == 0) {
     ::signal(SIGXFSZ, SIG_IGN);
     const rlimit limit = {1 << 16, 1 << 16};
@@ -227,7 +227,7 @@ std::string without_memory(Collectives& ranks, const std::string& backend) {
 }
 
 TEST(ShmBackend, LeavesItToGlooWhereThereIsNoMemoryAndSaysSo) {
-  const auto texts = on_ranks(2, [](Collectives& ranks) { return without_memory(ranks, "auto"); });
+  const auto texts = on_ranks(2, [](ProcessRanks& ranks) { return without_memory(ranks, "auto"); });
   EXPECT_PRED2(has, texts[0],
                ("Ranks communicate over Gloo, which is slower than shared memory: rank 0 has no "
                 "shared memory: allocating"));
@@ -236,7 +236,7 @@ TEST(ShmBackend, LeavesItToGlooWhereThereIsNoMemoryAndSaysSo) {
 }
 
 TEST(ShmBackend, IsAnErrorOnEveryRankWhereItWasAskedForAndThereIsNoMemory) {
-  for (const std::string& text : on_ranks(2, [](Collectives& ranks) { return without_memory(ranks, "shm"); })) {
+  for (const std::string& text : on_ranks(2, [](ProcessRanks& ranks) { return without_memory(ranks, "shm"); })) {
     EXPECT_PRED2(has, text,
                  ("process_group_backend: shm requires memory that all ranks share, but rank 0 has no "
                   "shared memory: allocating"));

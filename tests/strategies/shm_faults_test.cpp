@@ -10,9 +10,9 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
+#include "levin/strategies/process/rank_groups.h"
 #include "levin/strategies/process/shm_backend.h"
-#include "levin/strategies/process/shm_group.h"
 #include "shm_truth.h"
 
 namespace levin::shm_faults_test {
@@ -71,7 +71,7 @@ int64_t holders(uint64_t inode) {
   return count;
 }
 
-std::string lost_rank(Collectives& ranks, int signal_number) {
+std::string lost_rank(ProcessRanks& ranks, int signal_number) {
   const Group group = shm(ranks);
   Tensors tensors = {at::ones({10})};
   wait_for(*group->allreduce(tensors), *group, "a reduction");
@@ -93,7 +93,7 @@ std::string lost_rank(Collectives& ranks, int signal_number) {
 }
 
 TEST(ShmFaults, NamesARankThatWasKilledAtOnce) {
-  const auto texts = on_ranks(3, [](Collectives& ranks) { return lost_rank(ranks, SIGKILL); });
+  const auto texts = on_ranks(3, [](ProcessRanks& ranks) { return lost_rank(ranks, SIGKILL); });
   for (size_t rank = 0; rank < 2; ++rank) {
     EXPECT_PRED2(matches, texts[rank],
                  ("soon: rank " + std::to_string(rank) +
@@ -104,7 +104,7 @@ TEST(ShmFaults, NamesARankThatWasKilledAtOnce) {
 
 TEST(ShmFaults, NamesARankThatHangsOnceTheTimeoutIsOver) {
   const auto texts = on_ranks(3,
-                              [](Collectives& ranks) {
+                              [](ProcessRanks& ranks) {
                                 (void)shm(ranks);
                                 ranks.set_timeout(std::chrono::milliseconds(1500));
                                 return lost_rank(ranks, SIGSTOP);
@@ -119,7 +119,7 @@ TEST(ShmFaults, NamesARankThatHangsOnceTheTimeoutIsOver) {
 }
 
 TEST(ShmFaults, NamesARankThatCallsAnotherCollective) {
-  const auto texts = on_ranks(2, [](Collectives& ranks) {
+  const auto texts = on_ranks(2, [](ProcessRanks& ranks) {
     const Group group = shm(ranks);
     Tensors tensors = {at::ones({ranks.world().rank == 0 ? 4 : 5})};
     group->allreduce(tensors)->wait();
@@ -130,7 +130,7 @@ TEST(ShmFaults, NamesARankThatCallsAnotherCollective) {
 }
 
 TEST(ShmFaults, NamesARankThatWasKilledAmidALargeMessage) {
-  const auto texts = on_ranks(3, [](Collectives& ranks) {
+  const auto texts = on_ranks(3, [](ProcessRanks& ranks) {
     const Group group = shm(ranks);
     Tensors tensors = {at::ones({kLargeMessage})};
     std::thread fate([&] {
@@ -160,7 +160,7 @@ TEST(ShmFaults, RanksThatAreAllKilledAmidAMessageLeaveNoMemoryBehind) {
   const auto before = names_in_dev_shm();
   auto* const inode = static_cast<uint64_t*>(
       ::mmap(nullptr, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  const auto texts = on_ranks(2, [&](Collectives& ranks) {
+  const auto texts = on_ranks(2, [&](ProcessRanks& ranks) {
     const Group group = shm(ranks);
     if (group->getRank() == 0) *inode = open_files("memfd:levin ranks").at(0).st_ino;
     ranks.barrier();
@@ -182,7 +182,7 @@ TEST(ShmFaults, RanksThatAreAllKilledAmidAMessageLeaveNoMemoryBehind) {
 }
 
 TEST(ShmFaults, TheMemoryHasNoNameAndIsPrivate) {
-  const auto texts = on_ranks(2, [](Collectives& ranks) {
+  const auto texts = on_ranks(2, [](ProcessRanks& ranks) {
     const Group group = shm(ranks);
     Tensors tensors = {at::ones({10})};
     group->allreduce(tensors)->wait();
@@ -229,7 +229,7 @@ TEST(ShmFaults, AnotherUserCannotOpenTheMemory) {
 
 // Rank 1 begins once rank 0 has seen that its calls do not wait.
 TEST(ShmFaults, CallsReturnBeforeTheOtherRankComesAndAWaitMayEndSooner) {
-  const auto texts = on_ranks(2, [](Collectives& ranks) {
+  const auto texts = on_ranks(2, [](ProcessRanks& ranks) {
     const Group group = shm(ranks);
     Tensors small = {part_of(group->getRank(), 10, at::kFloat)};
     Tensors large = {part_of(group->getRank(), kLargeMessage, at::kFloat)};
@@ -257,7 +257,7 @@ TEST(ShmFaults, CallsReturnBeforeTheOtherRankComesAndAWaitMayEndSooner) {
 }
 
 TEST(ShmFaults, ACallsOwnTimeoutNamesTheLateRankInItsWorkAndFuture) {
-  const auto texts = on_ranks(2, [](Collectives& ranks) {
+  const auto texts = on_ranks(2, [](ProcessRanks& ranks) {
     const Group group = shm(ranks);
     std::string text;
     if (group->getRank() == 0) {
@@ -284,7 +284,7 @@ TEST(ShmFaults, ACallsOwnTimeoutNamesTheLateRankInItsWorkAndFuture) {
 // Of four ranks, 0 and 2, 1 and 3, and all: each group has its own memory, and half of the ranks begin with another
 // one.
 TEST(ShmFaults, GroupsOfSomeRanksDoNotMix) {
-  const auto wrong = on_ranks(4, [](Collectives& ranks) {
+  const auto wrong = on_ranks(4, [](ProcessRanks& ranks) {
     const int64_t self = ranks.world().rank;
     const auto first = static_cast<size_t>(self % 2);
     const std::vector<std::string> machines = {"even", "odd", "even", "odd"};

@@ -14,7 +14,7 @@ namespace levin::test {
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 using Tensors = std::vector<at::Tensor>;
 
-inline Group shm(Collectives& ranks, const std::string& name = "test") {
+inline Group shm(ProcessRanks& ranks, const std::string& name = "test") {
   return ranks.group(name, "shm", at::kCPU);
 }
 
@@ -44,7 +44,7 @@ inline at::Tensor reduced(int64_t ranks, int64_t size, at::ScalarType type, c10d
   return result.to(type);
 }
 
-/// Adds a line to `wrong` unless both have the same bits.
+/// Adds a line to `wrong` unless both are bitwise identical.
 inline void check(std::string& wrong, const at::Tensor& found, const at::Tensor& expected, const std::string& what) {
   if (at::equal(found, expected)) return;
   wrong += what + " of " + c10::toString(expected.scalar_type()) + " x " + std::to_string(expected.numel()) + "\n";

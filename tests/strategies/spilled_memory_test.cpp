@@ -1,4 +1,4 @@
-// Tensors in files: the same bits as in memory, on a real disk.
+// Tensors in files are bitwise identical to tensors in memory, on a real disk.
 #include "levin/strategies/process/spilled_memory.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -13,7 +13,7 @@
 #include <sstream>
 #include <thread>
 
-#include "levin/core/write_errors.h"
+#include "levin/core/process/stop_signal.h"
 #include "support/captured_console.h"
 #include "support/io_faults.h"
 #include "support/temporary_folder.h"
@@ -97,7 +97,7 @@ TEST(SpilledMemory, HoldsTheSameBitsAsOrdinaryMemory) {
   }
   EXPECT_TRUE(SpilledMemory::holds(spilled[0]));
   expect_same_bits(expected, spilled);
-  EXPECT_TRUE(torch::equal(next, after)) << "random numbers went another way";
+  EXPECT_TRUE(torch::equal(next, after)) << "random numbers differ";
   memory.give_back();
   expect_same_bits(expected, spilled);
   memory.move_to_memory();
@@ -321,7 +321,7 @@ TEST(SpilledMemory, AFolderThatIsNotThereIsNamed) {
 
 TEST(SpilledMemory, AFolderInMemoryIsNotUsed) {
   struct statfs info {};
-  if (::statfs("/dev/shm", &info) != 0 || info.f_type != 0x01021994) GTEST_SKIP() << "/dev/shm is no tmpfs here";
+  if (::statfs("/dev/shm", &info) != 0 || info.f_type != 0x01021994) GTEST_SKIP() << "/dev/shm is not a tmpfs here";
   const CapturedConsole console;
   SpilledMemory memory("/dev/shm");
   const SpilledMemory::Scope scope(memory);

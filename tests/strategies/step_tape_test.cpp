@@ -1,11 +1,10 @@
-// A step recorded as a tape gives the bits of the step itself, over and over; what cannot be repeated is named.
+// A step recorded as a tape is bitwise identical to the step itself in every replay; what cannot be repeated is named.
 #include "levin/strategies/tape/step_tape.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "levin/strategies/tape/block_plan.h"
-#include "levin/strategies/tape/tape_recorder.h"
+#include "levin/strategies/tape/tape_memory.h"
 #include "support/allocations.h"
 #include "support/error_text.h"
 

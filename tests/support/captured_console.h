@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/console.h"
+#include "levin/core/process/console.h"
 
 namespace levin::test {
 

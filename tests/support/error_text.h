@@ -12,7 +12,7 @@
 
 namespace levin::test {
 
-/// The message that `action` throws, "" if it throws nothing. Other exceptions than `Expected` pass.
+/// Returns the message that `action` throws, "" if it throws nothing. Exceptions other than `Expected` propagate.
 template <class Expected = std::exception, class Action>
 std::string error_of(Action action) {
   try {
@@ -27,7 +27,7 @@ inline bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// True, or a failure that names the part the text lacks.
+/// Succeeds if `text` contains all parts; otherwise fails with the name of the missing part.
 inline ::testing::AssertionResult holds(const std::string& text, std::initializer_list<std::string> parts) {
   for (const auto& part : parts) {
     if (has(text, part)) continue;

@@ -1,5 +1,5 @@
-// A full disk with some room left: during its lifetime no file of this process grows beyond a number of bytes. The
-// kernel writes what fits and refuses the rest, as a full disk does.
+// Simulates a disk with little free space: during its lifetime no file of this process grows beyond a number of bytes.
+// The kernel writes what fits and refuses the rest, as a full disk does.
 #pragma once
 
 #include <sys/resource.h>

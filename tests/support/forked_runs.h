@@ -1,5 +1,5 @@
 // Many runs of a test program without loading LibTorch for each, which takes half of a short run's time: a process that
-// has loaded it and started no thread forks one of its own for each rank. See forked_runs.py.
+// has loaded it and started no thread forks one process for each rank. See forked_runs.py.
 #pragma once
 
 #include <fcntl.h>
@@ -18,8 +18,8 @@
 
 namespace levin::test {
 
-/// For a process that was just forked: the folder, the variables, the standard streams and the signals that the request
-/// asks for. False if one of them cannot be had.
+/// Sets the folder, the variables, the standard streams and the signals that the request names, in a process that was
+/// just forked. Returns false if one of them cannot be set.
 inline bool become_run(const nlohmann::json& request, const nlohmann::json& variables) {
   ::setpgid(0, 0);
   for (int number = 1; number < NSIG; ++number) std::signal(number, SIG_DFL);
@@ -55,7 +55,7 @@ inline pid_t wait_for_one_of(const std::map<pid_t, size_t>& running, int& status
 
 /// A run is a line of standard input, {"words": […], "ranks": [{variable: value}, …], "log": path}; its answer, a line
 /// of standard output, is the list of its ranks' exit statuses; -N stands for a rank that signal N ended. `run` gets
-/// the words, in a process of its own for each rank, whose output goes to the log. When a rank fails, the others are
+/// the words, in a separate process for each rank, whose output goes to the log. When a rank fails, the others are
 /// killed. A request may also name the file of standard error ("errors") and the working folder ("folder"), and say
 /// that the ranks' variables are all that they have ("only_these_variables"). Returns at the end of input; a run that
 /// has not ended by then is killed.

@@ -19,7 +19,7 @@ namespace levin::test {
 
 namespace {
 
-constexpr unsigned kMostSeconds = 60;  // of one body
+constexpr unsigned kMaxSeconds = 60;  // for one body
 
 // The log in a file without a name that the child, and a program it becomes, can map too.
 class SharedLog {
@@ -88,7 +88,7 @@ IoOutcome wait_for(pid_t child, const IoFaultLog& log) {
   IoOutcome outcome;
   outcome.injected = log.injected;
   outcome.error = log.error;
-  for (int i = 0; i < std::min(log.count.load(), IoFaultLog::kMostCalls); ++i) {
+  for (int i = 0; i < std::min(log.count.load(), IoFaultLog::kMaxCalls); ++i) {
     outcome.calls.push_back({log.calls[i].name, log.calls[i].path});
   }
   if (WIFSIGNALED(status)) {
@@ -109,7 +109,7 @@ pid_t fork_for(Work work) {
   const pid_t child = ::fork();
   if (child < 0) throw std::runtime_error("cannot fork");
   if (child == 0) {
-    ::alarm(kMostSeconds);
+    ::alarm(kMaxSeconds);
     ::_exit(work());
   }
   return child;

@@ -55,12 +55,12 @@ bool frees(std::string_view name) {
   return name == "close" || name == "unlink" || name == "remove";
 }
 
-// Counts the call and says what becomes of it.
+// Counts the call and decides what happens to it.
 Verdict judge(std::string_view name, const char* path) {
   if (!is_armed.load() || !is_below(path, armed.folder)) return Verdict::pass;
   IoFaultLog& log = *armed.log;
   const int call = ++log.count;
-  if (call <= IoFaultLog::kMostCalls) {
+  if (call <= IoFaultLog::kMaxCalls) {
     IoFaultLog::Call& entry = log.calls[call - 1];
     std::snprintf(entry.name, sizeof entry.name, "%.*s", static_cast<int>(name.size()), name.data());
     std::snprintf(entry.path, sizeof entry.path, "%s", path);
@@ -77,7 +77,7 @@ Verdict judge(std::string_view name, const char* path) {
   }
 }
 
-// The function of this name behind ours.
+// The original function of this name, which ours wraps.
 template <class Function>
 Function* behind(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
@@ -113,7 +113,7 @@ Result decide(const char* name, const Path& path, Result refusal, Real real) {
   return result;
 }
 
-// real(count) writes so many bytes.
+// real(count) writes `count` bytes.
 template <class Real>
 ssize_t decide_write(const char* name, int fd, size_t count, Real real) {
   const Verdict verdict = judge(name, Path(fd).text);
@@ -272,7 +272,7 @@ int fdatasync(int fd) {
   return decide("fsync", Path(fd), -1, [&] { return real(fd); });
 }
 
-// Linux closes the descriptor whatever close() returns.
+// Linux closes the descriptor regardless of close()'s result.
 int close(int fd) {
   static auto* real = behind<decltype(close)>("close");
   const Path path(fd);

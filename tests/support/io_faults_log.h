@@ -8,7 +8,7 @@
 namespace levin::test {
 
 struct IoFaultLog {
-  static constexpr int kMostCalls = 4000;
+  static constexpr int kMaxCalls = 4000;
   struct Call {
     char name[12];
     char path[244];
@@ -17,7 +17,7 @@ struct IoFaultLog {
   std::atomic<int> count = 0;
   std::atomic<bool> injected = false;
   char error[4000] = {};
-  Call calls[kMostCalls] = {};
+  Call calls[kMaxCalls] = {};
 };
 
 /// Environment of a program under LD_PRELOAD: folder, call, fault as a number, "1" if it lasts, the log's file.

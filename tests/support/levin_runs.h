@@ -1,5 +1,5 @@
-// Runs of the `levin` tool to its end, as levin_runs.py has them for tests in Python: each is a process that is forked
-// where LibTorch is loaded already.
+// Complete runs of the `levin` tool, like levin_runs.py for Python tests: each is a process forked from one that has
+// already loaded LibTorch.
 //
 //   const Ran ran = run_levin("fit --config 'my run.yaml'", folder);
 #pragma once
@@ -17,7 +17,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "support/paths.h"
 #include "support/run_program.h"
 #include "support/temporary_folder.h"
@@ -71,7 +71,7 @@ class LevinRuns {
   }
 
  private:
-  // Of this program, for the run: it may start other processes, which are not to be served.
+  // Variables of this program, for the run: it may start other processes, which must not be served.
   static nlohmann::json variables() {
     auto all = nlohmann::json::object();
     for (char** at = environ; *at != nullptr; ++at) {
@@ -88,8 +88,8 @@ class LevinRuns {
   std::FILE* answers_;
 };
 
-/// `levin WORDS` in a folder, with one thread. The words are split as a shell does, and nothing else of a shell is
-/// understood. Its standard input is empty.
+/// Runs `levin WORDS` in a folder, with one thread. The words are split like a shell's, but no other shell syntax is
+/// supported. Its standard input is empty.
 inline Ran run_levin(const std::string& words, const std::string& folder = ".") {
   static LevinRuns runs;
   wordexp_t split;

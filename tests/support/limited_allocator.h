@@ -1,5 +1,5 @@
-// A CPU whose memory ends: LibTorch's CPU allocator behind one that counts, and that fails as LibTorch's own does when
-// a limit would be passed.
+// A CPU with limited memory: wraps LibTorch's CPU allocator in one that counts, and that fails like LibTorch's own when
+// a limit would be exceeded.
 //
 //   MemoryLimit limit;                       // counts from here on
 //   … limit.peak() …                         // bytes, above what was held at the beginning
@@ -61,7 +61,7 @@ class LimitedAllocator final : public c10::Allocator {
   std::atomic<size_t> held_ = 0;
 };
 
-/// During its lifetime, all CPU tensors of the process are counted. Only one may exist at a time.
+/// Counts all CPU tensors of the process during its lifetime. Only one may exist at a time.
 class MemoryLimit {
  public:
   MemoryLimit() : outer_(c10::GetCPUAllocator()) {
@@ -81,7 +81,7 @@ class MemoryLimit {
   void set(size_t bytes) { LimitedAllocator::instance().limit = start_ + bytes; }
   void unset() { LimitedAllocator::instance().limit = std::numeric_limits<size_t>::max(); }
   [[nodiscard]] size_t peak() const { return LimitedAllocator::instance().peak - start_; }
-  /// Allocations that failed.
+  /// The number of allocations that failed.
   [[nodiscard]] int refused() const { return LimitedAllocator::instance().refused; }
 
  private:

@@ -1,4 +1,4 @@
-// Mounts that only this process sees, for tests that need a file system of their own; also for users who are not root.
+// Mounts that only this process sees, for tests that need their own file system; also for users who are not root.
 #pragma once
 
 #include <sched.h>

@@ -63,7 +63,7 @@ class OwnMounts(unittest.TestCase):
 
     def test_neither_in_a_chroot_without_a_mount_at_its_root(self):
         status, said = self.in_a_chroot(CHANGE.format("unshare --mount"))
-        self.assertNotEqual(status, 0, f"this is no such chroot: {said}")
+        self.assertNotEqual(status, 0, f"unshare works in this chroot: {said}")
         self.assertEqual(self.in_a_chroot(CHANGE.format("sh /own_mounts.sh")), (0, "changed\nas it was\n"))
 
 

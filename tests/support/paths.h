@@ -1,5 +1,5 @@
-// Where the tree and its build are. Functions, because the compiler is told these folders for one file alone: the
-// objects of all others are the same in every clone, and ccache finds them.
+// The folders of the tree and its build. They are functions so that only one file is compiled with these paths: all
+// other objects are the same in every clone, and ccache finds them.
 #pragma once
 
 #include <string>

@@ -2,7 +2,7 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
 
-#include "levin/core/register.h"
+#include "levin/core/options/registry.h"
 #include "levin/optim/sgd.h"
 #include "levin/trainer/lightning_module.h"
 
@@ -13,7 +13,7 @@ struct PluginModelOptions {
   static auto fields() { return levin::fields(levin::field("lr", &PluginModelOptions::lr, "step size").above(0.0)); }
 };
 
-// Fits y = 2 x to whatever numbers it gets.
+// Fits y = 2 x to any input.
 class PluginModel : public levin::LightningModule {
  public:
   using Options = PluginModelOptions;

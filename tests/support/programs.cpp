@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <string>
 
-#include "levin/core/process_end.h"
+#include "levin/core/process/program_start.h"
 
 // test_programs.inc has a line LEVIN_TEST_PROGRAM(name) for each program; CMakeLists.txt writes it.
 #define LEVIN_TEST_PROGRAM(name) \

@@ -2,7 +2,7 @@
 // callback or the module does in the middle. Each trains, validates and predicts once with every step run eagerly and
 // once with recorded steps, and both must end bitwise identical.
 //
-//   LEVIN_RANDOM_RUNS=FIRST:COUNT    the seeds to draw from, in place of a test's own
+//   LEVIN_RANDOM_RUNS=FIRST:COUNT    the seeds to draw from, instead of the test's default
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,11 +18,10 @@
 #include <vector>
 
 #include "callbacks/quiet_trainer.h"
-#include "levin/callbacks/ema_weight_averaging.h"
+#include "levin/callbacks/weight_averaging.h"
 #include "levin/optim/adagrad.h"
-#include "levin/optim/adamw.h"
+#include "levin/optim/adam.h"
 #include "levin/optim/cyclic_schedulers.h"
-#include "levin/optim/rmsprop.h"
 #include "levin/optim/sgd.h"
 #include "levin/optim/step_schedulers.h"
 #include "levin/precision/mixed_precision.h"
@@ -314,7 +313,7 @@ inline RandomOutcome run_random(const RandomPlan& plan, bool recorded, const std
   return outcome;
 }
 
-/// What the two differ in; "" if nothing does. Bytes are compared, so nan equals the same nan.
+/// Describes how the two differ; "" if they do not. Compares bytes, so a nan equals the same nan.
 inline std::string random_difference(const RandomOutcome& one, const RandomOutcome& other) {
   if (one.error != other.error) return "errors \"" + one.error + "\" and \"" + other.error + "\"";
   if (one.steps != other.steps || one.skipped != other.skipped) return "the number of steps";

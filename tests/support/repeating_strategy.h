@@ -1,5 +1,5 @@
-// A CPU that records steps and copies batches ahead as a GPU does: a repetition runs the step's code again, on the same
-// inputs, and a copy is one. This tests the trainer's part of both without a GPU.
+// A CPU that records steps and copies batches ahead like a GPU: a replay runs the step's code again on the same inputs,
+// and a copy is a real copy. It tests the trainer's side of both without a GPU.
 #pragma once
 
 #include <memory>
@@ -73,30 +73,26 @@ class LateCopier final : public DeviceCopier {
 
 class RepeatingStrategy final : public Strategy {
  public:
-  explicit RepeatingStrategy(std::shared_ptr<DeviceLog> log, bool copies = false)
-      : log_(std::move(log)), copies_(copies) {}
-
+  explicit RepeatingStrategy(std::shared_ptr<DeviceLog> log, bool copies = false) {
+    use(std::make_unique<Recorder>(log));
+    if (copies) use(std::make_unique<Placement>(log));
+  }
   [[nodiscard]] std::string name() const override { return "repeating"; }
-  [[nodiscard]] at::Device device() const override { return at::kCPU; }
-  [[nodiscard]] int64_t rank() const override { return 0; }
-  [[nodiscard]] int64_t world_size() const override { return 1; }
-  [[nodiscard]] RankNotes backward(const at::Tensor& loss, bool /*sync*/, const RankNotes& own) override {
-    loss.backward();
-    return own;
-  }
-  [[nodiscard]] at::Tensor reduce(const at::Tensor& value, ReduceOp /*op*/) override { return value; }
-  [[nodiscard]] bool any(bool value) override { return value; }
-  void barrier() override {}
-  [[nodiscard]] std::shared_ptr<StepRecorder> make_recorder() override {
-    return std::make_shared<RepeatingRecorder>(log_);
-  }
-  [[nodiscard]] std::shared_ptr<DeviceCopier> make_copier() override {
-    return copies_ ? std::make_shared<LateCopier>(log_) : nullptr;
-  }
+
+  struct Recorder : StrategyRecorder {
+    explicit Recorder(std::shared_ptr<DeviceLog> calls) : log(std::move(calls)) {}
+    [[nodiscard]] std::shared_ptr<StepRecorder> make_recorder() override {
+      return std::make_shared<RepeatingRecorder>(log);
+    }
+    std::shared_ptr<DeviceLog> log;
+  };
 
  private:
-  std::shared_ptr<DeviceLog> log_;
-  bool copies_;
+  struct Placement final : DevicePlacement {
+    explicit Placement(std::shared_ptr<DeviceLog> calls) : log(std::move(calls)) {}
+    [[nodiscard]] std::shared_ptr<DeviceCopier> make_copier() override { return std::make_shared<LateCopier>(log); }
+    std::shared_ptr<DeviceLog> log;
+  };
 };
 
 }  // namespace levin::test

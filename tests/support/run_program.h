@@ -1,4 +1,4 @@
-// Runs a command line of the shell; its output on both streams and its exit status.
+// Runs a shell command line, and returns its output on both streams and its exit status.
 //
 //   const Ran ran = run_program("levin help");
 #pragma once

@@ -1,5 +1,5 @@
 // What a test program's main() ends with: GoogleTest's RUN_ALL_TESTS(), or several suites one after another, each in a
-// process of its own that need not load LibTorch anew, which takes longer than most suites do.
+// separate process that need not load LibTorch again, which takes longer than most suites.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// A library that `levin` opens in place of its own if the loader finds it first. It opens the tool's real library and
-// then forks a process for each run that is requested. So LibTorch is loaded once for many runs of the tool, and each
-// run is still a process of the program `levin`. See levin_runs.py.
+// A library that `levin` opens instead of its own if the loader finds it first. It opens the tool's real library and
+// then forks a process for each run that is requested. LibTorch is thus loaded once for many runs of the tool, and each
+// run is still a separate `levin` process. See levin_runs.py.
 #include <dlfcn.h>
 #include <sys/prctl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// Runs a test of this program in a process of its own that finds the stand-in for NVIDIA's driver.
+// Runs a test of this program in a separate process that finds the stand-in for NVIDIA's driver.
 #pragma once
 
 #include <sys/wait.h>
@@ -12,7 +12,7 @@
 
 namespace levin::test {
 
-/// The folder of the stand-in: where it was built, or beside this program in a bundle.
+/// The folder of the stand-in: where it was built, or next to this program in a bundle.
 inline std::string stand_in_folder() {
   const std::filesystem::path built(stand_in_nvidia());
   std::error_code ignored;

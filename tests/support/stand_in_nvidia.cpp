@@ -1,5 +1,5 @@
 // The few functions of NVIDIA's NVTX, NVML and driver libraries that Levin calls, for machines without a GPU: names and
-// types are those of nvToolsExt.h, nvml.h and cuda.h. One GPU, at bus 0000:65:00.0; what it says is fixed.
+// types come from nvToolsExt.h, nvml.h and cuda.h. There is one GPU, at bus 0000:65:00.0, with fixed readings.
 #include <cstdlib>
 #include <cstring>
 #include <string>

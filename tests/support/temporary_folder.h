@@ -32,7 +32,7 @@ class TemporaryFolder {
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
-  /// Creates a file with that content and returns its path.
+  /// Creates a file with the given content and returns its path.
   std::string write(const std::string& name, const std::string& content) const {
     std::ofstream(*this / name, std::ios::binary) << content;
     return *this / name;

@@ -21,7 +21,8 @@ inline bool opens_a_terminal() {
 /// Root gets a /dev/pts that only this process and its children see, if there is none.
 inline bool terminals_can_be_had() {
   if (opens_a_terminal()) return true;
-  // Private first, or the mount would show in the mount namespaces of others. In a chroot "/" is no mount, /dev is.
+  // Private first, or the mount would show in the mount namespaces of others. In a chroot, "/" is not a mount point but
+  // /dev is.
   const auto make_private = [](const char* where) {
     return ::mount("none", where, nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
   };

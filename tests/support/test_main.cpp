@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <mutex>
 
-#include "levin/core/process_end.h"
+#include "levin/core/process/program_start.h"
 #include "support/run_suites.h"
 
 namespace {

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Prints how a run of ctest ended: each skipped test and why, then one line of counts. `./dev check` ends with it.
+"""Prints the result of a ctest run: each skipped test with the reason, then one line of counts. `./dev check` ends with it.
 
-  test_summary.py RESULTS LOG STATUS NOTE      RESULTS: of ctest --output-junit; LOG: what ctest printed; STATUS: its exit
-                                               status; NOTE: what the last line says after the counts
+  test_summary.py RESULTS LOG STATUS NOTE      RESULTS: from ctest --output-junit; LOG: ctest's output; STATUS: its exit
+                                               status; NOTE: text after the counts in the last line
 
-The counts are those of suites and scripts. Cases that are skipped in a test that passes are listed too. A program says
-why by its last line and exit status 77, GTEST_SKIP() << reason, or skipTest(reason) under unittest.main(verbosity=2).
-Exit status: ctest's, or 1 where that is 0 and yet a test failed or no results were written.
+The counts are those of suites and scripts. Cases that are skipped in a test that passes are listed too. A program gives
+the reason in its last line with exit status 77, by GTEST_SKIP() << reason, or by skipTest(reason) under
+unittest.main(verbosity=2). Exit status: ctest's, or 1 if that is 0 but a test failed or no results were written.
 """
 import re
 import signal
@@ -20,7 +20,7 @@ Test = namedtuple("Test", "name outcome reasons")
 GTEST_RUN = re.compile(r"^\[ RUN      \] (\S+)$", re.M)
 GTEST_SKIP = re.compile(r"^(?:\S+:\d+: Skipped\n(?P<why>(?:(?!\[ RUN|\S+:\d+: Skipped$).*\n)*?))?"
                         r"\[  SKIPPED \] (?P<case>\S+) \(\d+ ms\)$", re.M)
-# After each suite of a CTest that runs several (run_suites.h), whose name is program.suite+suite….
+# Printed after each suite of a CTest that runs several suites (run_suites.h), named program.suite+suite….
 SUITE_END = re.compile(r"^\[ SUITE    \] (?P<suite>\S+) (?P<outcome>passed|failed|skipped) in [\d.]+ s\n", re.M)
 UNITTEST_RUN = re.compile(r"^\w+ \([\w.]+\)(?:\n.*)? \.\.\. ", re.M)
 UNITTEST_SKIP = re.compile(r"^(?P<case>\w+) \([\w.]+\)(?:\n.*)?? \.\.\. skipped (?P<quote>['\"])(?P<why>.*)(?P=quote)$", re.M)
@@ -34,7 +34,7 @@ def one_line(text):
 
 
 def skipped_cases(output):
-    """({why: [case, …]}, whether that was all cases), of GoogleTest's or unittest's output."""
+    """Returns ({reason: [case, …]}, whether all cases were skipped) from GoogleTest's or unittest's output."""
     reasons, cases = {}, 0
     for pattern in (GTEST_SKIP, UNITTEST_SKIP):
         for found in pattern.finditer(output):
@@ -61,14 +61,14 @@ def read_case(case):
         return Test(name, "skipped" if reasons and all_of_them else "passed", reasons)
     if case.get("status") == "disabled":
         return Test(name, "skipped", {"it is disabled in CMake (DISABLED)": []})
-    # A test that could not be run is one that failed, unless it says itself that it is to be skipped.
+    # A test that could not be run has failed, unless it requests to be skipped itself.
     if left_out is None or not left_out.get("message", "").startswith("SKIP_"):
         return Test(name, "failed", skipped_cases(output)[0])
     return Test(name, "skipped", skipped_cases(output)[0] or {last_line(output): []})
 
 
 def read_cases(case):
-    """The tests of an entry: each suite that it has run, or itself. A suite that did not end has failed."""
+    """Returns the tests of an entry: each suite that it ran, or the entry itself. A suite that did not end has failed."""
     output = case.findtext("system-out") or ""
     program, _, suites = case.get("name").partition(".")
     tests, begin = [], 0
@@ -85,7 +85,7 @@ def read_cases(case):
 
 
 def read_results(path):
-    """None where ctest has not written them to the end."""
+    """Returns the tests, or None if ctest has not written the complete file."""
     try:
         return [test for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase")
                 for test in read_cases(case)]
@@ -94,7 +94,7 @@ def read_results(path):
 
 
 def read_log(text):
-    """(the tests that ended, how many there were to be): what is left of a ctest that crashed."""
+    """Returns (the tests that ended, the number of planned tests) from the output of a ctest that crashed."""
     outcomes = {"Passed": "passed", "***Skipped": "skipped"}
     tests, planned = {}, 0
     for line in PROGRESS.finditer(text):

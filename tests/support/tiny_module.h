@@ -1,5 +1,5 @@
-// The smallest module that trains: Linear(4, 1) on numbers that every run agrees on (those of the conformance
-// scenarios).
+// The smallest module that trains: Linear(4, 1) on fixed numbers, the same as in the conformance
+// scenarios.
 //
 //   TinyModule module;
 //   trainer.fit(module, tiny_loader(24), tiny_loader(16));

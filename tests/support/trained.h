@@ -1,4 +1,4 @@
-// What a run has made of a module, on the CPU, to be compared with another run's.
+// A module's state after a run, on the CPU, for comparison with other runs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ struct Trained {
   int64_t skipped = 0;
 };
 
-/// After trainer.fit(module, …).
+/// Returns the state after trainer.fit(module, …).
 inline Trained trained_by(Trainer& trainer, const torch::nn::Module& module) {
   Trained trained{
       .metrics = trainer.callback_metrics(), .steps = trainer.global_step(), .skipped = trainer.skipped_steps()};

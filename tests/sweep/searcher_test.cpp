@@ -1,4 +1,4 @@
-// The searchers: which trials begin, which go on, and that a decision depends on the trials alone.
+// The searchers: which trials start, which continue, and that a decision depends on the trials alone.
 #include "levin/cli/sweep/searcher.h"
 
 #include <gtest/gtest.h>
@@ -6,10 +6,6 @@
 #include <cmath>
 #include <map>
 #include <set>
-
-#include "levin/cli/sweep/halving.h"
-#include "levin/cli/sweep/make_searcher.h"
-#include "levin/cli/sweep/sobol.h"
 
 namespace levin::searcher_test {
 
@@ -132,8 +128,8 @@ TEST(SweepRandom, DrawsEvenlyFromChoicesAndLogarithms) {
 
 TEST(SweepAsha, PromotesTheBestThirdOfARungAndTheHighestRungFirst) {
   // By hand, with rungs 1, 3 and 9 and a value that is the same at every rung. A third of three results is one: trial 1
-  // (3) goes on after trials 0, 1, 2, and trial 3 (1) as soon as it is the best of four. Of six results the best two
-  // are trials 5 (0) and 3, so 5 goes on; it is then the best of three at rung 3, and gets all. Trial 7 (2) goes on
+  // (3) continues after trials 0, 1, 2, and trial 3 (1) as soon as it is the best of four. Of six results the best two
+  // are trials 5 (0) and 3, so 5 continues; it is then the best of three at rung 3, and gets all. Trial 7 (2) continues
   // when nine results make it one of the best three.
   const std::array<double, 9> values{5, 3, 8, 1, 7, 0, 6, 2, 4};
   const Asha asha(options_of(SearchMethod::asha, 9), lr_and_hidden(), 9);

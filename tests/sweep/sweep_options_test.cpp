@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <set>
 
-#include "levin/cli/sweep/importance.h"
+#include "levin/cli/sweep/sweep_report.h"
 #include "levin/cli/sweep/sweep_store.h"
 #include "levin/cli/sweep/sweep_tables.h"
-#include "levin/core/sqlite.h"
+#include "levin/core/files/sqlite.h"
 #include "levin/yaml/yaml_file.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
@@ -96,7 +96,7 @@ TEST(SweepRange, SaysWhatIsWrongWithIt) {
   EXPECT_TRUE(holds(wrong_range("{uniform: [0, 1], step: 1}"), {"space.model.x.step: belongs to int ranges only"}));
   EXPECT_TRUE(holds(wrong_range("{uniform: [0, 1], int: [0, 1]}"), {"uniform and int are both given"}));
   EXPECT_TRUE(holds(wrong_range("{choice: []}"), {"expected a list of values", "an empty list"}));
-  EXPECT_TRUE(holds(wrong_range("{choice: [1, 1]}"), {"1 is there twice"}));
+  EXPECT_TRUE(holds(wrong_range("{choice: [1, 1]}"), {"1 is a duplicate"}));
   EXPECT_TRUE(holds(wrong_range("{normal: [0, 1]}"), {"space.model.x.normal: unknown key", "log_uniform"}));
 }
 
@@ -132,7 +132,7 @@ TEST(SweepParameters, OfAnotherProgramAreChecked) {
   EXPECT_TRUE(holds(wrong("4"), {"--params: expected a JSON object", "got 4"}));
   EXPECT_TRUE(holds(wrong("{}"), {"\"model.x\" is missing. It takes int [1, 8]"}));
   EXPECT_TRUE(holds(wrong("{\"model.x\": 9}"), {"model.x: 9 is not in int [1, 8]"}));
-  EXPECT_TRUE(holds(wrong("{\"model.y\": 9}"), {"\"model.y\" is no key of the space. Known: model.x"}));
+  EXPECT_TRUE(holds(wrong("{\"model.y\": 9}"), {"\"model.y\" is not a key of the space. Known: model.x"}));
 }
 
 TEST(SweepStore, HoldsTrialsWithTheirRungsAndStates) {
@@ -161,8 +161,8 @@ TEST(SweepStore, HoldsTrialsWithTheirRungsAndStates) {
   EXPECT_EQ(trials[0].value(), 0.75);
   EXPECT_EQ(trials[1].state, TrialState::completed);
   EXPECT_EQ(parameters_text(trials[1].parameters), "model.x=0.25");
-  EXPECT_TRUE(holds(error_of([&] { (void)store.trial(7); }), {"there is no trial 7", "0 to 1"}));
-  EXPECT_TRUE(holds(error_of([&] { SweepStore other(folder / "none"); }), {"there is no sweep in", "sweep.sqlite"}));
+  EXPECT_TRUE(holds(error_of([&] { (void)store.trial(7); }), {"no trial 7", "0 to 1"}));
+  EXPECT_TRUE(holds(error_of([&] { SweepStore other(folder / "none"); }), {"no sweep in", "sweep.sqlite"}));
 }
 
 TEST(SweepStore, SaysWhatIsDamaged) {

@@ -32,7 +32,7 @@ class Whole(Base):
             self.assertTrue(os.path.isfile(best[key]), best)
         for override in best["overrides"]:
             self.assertIn(override, said)
-        # The same command has nothing left to do; with more trials it goes on.
+        # The same command has nothing left to do; with more trials it continues.
         self.sweep("s.yaml")
         self.assertEqual(self.best(), best)
         self.sweep_file("max_trials: 4\nslots: 2")
@@ -76,11 +76,11 @@ class Whole(Base):
         self.sweep_file("max_trials: 1")
         self.sweep("s.yaml", "--prepare")
         self.sweep_file("max_trials: 1\nseed: 4")
-        self.assertIn("was begun with another seed. Restore the old values, or begin a new sweep with --folder NAME.",
+        self.assertIn("was started with a different seed. Restore the old values, or start a new sweep with --folder NAME.",
                       self.sweep("s.yaml", status=2))
         self.sweep_file("max_trials: 1")
         self.write("run.yaml", RUN.replace("hidden: 4", "hidden: 5"))
-        self.assertIn("was begun with another run.", self.sweep("s.yaml", status=2))
+        self.assertIn("was started with a different run.", self.sweep("s.yaml", status=2))
 
     def test_a_failing_trial_is_retried_and_does_not_end_the_sweep(self):
         (self.folder / "empty").mkdir()
@@ -110,7 +110,7 @@ class Whole(Base):
                                r'Did you mean "val_loss"\? Logged: .*val_loss')
         (trial,) = self.state()["trials"]
         self.assertEqual((trial["state"], trial["launches"], trial["failures"]), ("waiting", 1, 0))
-        # With the right name the trial counts as it is, and the sweep goes on; then the metric is fixed.
+        # With the right name the trial counts unchanged, and the sweep continues; then the metric is fixed.
         (rows,) = glob.glob(f"{glob.escape(trial['folder'])}/**/metrics.csv", recursive=True)
         before = pathlib.Path(rows).read_bytes()
         self.write("s.yaml", good)
@@ -118,11 +118,11 @@ class Whole(Base):
         self.assertEqual([t["state"] for t in self.state()["trials"]], ["completed"] * 4)
         self.assertEqual(pathlib.Path(rows).read_bytes(), before, "it was not trained again")
         self.write("s.yaml", good.replace("metric: val_loss", "metric: val_acc"))
-        self.assertIn("was begun with another metric", self.sweep("s.yaml", status=2))
+        self.assertIn("was started with a different metric", self.sweep("s.yaml", status=2))
 
     def test_words_that_are_wrong_are_named(self):
         self.assertIn("expected a sweep file, or status", self.sweep(status=2))
-        self.assertIn("there is no sweep in", self.sweep("status", "nowhere", status=1))
+        self.assertIn("no sweep in", self.sweep("status", "nowhere", status=1))
         self.assertIn("expected a sweep's folder and a trial's number", self.sweep("tell", "s", status=2))
         self.sweep_file("max_trials: 1")
         self.assertIn("--prepar: unknown option.", self.sweep("s.yaml", "--prepar", status=2))

@@ -136,7 +136,7 @@ class Ended(Base):
     def expect_end(self, process, pids, status):
         said = process.stdout.read()
         self.assertEqual(process.wait(), status, said)
-        self.assertEqual([pid for pid in pids if is_alive(pid)], [], "no trial is left behind")
+        self.assertEqual([pid for pid in pids if is_alive(pid)], [], "a trial outlived its sweep")
         self.assertEqual([trial["state"] for trial in self.state()["trials"]], ["waiting", "waiting"])
         return said
 

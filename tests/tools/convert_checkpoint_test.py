@@ -124,7 +124,7 @@ class Convert(unittest.TestCase):
         self.assertEqual(tensors["expanded"][2], floats(2, 2, 3, 3))
         self.assertEqual(tensors["one"][2], floats(3, 4, 5))
 
-    def test_newer_types_name_their_dtype_beside_an_untyped_storage(self):
+    def test_newer_types_name_their_dtype_next_to_an_untyped_storage(self):
         raw = Storage("0", "UntypedStorage", b"\1\0\xff\xff")
         dtype = made_up("torch", "uint16")
         _, tensors = self.convert(self.archive({"x": Tensor(raw, (2,), (1,), dtype=dtype)}))
@@ -185,7 +185,7 @@ class Convert(unittest.TestCase):
         self.assertEqual(set(self.convert(path)[1]), {"w"})
         self.assertTrue(out.is_symlink() and (self.folder / "target.safetensors").is_file())
 
-    def test_damage_is_told(self):
+    def test_damage_is_reported(self):
         self.refused(self.archive({"w": Tensor(self.a, (7,), (1,))}), "extends beyond the end")
         self.refused(self.archive({"w": Tensor(self.a, (2,), (-1,), offset=3)}), "invalid shape, stride or offset")
         self.refused(self.archive({"w": Tensor(Storage("9", "ComplexDoubleStorage", b""), (0,), (1,))}), "ComplexDouble")

@@ -57,7 +57,7 @@ class Calls(Folders):
         os.kill(pid, signal.SIGKILL)
         self.fail("the step's program still runs")
 
-    def test_only_steps_whose_limits_fit_into_the_time_are_begun(self):
+    def test_only_steps_whose_limits_fit_into_the_time_are_started(self):
         limits = {step.name: step.limit for step in gpu_steps.STEPS}
         done = self.check(*self.words, "--within", str(limits["gpt"] - 1), "--only", "device", "gpt", "loader")
         self.assertEqual(self.steps(), {"device": "passed", "loader": "skipped"})
@@ -76,7 +76,7 @@ class Calls(Folders):
             self.expect_ended(pid)
             self.assertEqual(self.steps(), {"device": "passed", "dp": "cut short"})
 
-    def test_a_step_that_was_cut_short_is_tried_again_last(self):
+    def test_an_interrupted_step_is_retried_last(self):
         call, pid = self.hang_in_the_step_after_the_device()
         call.kill()
         call.wait(timeout=20)
@@ -88,7 +88,7 @@ class Calls(Folders):
         self.assertEqual(self.steps()["dp"], "failed")  # this levin wrote no checkpoints
         self.expect_ended(pid)
 
-    def test_a_device_that_failed_is_tried_again_with_all_that_it_kept_from_running(self):
+    def test_a_failed_device_step_is_retried_with_all_steps_that_it_blocked(self):
         self.program(self.root, "levin", "exit 1\n")
         self.check(*self.words, "--only", "device", "loader")
         self.assertEqual(self.steps(), {"device": "failed", "loader": "skipped"})
@@ -104,7 +104,7 @@ class Calls(Folders):
         self.assertIn("holds no results to continue. Leave --continue out", done.stderr)
         self.assertEqual(self.json.read_text(), "[]")
 
-    def test_an_nvidia_smi_that_hangs_costs_its_step_alone(self):
+    def test_a_hanging_nvidia_smi_fails_only_its_step(self):
         self.program(self.root, "nvidia-smi", "exec sleep 600\n")
         os.environ["PATH"], before = f"{self.levin.bin}:{os.environ['PATH']}", os.environ["PATH"]
         self.addCleanup(os.environ.__setitem__, "PATH", before)
@@ -117,7 +117,7 @@ class Calls(Folders):
     def carry_out(self, function):
         return gpu_check.carry_out(gpu_steps.Step("one", 20, "what", function), self.levin, self.folder / "one")
 
-    def test_a_suite_that_crashes_or_hangs_leaves_the_results_of_the_others(self):
+    def test_a_suite_that_crashes_or_hangs_keeps_the_results_of_the_others(self):
         entry = self.cuda_test("echo '[ RUN      ] Two.AStep'; kill -ABRT $$")
         self.assertEqual(entry["figures"], {"passed": 3, "failed": ["Two"], "skipped": 0})
         self.assertRegex(entry["reason"], r"(?s)failed: Two\nTwo: exit status -6 of .*RUN      . Two.AStep")
@@ -126,7 +126,7 @@ class Calls(Folders):
         self.assertEqual(entry["figures"], {"passed": 3, "failed": ["Two"], "skipped": 0})
         self.assertIn("Two: not done after 1 s", entry["reason"])
 
-    def test_a_benchmark_that_takes_too_long_leaves_the_tables_it_has_written(self):
+    def test_a_benchmark_that_takes_too_long_keeps_the_tables_it_has_written(self):
         table = {"tables": {"a step": {"unit": "ms", "figures": {"Trainer": {"median": 3.5}}}}}
         self.program(self.root, "bench_gpt", "mkdir -p build/bench\n"
                      f"echo '{json.dumps(table)}' > build/bench/gpt_gpu.json; exec sleep 600\n")

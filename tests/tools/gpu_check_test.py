@@ -1,5 +1,5 @@
-"""Tests of tools/gpu_check.py on a machine without a GPU: what it says there, how it runs steps, what each requires, and
-steps that are true of a CPU too.
+"""Tests of tools/gpu_check.py on a machine without a GPU: its messages, how it runs steps, what each step requires, and the
+steps that also apply to a CPU.
 
   gpu_check_test.py SOURCES BIN [unittest options]      BIN holds the levin that was built, BIN/../lib its libraries
 """
@@ -73,7 +73,7 @@ esac
 
 
 class WithoutGpu(Folders):
-    def test_every_step_is_skipped_with_the_reason_in_their_order(self):
+    def test_every_step_is_skipped_in_order_with_the_reason(self):
         done = self.check("--json", self.json)
         self.assertEqual(done.returncode, 77, done.stderr)
         steps = self.written()["steps"]
@@ -99,7 +99,7 @@ class WithoutGpu(Folders):
         done = self.check("--list")
         self.assertEqual((done.returncode, [line.split()[0] for line in done.stdout.splitlines()]), (0, ORDER))
 
-    def test_results_that_cannot_be_written_are_told_before_the_first_step(self):
+    def test_results_that_cannot_be_written_are_reported_before_the_first_step(self):
         done = self.check("--json", self.folder / "missing/out.json")
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("missing/out.json.part'. Choose another --json FILE.", done.stderr)
@@ -122,7 +122,7 @@ class Steps(Folders):
     def carry_out(self, function, limit=20):
         return gpu_check.carry_out(gpu_steps.Step("one", limit, "what", function), self.levin, self.folder / "one")
 
-    def test_what_is_raised_is_the_outcome_and_figures_stay(self):
+    def test_an_exception_is_the_outcome_and_measurements_are_kept(self):
         def fails(run):
             run.figures["seen"] = 3
             raise Failed("it does not hold")
@@ -143,13 +143,13 @@ class Steps(Folders):
         self.assertEqual(self.carry_out(lambda run: None)["outcome"], "passed")
         self.assertFalse((self.folder / "one").exists())
 
-    def test_commands_are_written_down_as_they_can_be_repeated(self):
+    def test_commands_are_recorded_so_that_they_can_be_repeated(self):
         def step(run):
             run.command(["echo", "two words"], environment={"MODE": "a b"})
 
         self.assertEqual(self.carry_out(step)["commands"], ["MODE='a b' echo 'two words'"])
 
-    def test_a_program_that_fails_is_told_with_its_last_words(self):
+    def test_a_program_that_fails_is_reported_with_its_last_output(self):
         entry = self.carry_out(lambda run: run.command(["sh", "-c", "echo the last words; exit 3"]))
         self.assertEqual(entry["outcome"], "failed")
         self.assertRegex(entry["reason"], r"exit status 3 of sh -c .*\n  the last words")
@@ -188,7 +188,7 @@ class Steps(Folders):
                      f"mkdir -p build/bench; echo '{json.dumps(result)}' > build/bench/recompute_gpu.json\n")
         return self.carry_out(gpu_steps.recompute)
 
-    def test_a_benchmark_step_has_its_figures_and_fails_if_a_bar_is_not_met(self):
+    def test_a_benchmark_step_has_its_measurements_and_fails_if_a_target_is_not_met(self):
         met = {"value": 1.3, "at most": 1.33, "met": True}
         entry = self.bench({"time_to_plain": 1.3, "bars": {"time_to_plain": met}})
         self.assertEqual((entry["outcome"], entry["figures"]),
@@ -197,7 +197,7 @@ class Steps(Folders):
         self.assertEqual((entry["outcome"], entry["reason"]),
                          ("failed", "bars not met: time_to_plain is 1.5, at most 1.33"))
 
-    def test_peers_run_by_the_python_that_has_torch_whatever_its_environment(self):
+    def test_the_python_that_has_torch_runs_peers_in_any_environment(self):
         site = self.folder / "site/torch"
         site.mkdir(parents=True)
         (site / "__init__.py").write_text("raise RuntimeError('it must not be imported')")
@@ -220,7 +220,7 @@ class Steps(Folders):
         self.assertEqual(said.strip(), str(site / "__init__.py"))
 
     def nvml(self, smi):
-        """The step with a fit that wrote 70 W, 40 degrees and 2 GiB of 80, beside an nvidia-smi that says `smi`."""
+        """The step with a fit that wrote 70 W, 40 degrees and 2 GiB of 80, next to an nvidia-smi that prints `smi`."""
         self.program(self.levin.root, "levin", """
 for word; do case $word in --trainer.default_root_dir=*) root=${word#*=}/levin_logs/version_0 ;; esac; done
 mkdir -p "$root"; sleep 1.2
@@ -232,7 +232,7 @@ echo "19,85899345920,2147483648,60,40,70" >> "$root/metrics.csv"
         self.program(self.levin.root, "nvidia-smi", f"echo '{smi}'\n")
         return self.carry_out_with(self.levin.bin, gpu_steps.nvml)
 
-    def test_figures_of_nvml_are_compared_with_those_of_nvidia_smi(self):
+    def test_nvml_is_compared_with_nvidia_smi(self):
         entry = self.nvml("0, NVIDIA H100, 580.95.05, 81920, 1548, 500, 60, 41, 72.5")
         self.assertEqual((entry["outcome"], entry["reason"]), ("passed", ""))
         self.assertEqual((entry["figures"]["gpu_power_watts"], entry["figures"]["nvidia-smi: power.draw"]), (70, 72.5))
@@ -290,12 +290,12 @@ echo "$text" > fit-trace-rank0-0.pt.trace.json
         return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": duration,
                 "args": {"stream": stream, "bytes": 2**22}}
 
-    def test_copies_must_be_beside_kernels_on_a_stream_of_their_own_and_the_host_must_not_wait(self):
+    def test_copies_must_overlap_with_kernels_on_a_separate_stream_without_host_waits(self):
         copy = self.gpu_event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 110, 10, 13)
         kernel = self.gpu_event("kernel", "gemm", 100, 90, 7)
         self.trace(copy, kernel)
         outcome, reason, figures = self.carry_out(gpu_steps.copies_ahead)
-        self.assertEqual((outcome, reason, figures["their time beside kernels"]), ("passed", "", 1))
+        self.assertEqual((outcome, reason, figures["fraction of their time that overlaps with kernels"]), ("passed", "", 1))
         self.trace(copy, {**kernel, "args": {"stream": 13}})
         self.assertEqual(self.carry_out(gpu_steps.copies_ahead)[1], "copies and kernels share streams {13}")
         self.trace(copy, {**kernel, "ts": 116})
@@ -331,7 +331,7 @@ echo "0,$((peak / 2))" >> metrics.csv; echo "1,$peak" >> metrics.csv
         self.assertEqual(self.plan(104 * 2**20, 40 * 2**20)[1], "each block: the prediction is off by 25.0%")
         self.assertEqual(self.plan(110 * 2**20, 50 * 2**20)[1], "no recomputation: the prediction is off by -9.1%")
 
-    def test_a_run_that_is_out_of_memory_must_say_where_and_who_uses_it(self):
+    def test_an_out_of_memory_error_must_name_the_step_and_the_largest_users(self):
         report = ("error: training_step, epoch 0, batch 0, global step 0: out of memory in forward on cuda:0. 15.6 GiB "
                   "more were asked for, where 60 GiB of 79 GiB are allocated, 70 GiB are reserved, and 3 GiB free.")
         users = "Largest users: parameters 197 MiB (h 192 MiB)"
@@ -372,7 +372,7 @@ shift 4; "$@"; echo "========= ERROR SUMMARY: {summary}"
                      f"mkdir -p build/bench; echo '{json.dumps(result)}' > build/bench/xlmr_gpu.json\n")
         return self.carry_out(gpu_steps.xlmr)
 
-    def test_xlmr_stands_beside_the_articles_columns_and_its_memory_must_be_halved(self):
+    def test_xlmr_is_compared_with_the_articles_columns_and_its_memory_must_be_halved(self):
         outcome, _, figures = self.xlmr(0.5)
         self.assertEqual(outcome, "passed")
         self.assertAlmostEqual(figures["large-8-mixed: GB"], 1.048576)

@@ -83,7 +83,7 @@ class Tool(unittest.TestCase):
             with self.assertRaisesRegex(Unreadable, "no column seconds"):
                 figures.column(path, "seconds")
 
-    def test_output_of_another_kind_is_told(self):
+    def test_unexpected_output_is_reported(self):
         for read, what in ((figures.test_metrics, "no test metrics"), (figures.fit_seconds, "Trained"),
                            (figures.predicted_peaks, "no table"), (figures.seconds, "not a duration"),
                            (figures.size, "not a size"), (figures.smi_rows, "no row"),
@@ -134,7 +134,7 @@ class Traces(unittest.TestCase):
     def share(self, *events):
         return figures.overlapped_share(figures.copies_to_device(events, 2**20), figures.kernels(events))
 
-    def test_a_copy_beside_a_kernel_overlaps(self):
+    def test_a_copy_during_a_kernel_overlaps(self):
         self.assertEqual(self.share(self.kernel(0, 100), self.copy(10, 20)), 1)
         self.assertEqual(self.share(self.kernel(0, 20), self.copy(10, 20)), 0.5)
         self.assertEqual(self.share(self.kernel(0, 10), self.copy(10, 20), self.kernel(30, 5)), 0)
@@ -142,21 +142,21 @@ class Traces(unittest.TestCase):
     def test_kernels_that_overlap_each_other_count_once(self):
         self.assertEqual(self.share(self.kernel(0, 20), self.kernel(5, 20, stream=8), self.copy(10, 20)), 0.75)
 
-    def test_a_kernel_on_the_copies_stream_is_not_beside_them(self):
+    def test_a_kernel_on_the_copies_stream_does_not_overlap(self):
         self.assertEqual(self.share(self.kernel(0, 100, stream=13), self.copy(10, 20)), 0)
 
-    def test_small_copies_and_those_to_the_host_do_not_count(self):
+    def test_small_copies_and_copies_to_the_host_do_not_count(self):
         self.assertEqual(self.share(self.kernel(0, 30), self.copy(0, 10), self.copy(50, 10, size=64),
                                     self.copy(60, 10, name="Memcpy DtoH (Device -> Pinned)")), 1)
 
-    def test_the_share_is_of_time(self):
+    def test_the_fraction_is_of_time(self):
         self.assertEqual(self.share(self.kernel(0, 30), self.copy(0, 30), self.copy(100, 10)), 0.75)
 
-    def test_a_trace_without_copies_is_told(self):
+    def test_a_trace_without_copies_is_reported(self):
         with self.assertRaisesRegex(Unreadable, "no copies"):
             self.share(self.kernel(0, 100))
 
-    def test_time_is_idle_in_which_no_kernel_runs(self):
+    def test_time_without_kernels_is_idle(self):
         spans = figures.kernels([self.kernel(0, 30), self.kernel(10, 10, stream=8), self.kernel(20, 20), self.kernel(90, 10)])
         self.assertAlmostEqual(figures.idle_share(spans), 0.5)
         with self.assertRaisesRegex(Unreadable, "no kernels"):
@@ -192,7 +192,7 @@ class Benchmarks(unittest.TestCase):
         self.assertEqual(figures.bench_figures(self.RESULT),
                          {"to_loop": 0.9, "graph": 2.5, "a GPT: Trainer (tokens/s)": 1000.0})
 
-    def test_the_bars_that_are_not_met(self):
+    def test_targets_that_are_not_met(self):
         self.assertEqual(figures.bars_not_met(self.RESULT), ["to_loop is 0.9, at least 1", "time is 1.5, at most 1.33"])
 
 

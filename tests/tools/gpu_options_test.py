@@ -1,4 +1,4 @@
-"""Tests of tools/gpu_options.py: what its runs cover, and how one that differs, or does not end well, is reported.
+"""Tests of tools/gpu_options.py: what its runs cover, and and how runs that differ or fail are reported.
 
   gpu_options_test.py SOURCES BIN [unittest options]      as gpu_check_test.py
 """
@@ -16,8 +16,8 @@ from gpu_runs import Failed, Run
 
 
 def listed(kind):
-    said = subprocess.run([BIN / "levin", "list", kind], capture_output=True, text=True, check=True, timeout=60).stdout
-    return set(re.findall(r"^  ([\w-]+)  ", said, re.M))
+    output = subprocess.run([BIN / "levin", "list", kind], capture_output=True, text=True, check=True, timeout=60).stdout
+    return set(re.findall(r"^  ([\w-]+)  ", output, re.M))
 
 
 class Options(Folders):
@@ -43,13 +43,13 @@ class Options(Folders):
             self.assertEqual({word for word in words if "process_group_backend" in word},
                              {f"--trainer.strategy.init_args.process_group_backend={backend}"})
 
-    def test_runs_that_hold_say_so(self):
+    def test_runs_that_hold_are_reported(self):
         wanted = self.named("Muon, recorded", "blocks computed again, with dropout", "LoRA, weights in int8")
         self.assertEqual(gpu_options.carry_out(self.run_, wanted), [])
-        self.assertEqual(self.run_.figures, {"Muon, recorded": "the same bits", "LoRA, weights in int8": "trained",
-                                             "blocks computed again, with dropout": "the same bits"})
+        self.assertEqual(self.run_.figures, {"Muon, recorded": "bitwise identical", "LoRA, weights in int8": "trained",
+                                             "blocks computed again, with dropout": "bitwise identical"})
 
-    def test_a_pair_that_differs_and_a_run_that_fails_are_told_with_the_reason(self):
+    def test_a_pair_that_differs_and_a_run_that_fails_are_reported_with_the_reason(self):
         wanted = [Pair("seed", MLP, 5, (), ("--seed_everything=2",)), Alone("wrong", MLP, 5, ("--trainer.precision=8",)),
                   Alone("LBFGS", MLP, 3, gpu_options.optimizer("LBFGS"))]
         seed, wrong = gpu_options.carry_out(self.run_, wanted)
@@ -57,7 +57,7 @@ class Options(Folders):
         self.assertRegex(wrong, r"(?s)^wrong: exit status 2 of .*precision")
         self.assertEqual(self.run_.figures, {"seed": "failed", "wrong": "failed", "LBFGS": "trained"})
 
-    def test_a_step_that_is_ended_leaves_nothing_running(self):
+    def test_a_stopped_step_leaves_nothing_running(self):
         why = []
 
         def wait():

@@ -45,7 +45,7 @@ TEST(AutoRequeue, CanBeSwitchedOff) {
 }
 
 TEST(AutoRequeue, SaysWhatIsInTheWay) {
-  EXPECT_EQ(requeue_job(variables({{"SLURM_JOB_ID", "1; touch x"}})), "This is no job of Slurm.");
+  EXPECT_EQ(requeue_job(variables({{"SLURM_JOB_ID", "1; touch x"}})), "Not running under Slurm.");
   const char* path = std::getenv("PATH");
   const std::string before = path != nullptr ? path : "";
   ::setenv("PATH", "/nowhere", 1);

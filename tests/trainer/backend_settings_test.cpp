@@ -12,7 +12,13 @@ using namespace test;
 struct Seen {
   bool benchmark = false;
   at::Float32MatmulPrecision precision = at::Float32MatmulPrecision::HIGHEST;
-  static Seen now() { return {at::globalContext().benchmarkCuDNN(), at::globalContext().float32MatmulPrecision()}; }
+  bool deterministic = false;
+  bool warns_only = false;
+  static Seen now() {
+    const at::Context& context = at::globalContext();
+    return {context.benchmarkCuDNN(), context.float32MatmulPrecision(), context.deterministicAlgorithms(),
+            context.deterministicAlgorithmsWarnOnly()};
+  }
   bool operator==(const Seen&) const = default;
 };
 
@@ -39,6 +45,18 @@ TEST(BackendSettings, HoldWhileTheRunLastsAndNoLonger) {
   options.float32_matmul_precision = MatmulPrecision::high;
   EXPECT_EQ(during(options, /*fails=*/true), (Seen{true, at::Float32MatmulPrecision::HIGH}));
   EXPECT_EQ(Seen::now(), before) << "also after an error";
+}
+
+TEST(BackendSettings, DeterministicAlgorithmsEndWithTheRun) {
+  TrainerOptions options = quiet(1, {});
+  EXPECT_FALSE(during(options).deterministic);
+  options.deterministic = true;
+  const Seen strict = during(options);
+  EXPECT_TRUE(strict.deterministic);
+  EXPECT_FALSE(strict.warns_only);
+  options.deterministic = "warn";
+  EXPECT_TRUE(during(options).warns_only);
+  EXPECT_FALSE(Seen::now().deterministic);
 }
 
 TEST(BackendSettings, StayAsTheyAreUnlessTheyAreAskedFor) {

@@ -1,5 +1,5 @@
 // effective_batch_size and lr_scale: how many batches make a step, and what it does to learning rates.
-#include "levin/trainer/run/batch_sizing.h"
+#include "levin/trainer/run/loader_set.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "levin/checkpoint/checkpoint_file.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "levin/levin.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
@@ -152,7 +152,7 @@ TEST(CheckpointSearch, WhatTheRunHasSavedOutsideOfItsFolderIsContinued) {
   EXPECT_EQ(epochs_in_csv(folder), (std::vector<std::string>{"0", "1", "2"}));
 }
 
-// Where no logger has a folder, nothing says which run is continued: the user is asked.
+// If no logger has a folder, the run to continue is unknown: the user must name it.
 TEST(CheckpointSearch, WithoutALogFolderNothingBelowTheRootIsStartedOver) {
   for (const char* first : {"none", "sqlite", "csv"}) {
     SCOPED_TRACE(first);
@@ -405,8 +405,8 @@ TEST(CheckpointSearch, SavesInTheLastHooksAreWholeAndNoneIsLost) {
   struct Saving : TinyModule {
     void on_fit_end() override { trainer().save_checkpoint(folder / "fit_end.ckpt"); }
     void teardown(Stage stage) override {
-      trainer().save_checkpoint(folder / (enum_word(stage) + ".ckpt"));
-      trainer().request_checkpoint(CheckpointRequest{folder / (enum_word(stage) + "-requested.ckpt")});
+      trainer().save_checkpoint(folder / (enum_name(stage) + ".ckpt"));
+      trainer().request_checkpoint(CheckpointRequest{folder / (enum_name(stage) + "-requested.ckpt")});
     }
     TemporaryFolder folder;
   };

@@ -1,4 +1,4 @@
-// Which devices a run gets for what it asks. GPUs are those of a library that stands in for NVIDIA's driver.
+// The devices that a run gets for its options. GPUs come from a library that stands in for NVIDIA's driver.
 #include "levin/trainer/plan/devices.h"
 
 #include <gtest/gtest.h>

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <mutex>
 
-#include "levin/core/registry.h"
-#include "levin/optim/adamw.h"
+#include "levin/core/options/registry.h"
+#include "levin/optim/adam.h"
 #include "levin/precision/mixed_precision.h"
 #include "levin/trainer/plan/resolve_plan.h"
 #include "levin/trainer/plan/run_plan.h"

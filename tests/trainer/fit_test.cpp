@@ -1,4 +1,4 @@
-// When a fit goes on and when it ends, and what runs around the training batches.
+// When a fit continues and when it ends, and what runs around the training batches.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -6,7 +6,7 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "support/captured_console.h"
 #include "support/tiny_module.h"
 
@@ -161,7 +161,7 @@ TEST(Fit, CtrlCStopsItInAProgramThatHandlesCtrlC) {
   EXPECT_EQ(fit.trainer.global_step(), 3);
   EXPECT_EQ(handled_by_host, 1);
   std::raise(SIGINT);
-  EXPECT_EQ(handled_by_host, 2) << "the program's handler is in its place again";
+  EXPECT_EQ(handled_by_host, 2) << "the program's handler is restored";
   std::signal(SIGINT, before);
 }
 
@@ -261,7 +261,7 @@ TEST(Fit, WarnsWhereAnEpochIsShorterThanTheLoggingInterval) {
   const std::string name = "log_every_n_steps";
   EXPECT_FALSE(has(told(6, 1, true), name));
   EXPECT_FALSE(has(told(0, 1, true), name)) << "nothing is wanted";
-  EXPECT_FALSE(has(told({}, 1, false), name)) << "there is no logger";
+  EXPECT_FALSE(has(told({}, 1, false), name)) << "the trainer has no logger";
   EXPECT_FALSE(has(told({}, 1, true, true), name));
 }
 

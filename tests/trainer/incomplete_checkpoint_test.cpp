@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "levin/checkpoint/checkpoint_file.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "levin/levin.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"

@@ -54,7 +54,7 @@ TEST(MemoryKeeping, KeepsWhatLargeStepsFreeAndSaysItOnce) {
   Trainer(options).fit(module, tiny_loader(96));
   ASSERT_EQ(module.faults.size(), 48U);
   for (size_t step = 0; step < 8; ++step) EXPECT_GE(module.faults[step], kMost) << step;
-  // A small block that lands beside a freed one takes a few bytes of it, and the next aligned block needs fresh pages:
+  // A small block next to a freed one takes a few bytes of it, and the next aligned block needs fresh pages:
   // that happens now and then, whatever other threads allocate, and no step is safe from it.
   const auto fetching = std::count_if(module.faults.begin() + 8, module.faults.end(),
                                       [](int64_t faults) { return faults >= kPages / 10; });

@@ -4,7 +4,7 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
-#include "levin/optim/adamw.h"
+#include "levin/optim/adam.h"
 #include "levin/optim/lbfgs.h"
 #include "levin/precision/mixed_precision.h"
 #include "levin/strategies/device/dp.h"
@@ -168,7 +168,7 @@ TEST(LossWeight, HooksAndClippingSeeTheGradientOfTheMean) {
   options.gradient_clip_val = norm / 2;
   Trainer(options).fit(module, token_loader(8, 2));
   EXPECT_NEAR(seen, norm, 1e-5 * norm);
-  // SGD with lr 0.1: the step's length is that of the clipped gradient.
+  // SGD with lr 0.1: the length of the step follows from the length of the clipped gradient.
   const double moved = (flat_weights(module) - flat_weights(truth)).norm().item<double>();
   EXPECT_NEAR(moved, 0.1 * norm / 2, 1e-4 * moved);
 }

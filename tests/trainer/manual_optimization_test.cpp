@@ -6,7 +6,7 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
-#include "levin/optim/adamw.h"
+#include "levin/optim/adam.h"
 #include "levin/optim/composed_schedulers.h"
 #include "levin/optim/cyclic_schedulers.h"
 #include "levin/optim/lbfgs.h"

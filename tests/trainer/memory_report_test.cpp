@@ -4,8 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "callbacks/quiet_trainer.h"
-#include "levin/core/tensor_text.h"
-#include "levin/optim/adamw.h"
+#include "levin/core/options/units.h"
+#include "levin/core/tensors.h"
+#include "levin/optim/adam.h"
 #include "levin/trainer/loops/make_run.h"
 #include "support/tiny_module.h"
 
@@ -18,7 +19,7 @@ using namespace test;
   C10_THROW_ERROR(OutOfMemoryError, "CUDA out of memory. Tried to allocate 2.00 GiB.\nmore lines");
 }
 
-// Linear(4, 1) and a larger head beside it; fails in batch 2, in forward or in backward.
+// Linear(4, 1) and a larger head next to it; fails in batch 2, in forward or in backward.
 struct Greedy : TinyModule {
   at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
     if (batch_idx == 2 && !in_backward) run_out();

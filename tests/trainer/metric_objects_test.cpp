@@ -1,4 +1,4 @@
-// Metrics that accumulate by themselves, logged as one value: against counting by hand.
+// Metrics that accumulate by themselves, logged as one value: compared with counts.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -3,15 +3,18 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <stdexcept>
 
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/callbacks/learning_rate_finder.h"
 #include "levin/metrics/aggregation.h"
-#include "levin/metrics/r2_score.h"
+#include "levin/metrics/regression.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "trainer/metric_module.h"
 
 namespace levin::metric_places_test {
@@ -70,7 +73,7 @@ struct Shared : test::TinyModule {
   std::function<void()> in_training, in_validation, starts_validation, ends_validation, ends_training;
 };
 
-// ends_training and ends_validation that log the value by hand.
+// ends_training and ends_validation, which log the value themselves.
 std::function<void()> log_and_reset(Shared& module, const std::string& name) {
   return [&module, name] {
     module.log(name, module.mean.compute());
@@ -184,7 +187,7 @@ TEST(MetricObjects, OfOneLoaderHaveNoSamplesOfAnother) {
     const std::string error = test::error_of<Error>([&] { Trainer(options(folder)).validate(module, two); });
     test::expect_parts(error, {"log(\"v\") in validation_step: this MeanMetric also has samples of dataloader " +
                                    std::to_string(1 - logged) + ", and its value for dataloader " +
-                                   std::to_string(logged) + " would contain those of both",
+                                   std::to_string(logged) + " would contain samples of both",
                                "Make a metric object for each loader, and choose it by dataloader_idx()."});
   }
   Shared module;  // one value of all loaders
@@ -396,6 +399,31 @@ TEST(LoggedNames, OfValuesWithoutWeightDoNotCount) {
     const auto results = Trainer(std::move(with)).validate(module, {tiny_loader(8, 2)});
     EXPECT_NEAR(results.at(0).at("mean"), 0.7, 1e-6) << devices;
   }
+}
+
+// The list of hooks is the source; the page shows them in order.
+TEST(Hooks, ThePageNamesEachWithItsRule) {
+  std::ifstream file(test::source_dir() + "/docs/hooks.md");
+  const std::string page((std::istreambuf_iterator<char>(file)), {});
+  const std::string rules = page.substr(page.find("## What `log` may do where"));
+  const auto is_in = [](const std::string& text, const std::string& name) {
+    return text.find(name) != std::string::npos;
+  };
+  const auto check = [&](const std::string& name, const LogRule& rule) {
+    std::string shown = name;  // the page describes validation, and says that the others are alike
+    for (const std::string stage : {"on_test_", "on_predict_"}) {
+      if (name.starts_with(stage)) shown = "on_validation_" + name.substr(stage.size());
+    }
+    if (name != "transfer" && name != "dataloader") {
+      EXPECT_TRUE(is_in(page, shown)) << name;
+    }
+    if (!rule.allowed || name == "backward" || name == "optimizer_step") return;  // the module's own steps inside hooks
+    const std::string stem = name.ends_with("_end") ? name.substr(0, name.size() - 4) + "_start/end" : name;
+    EXPECT_TRUE(is_in(rules, name) || is_in(rules, stem)) << name;
+  };
+#define LEVIN_HOOK(name, rule) check(#name, log_rules::rule);
+  LEVIN_HOOKS(LEVIN_HOOK)
+#undef LEVIN_HOOK
 }
 
 }  // namespace

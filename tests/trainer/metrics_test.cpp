@@ -1,4 +1,4 @@
-// How MetricStore reduces logged values, checked against arithmetic by hand.
+// How MetricStore reduces logged values, checked against plain arithmetic.
 #include "levin/trainer/metrics.h"
 
 #include <ATen/ops/full.h>
@@ -9,7 +9,7 @@
 #include <cmath>
 #include <limits>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "support/error_text.h"
 
 namespace levin::metrics_test {

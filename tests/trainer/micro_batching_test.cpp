@@ -8,7 +8,7 @@
 #include "levin/precision/mixed_precision.h"
 #include "levin/strategies/process/ddp.h"
 #include "levin/trainer/run/memory_report.h"
-#include "levin/trainer/run/out_of_memory.h"
+#include "levin/trainer/step/out_of_memory.h"
 #include "support/captured_console.h"
 #include "support/limited_allocator.h"
 #include "support/temporary_folder.h"
@@ -348,7 +348,7 @@ TEST(AutoMicroBatch, AResumedRunBeginsWithTheSizeThatWasFound) {
         if (idx == 1 && trainer.current_epoch() == 0) trainer.save_checkpoint(path);
       }})};
   (void)fit_wide(saving, limit_for_eight());
-  const Left resumed = fit_wide(in_parts("auto"), 0, path);  // it would fit now: still the same bits
+  const Left resumed = fit_wide(in_parts("auto"), 0, path);  // it would fit now: still bitwise identical
   EXPECT_EQ(resumed.size, 8);
   EXPECT_EQ(resumed.passes, std::vector<int64_t>(4 * 4, 8));
   expect_same_bits(resumed, undisturbed);

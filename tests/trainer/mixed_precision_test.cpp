@@ -1,4 +1,5 @@
-// 16-mixed in whole fits, on the CPU: what an overflow skips and what it leaves alone, against loops written by hand.
+// 16-mixed in whole fits, on the CPU: what an overflow skips and what it leaves alone, against hand-written LibTorch
+// loops.
 #include "levin/precision/mixed_precision.h"
 
 #include <ATen/autocast_mode.h>
@@ -15,7 +16,7 @@
 #include "levin/optim/reduce_lr_on_plateau.h"
 #include "levin/optim/step_schedulers.h"
 #include "levin/trainer/plan/run_plan.h"
-#include "levin/trainer/step/nonfinite_loss.h"
+#include "levin/trainer/step/window_verdict.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
@@ -26,7 +27,7 @@ namespace {
 
 using namespace test;
 
-/// The training of Overflowing, written by hand on LibTorch alone.
+/// The training of Overflowing as a hand-written LibTorch loop.
 struct ByHand {
   torch::nn::Linear layer{4, 1};
   double scale = 1024;
@@ -203,7 +204,7 @@ TEST(MixedPrecision16, SchedulersStayWhereTheyAreOnASkippedStep) {
   Trainer trainer(with(float16()));
   trainer.fit(stepped, tiny_loader(24));
   EXPECT_EQ(trainer.optimizers()[0].optimizer().groups()[0].lr, std::pow(0.5, 4));
-  // Of those that watch a metric, too: with one that never gets better every step counts.
+  // The same for schedulers that watch a metric: with a metric that never improves, every step counts.
   Overflowing plateau({0, 3});
   plateau.make_optimizers = [](TinyModule& m) {
     OptimizerConfig config = SGD(m.parameters(), {.lr = 1.0});

@@ -1,4 +1,4 @@
-// strategy: ModelParallel on logical CPU devices: the bits of one device, parts where their names say, clear errors.
+// strategy: ModelParallel on logical CPU devices: bitwise identical to one device, parts placed by name, clear errors.
 #include "levin/strategies/device/model_parallel.h"
 
 #include <gtest/gtest.h>
@@ -77,7 +77,7 @@ TEST(ModelParallel, RunsEachPartOnItsSlot) {
   const Result result = train({{"encoder", 1}, {"encoder.1", 2}, {"decoder", 0}}, 3, /*record=*/true);
   std::set<std::string> seen;
   for (const auto& event : result.trace.events) seen.insert(event.part + " " + event.slot);
-  // Blocks beside one that is elsewhere are where their Sequential is.
+  // Blocks next to a block on a different device stay on the device of their Sequential.
   EXPECT_EQ(seen, (std::set<std::string>{"decoder cpu:0", "encoder cpu:1", "encoder.0 cpu:1", "encoder.1 cpu:2",
                                          "encoder.2 cpu:1"}));
 }
@@ -99,12 +99,12 @@ TEST(ModelParallel, LeavesAModuleAloneThatPlacesItself) {
     at::Tensor weight{register_parameter("weight", torch::empty({2}, at::kMeta))};
   } module;
   ModelParallel manual;
-  manual.use_slots(cpu_slots(2));
-  manual.place(module);
+  manual.placement().use_slots(cpu_slots(2));
+  manual.placement().place(module);
   EXPECT_TRUE(module.weight.is_meta());
   EXPECT_FALSE(CallActions::any());
   SingleDeviceStrategy single;
-  EXPECT_ANY_THROW(single.place(module));  // moving it shows: meta tensors have no values to move
+  EXPECT_ANY_THROW(single.placement().place(module));  // moving it shows: meta tensors have no values to move
 
   PartedModule own;
   Trainer trainer(parts_options(std::make_shared<ModelParallel>(), 2));

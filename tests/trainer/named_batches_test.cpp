@@ -1,4 +1,4 @@
-// Training with named batches: the same bits as with lists, wherever batches are moved, cut, recorded or changed.
+// Training with named batches: bitwise identical to lists, when batches are moved, divided, recorded or changed.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -6,14 +6,14 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
-#include "levin/callbacks/mixup.h"
+#include "levin/callbacks/mixed_batches.h"
 #include "levin/callbacks/prediction_writer.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "levin/data/batch_rows.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/strategies/device/dp.h"
 #include "levin/strategies/device/model_parallel.h"
-#include "levin/trainer/loops/batch_to_measure.h"
+#include "levin/trainer/loops/measure_chain.h"
 #include "levin/trainer/run/batch_stream.h"
 #include "support/captured_console.h"
 #include "support/parted_module.h"

@@ -9,9 +9,9 @@
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/checkpoint/sharded_checkpoint.h"
-#include "levin/optim/adamw.h"
+#include "levin/optim/adagrad.h"
+#include "levin/optim/adam.h"
 #include "levin/optim/lbfgs.h"
-#include "levin/optim/rmsprop.h"
 #include "levin/optim/sam.h"
 #include "levin/trainer/nonfinite_loss_error.h"
 #include "support/captured_console.h"
@@ -40,7 +40,7 @@ class Root : public LightningModule {
   std::function<OptimizerConfig(Root&)> make_optimizer = nullptr;
 };
 
-// (1, 4) a batch; those of `bad` are 0.
+// (1, 4) per batch; the values of `bad` are 0.
 std::shared_ptr<TensorLoader> data(const std::set<int64_t>& bad, int64_t batches = kBatches) {
   at::Tensor inputs = torch::arange(1, 4 * batches + 1).remainder(7).to(at::kFloat).view({batches, 4}) + 1;
   for (const int64_t batch : bad) inputs[batch].zero_();

@@ -159,7 +159,7 @@ TEST(NonFiniteLoss, SkipLeavesTheRunningStatisticsFiniteInEveryWayOfComputingABa
       if (bad) inputs[22][0] = NAN;  // in batch 5
       TrainerOptions options = quiet(1, {});
       options.nonfinite_loss = NonFiniteLoss::skip;
-      if (bad || way != 2) ways[way](options);  // recorded steps are those of a run without recordings
+      if (bad || way != 2) ways[way](options);  // recorded steps equal the steps of a run without recordings
       if (!bad) {                               // the same run without the window of batch 5
         options.callbacks.push_back(
             LambdaCallback({.on_train_batch_start = [&](Trainer& trainer, auto&, auto&, int64_t b) {

@@ -132,7 +132,6 @@ TEST(NumThreads, DeterministicRunsKeepTheNumberTheyBeganWith) {
   options.deterministic = true;
   Trainer(options).fit(module, tiny_loader(24));
   EXPECT_EQ(module.seen, std::set<int>{2});
-  at::globalContext().setDeterministicAlgorithms(false, false);
 }
 
 TEST(NumThreads, RefusesWhatIsNoNumberOfThreads) {

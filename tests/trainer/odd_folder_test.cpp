@@ -1,4 +1,4 @@
-// Checkpoint folders with contents that no run writes: loops of links, folders in place of files, unreadable files.
+// Checkpoint folders with contents that no run writes: loops of links, folders instead of files, unreadable files.
 // auto_resume names them and takes the newest good checkpoint.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -10,7 +10,7 @@
 #include <fstream>
 #include <functional>
 
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "levin/levin.h"
 #include "levin/trainer/state/checkpoint_search.h"
 #include "support/captured_console.h"
@@ -102,7 +102,7 @@ TEST(OddFolder, FifosInPlaceOfARunsOwnFilesAreNamedAndNotWaitedFor) {
       ASSERT_EQ(::mkfifo((fs::path(log_dir) / name).c_str(), 0600), 0);
     }
   });
-  expect_continues(folder, said, "run.log: it is a FIFO, not a regular file. The run goes on without this file.");
+  expect_continues(folder, said, "run.log: it is a FIFO, not a regular file. The run continues without this file.");
   expect_continues(folder, said, "run.json: it is a FIFO, and only regular files are replaced.");
 }
 

@@ -6,7 +6,7 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
-#include "levin/optim/adamw.h"
+#include "levin/optim/adam.h"
 #include "levin/optim/composed_schedulers.h"
 #include "levin/optim/cyclic_schedulers.h"
 #include "levin/optim/lbfgs.h"
@@ -192,7 +192,7 @@ TEST(AutomaticOptimization, RefusesManualBackward) {
 
 // ---- losses ---------------------------------------------------------------------------------------------------------
 
-/// Returns whatever a test wants as its loss.
+/// Returns the loss that a test sets.
 class LossModule : public TinyModule {
  public:
   using Make = std::function<at::Tensor(LossModule&, const Batch&)>;

@@ -1,5 +1,5 @@
-// Weights in float64, float16 or bfloat16 (64-true, 16-true, bf16-true): a checkpoint's reach the module as they were
-// saved, not by way of the float32 that the module was made in.
+// Weights in float64, float16 or bfloat16 (64-true, 16-true, bf16-true): weights of a checkpoint reach the module
+// unchanged saved, not by way of the float32 that the module was made in.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

@@ -205,7 +205,7 @@ TEST(EmptyBraces, AreTheDefaultOptions) {
   TrainerOptions options = test::quiet(1, {});
   options.logger = CSVLogger({});
   options.precision = MixedPrecision({});
-  EXPECT_TRUE(DDP({}).is_distributed());
+  EXPECT_TRUE(DDP({}).ranks().is_distributed());
 }
 
 }  // namespace

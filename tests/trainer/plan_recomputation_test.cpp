@@ -1,18 +1,17 @@
 // trainer.recompute: {budget} and auto: segments are chosen before training, and the run does not change.
-#include "levin/trainer/loops/plan_recomputation.h"
-
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 
 #include "callbacks/quiet_trainer.h"
-#include "levin/callbacks/ema_weight_averaging.h"
 #include "levin/callbacks/lambda_callback.h"
+#include "levin/callbacks/weight_averaging.h"
 #include "levin/metrics/aggregation.h"
-#include "levin/optim/adamw.h"
+#include "levin/optim/adam.h"
 #include "levin/recompute/chain_plan.h"
 #include "levin/recompute/memory_meter.h"
 #include "levin/recompute/recomputation.h"
 #include "levin/trainer/lightning_module.h"
+#include "levin/trainer/loops/entry.h"
 #include "support/captured_console.h"
 #include "support/tensor_loader.h"
 
@@ -62,10 +61,8 @@ std::shared_ptr<TensorLoader> data() {
 
 MeasuredChain measure(LightningModule& module, TrainerOptions options = quiet(1, {}),
                       const std::shared_ptr<Loader>& loader = data()) {
-  MeasuredChain measured;
-  const MeasureOnly only([&](const MeasuredChain& chain, MemoryBudget) { measured = chain; });
-  Trainer(std::move(options)).fit(module, loader);
-  return measured;
+  Trainer trainer(std::move(options));
+  return measure_fit(trainer, module, loader)->chain;
 }
 
 RecomputeOptions budget(int64_t bytes) {

@@ -1,4 +1,4 @@
-// trainer.recompute in a fit: the same bits as without, in every form and with every strategy of one process.
+// trainer.recompute in a fit: bitwise identical to a fit without, in every form and with every strategy of one process.
 #include "levin/recompute/recomputation.h"
 
 #include <gtest/gtest.h>

@@ -3,13 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "callbacks/quiet_trainer.h"
-#include "levin/callbacks/ema_weight_averaging.h"
 #include "levin/callbacks/gradient_centralization.h"
+#include "levin/callbacks/weight_averaging.h"
 #include "levin/core/module_call.h"
-#include "levin/optim/adamw.h"
+#include "levin/optim/adam.h"
 #include "levin/optim/cyclic_schedulers.h"
 #include "levin/precision/mixed_precision.h"
-#include "levin/trainer/step/recording_trial.h"
+#include "levin/trainer/step/recorded_part.h"
 #include "ranks/named_optimizer.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
@@ -71,8 +71,8 @@ void expect_equal(const Trained& one, const Trained& other) {
 TEST(RecordSteps, TrainingStepIsCalledOnlyToRecordAndToCheck) {
   const Trained plain = train(false), recorded = train(true);
   EXPECT_EQ(plain.calls, 24);
-  // Three windows before, one recorded, and beside the 1st, 2nd, 4th, 8th and 16th of twenty replays, and batches 8 and
-  // 16.
+  // Three windows before, one recorded, and next to the 1st, 2nd, 4th, 8th and 16th of twenty replays, and batches 8
+  // and 16.
   EXPECT_EQ(recorded.calls, 3 + 1 + 5 + 2);
   expect_equal(plain, recorded);
 }
@@ -89,7 +89,7 @@ TEST(RecordSteps, GoesOnAsItIsWhenTheHostTakesAnotherWay) {
   expect_equal(train(false, branch), train(true, branch));
   EXPECT_TRUE(console.has("TrainerOptions.record_steps: batch 11 differs from the recorded step: aten::mul got"))
       << console.text();
-  EXPECT_TRUE(console.has("The steps are not recorded, and run as they are.")) << console.text();
+  EXPECT_TRUE(console.has("The steps are not recorded, and run eagerly.")) << console.text();
 }
 
 TEST(RecordSteps, NamesTheOperatorThatReadsANumber) {
@@ -144,7 +144,7 @@ TEST(RecordingTrial, PaysIfReplaysAreFaster) {
       EXPECT_EQ(replays, windows % 2 == 0) << "in turn";
       trial.add((replays ? replayed : 75e-6) * (++windows % 5 == 0 ? 1 : 3));
     }
-    EXPECT_EQ(trial.pays(), replayed < 60e-6) << "a twentieth is noise";
+    EXPECT_EQ(trial.is_faster(), replayed < 60e-6) << "a twentieth is noise";
     if (replayed == 30e-6) {
       EXPECT_EQ(trial.text(), "30 us instead of 75 us");
     }
@@ -296,7 +296,7 @@ TEST(RecordSteps, AResumedRunRecordsAnewAndEndsWithTheSameBits) {
 }
 
 TEST(RecordSteps, IsTrueFalseOrAuto) {
-  EXPECT_TRUE(has(error_of([] { train("often"); }), "TrainerOptions.record_steps")) << "and says what is allowed";
+  EXPECT_TRUE(has(error_of([] { train("often"); }), "TrainerOptions.record_steps")) << "and lists what is allowed";
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "callbacks/quiet_trainer.h"
-#include "levin/callbacks/ema_weight_averaging.h"
+#include "levin/callbacks/weight_averaging.h"
 #include "levin/metrics/aggregation.h"
 #include "levin/precision/mixed_precision.h"
 #include "support/captured_console.h"
@@ -94,7 +94,7 @@ Outcome fit(const Record& record, const Change& change = nullptr, int64_t epochs
   return {.metrics = {trainer.callback_metrics()}, .calls = module.calls};
 }
 
-// Two batches before, one recorded, and beside the 1st, 2nd, 4th, 8th and 16th of 21 replays.
+// Two batches before, one recorded, and next to the 1st, 2nd, 4th, 8th and 16th of 21 replays.
 constexpr int kCalled = 2 + 1 + 5;
 
 TEST(RecordedEvaluation, CallsTheStepOnlyToRecordAndToCheck) {
@@ -118,7 +118,7 @@ TEST(RecordedEvaluation, WorksForTestsAndPredictionsOfEachLoader) {
   const Outcome plain = run(false), recorded = run(true);
   EXPECT_EQ(plain.metrics, recorded.metrics);
   EXPECT_EQ(plain.calls, 24 + 12 + 24 + 25);
-  // Of 12 batches, 9 are replays and 4 of these are checked; the smaller last batch of 98 samples runs as it is.
+  // Of 12 batches, 9 are replays and 4 of these are checked; the smaller last batch of 98 samples runs eagerly.
   EXPECT_EQ(recorded.calls, kCalled + (2 + 1 + 4) + kCalled + kCalled + 1);
   for (size_t k = 0; k < 2; ++k) {
     ASSERT_EQ(plain.predictions[k].size(), recorded.predictions[k].size());
@@ -180,7 +180,7 @@ TEST(RecordedEvaluation, SaysWhatCannotBeRecordedAndRunsStepsAsTheyAre) {
        "validation_step logs \"mean\" from the host"},
       {"a metric that is logged later", [&](Evaluated&, const at::Tensor& error, int64_t) { mean(error); },
        "the step updates a metric, which a recorded step would not do at each batch"},
-      {"another way", [](Evaluated& m, const at::Tensor&, int64_t) { m.halved_from = 10; },
+      {"a different branch", [](Evaluated& m, const at::Tensor&, int64_t) { m.halved_from = 10; },
        "validation_step of batch 10 differs from the recorded step: aten::mul got"},
   };
   for (const Refusal& refusal : refusals) {
@@ -193,7 +193,7 @@ TEST(RecordedEvaluation, SaysWhatCannotBeRecordedAndRunsStepsAsTheyAre) {
     EXPECT_EQ(plain.metrics, recorded.metrics) << refusal.name;
     EXPECT_TRUE(console.has(std::string("TrainerOptions.record_steps: ") + refusal.text)) << refusal.name << "\n"
                                                                                           << console.text();
-    EXPECT_TRUE(console.has(". These steps are not recorded, and run as they are.")) << console.text();
+    EXPECT_TRUE(console.has(". These steps are not recorded, and run eagerly.")) << console.text();
     EXPECT_TRUE(kept.empty() || kept.size() == 24) << kept.size();
     EXPECT_TRUE(mean.update_count() == 0 || mean.update_count() == 24) << mean.update_count();
   }

@@ -286,7 +286,7 @@ TEST(RecordedNumbers, AGeneratorOfTheModulesOwnDrawsTheSame) {
     m.after_batch = [generator](Net& net) { net.seen.push_back(at::rand({1}, generator).item<double>()); };
   };
   EXPECT_EQ(expect_same_numbers(change), "");
-  EXPECT_LT(steps, 72 + 36) << "the plain run's 72, and those that recorded and checked";
+  EXPECT_LT(steps, 72 + 36) << "the plain run's 72, and the steps that recorded and checked";
 }
 
 TEST(RecordedNumbers, ACheckThatEndsARecordingLeavesSuchAGeneratorWhereTheStepDoes) {

@@ -1,6 +1,6 @@
 // Ranks that replay a recorded step together or not at all (NCCL's captured collectives), seen from one of them. The
 // other rank's answers are scripted here; tests/ranks/record_test.py has real ones.
-#include "levin/trainer/step/replay_agreement.h"
+#include "levin/trainer/step/step_notes.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -30,44 +30,42 @@ bool holds(const std::vector<int64_t>& windows, int64_t window) {
   return std::find(windows.begin(), windows.end(), window) != windows.end();
 }
 
-class OneOfTwo final : public Strategy {
+class OtherAndThis final : public RankCollectives {
  public:
-  OneOfTwo(std::shared_ptr<DeviceLog> log, std::shared_ptr<OtherRank> other)
-      : log_(std::move(log)), other_(std::move(other)) {}
+  explicit OtherAndThis(std::shared_ptr<OtherRank> other) : other_(std::move(other)) {}
 
-  [[nodiscard]] std::string name() const override { return "one_of_two"; }
-  [[nodiscard]] at::Device device() const override { return at::kCPU; }
-  [[nodiscard]] int64_t rank() const override { return 0; }
   [[nodiscard]] int64_t world_size() const override { return 2; }
-  [[nodiscard]] RankNotes backward(const at::Tensor& loss, bool, const RankNotes& own) override {
-    loss.backward();
-    return own;
-  }
-  [[nodiscard]] bool replays_together() const override { return true; }
-  [[nodiscard]] at::Tensor reduce(const at::Tensor& value, ReduceOp /*op*/) override { return value; }
   [[nodiscard]] at::Tensor reduce_in_step(const at::Tensor& value, ReduceOp op) override {
     EXPECT_EQ(op, ReduceOp::max);
     const auto window = std::ssize(other_->heard);
-    const double* votes = value.const_data_ptr<double>() + kRankNotes;
+    const double* votes = value.const_data_ptr<double>() + kRankFlags;
     other_->heard.push_back({.replays = votes[0] == 0, .is_recorded = votes[1] == 0, .goes_on = votes[2] == 0});
     at::Tensor said = at::zeros_like(value);
     auto* numbers = said.mutable_data_ptr<double>();
-    if (window >= other_->stops.value_or(window + 1)) numbers[static_cast<size_t>(RankNote::stop)] = 1;
-    numbers += kRankNotes;
+    if (window >= other_->stops.value_or(window + 1)) numbers[static_cast<size_t>(RankFlag::stop)] = 1;
+    numbers += kRankFlags;
     if (holds(other_->runs_plain, window)) numbers[0] = 1;
     if (holds(other_->has_lost, window)) numbers[1] = 1;
     if (window >= other_->gives_up.value_or(window + 1)) numbers[2] = 1;
     return at::maximum(value, said);
   }
-  [[nodiscard]] bool any(bool value) override { return value; }
-  void barrier() override {}
-  [[nodiscard]] std::shared_ptr<StepRecorder> make_recorder() override {
-    return std::make_shared<RepeatingRecorder>(log_);
-  }
 
  private:
-  std::shared_ptr<DeviceLog> log_;
   std::shared_ptr<OtherRank> other_;
+};
+
+struct TogetherRecorder final : RepeatingStrategy::Recorder {
+  using Recorder::Recorder;
+  [[nodiscard]] bool replays_together() const override { return true; }
+};
+
+class OneOfTwo final : public Strategy {
+ public:
+  OneOfTwo(const std::shared_ptr<DeviceLog>& log, const std::shared_ptr<OtherRank>& other) {
+    use(std::make_unique<OtherAndThis>(other));
+    use(std::make_unique<TogetherRecorder>(log));
+  }
+  [[nodiscard]] std::string name() const override { return "one_of_two"; }
 };
 
 struct Seen {
@@ -95,7 +93,7 @@ Seen train(const OtherRank& script, int64_t accumulate = 1, const std::shared_pt
 TEST(ReplayAgreement, AllReplayWhereAllCan) {
   const Seen seen = train({});
   EXPECT_EQ(seen.device->records, 1);
-  EXPECT_EQ(seen.device->replays, 12 - 3) << "all but those that warm up";
+  EXPECT_EQ(seen.device->replays, 12 - 3) << "all except the warm-up steps";
   ASSERT_EQ(std::ssize(seen.other->heard), 12) << "one message a window";
   EXPECT_FALSE(seen.other->heard[2].replays);
   EXPECT_TRUE(seen.other->heard[3].replays);

@@ -1,4 +1,4 @@
-// A run that was stopped anywhere and resumed ends with the same bits as an uninterrupted one: weights, optimizer
+// A run that was stopped anywhere and resumed ends bitwise identical to an uninterrupted one: weights, optimizer
 // state, metrics.csv and every checkpoint.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -9,8 +9,8 @@
 
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/callbacks/progress_bar.h"
-#include "levin/core/files.h"
-#include "levin/core/log_file.h"
+#include "levin/core/files/files.h"
+#include "levin/core/process/log.h"
 #include "levin/levin.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
@@ -239,7 +239,7 @@ TEST_P(Resume, AfterAnyBatch) {
   }
 }
 
-// As though it had been killed before on_train_end: the newest checkpoint is that of the last epoch's end.
+// As though it had been killed before on_train_end: the newest checkpoint is from the end of the last epoch.
 TEST_P(Resume, BeforeTheEndOfTraining) {
   ASSERT_FALSE(run(GetParam(), folder_).interrupted);
   const std::string checkpoints = folder_ + "/levin_logs/version_0/checkpoints/";

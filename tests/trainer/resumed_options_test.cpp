@@ -12,7 +12,7 @@
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/callbacks/stochastic_weight_averaging.h"
-#include "levin/core/seed.h"
+#include "levin/core/random.h"
 #include "levin/optim/adam.h"
 #include "levin/optim/composed_schedulers.h"
 #include "levin/optim/cosine_schedulers.h"

@@ -6,8 +6,8 @@
 
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/cli/run_cli.h"
-#include "levin/core/error.h"
-#include "levin/core/registry.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/registry.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/sets/csv.h"
 #include "levin/data/sets/npy_data.h"
@@ -293,9 +293,9 @@ TEST(RunEnd, ErrorsOfUserCodeSayWhereTheyWereThrownAndKeepTheirType) {
             "validation_step, epoch 0, batch 1, dataloader 0, global step 2: no such word");
   EXPECT_EQ(error_of<Error>([&] { Trainer(options).test(module, tiny_loader(16)); }),
             "test_step, batch 2, dataloader 0: no such word");
-  module.on_training_step = [](int64_t) { throw std::runtime_error("spoilt"); };
+  module.on_training_step = [](int64_t) { throw std::runtime_error("broken"); };
   EXPECT_EQ(error_of<std::runtime_error>([&] { Trainer(options).fit(module, tiny_loader(8)); }),
-            "training_step, epoch 0, batch 0, global step 0: spoilt");
+            "training_step, epoch 0, batch 0, global step 0: broken");
 }
 
 TEST(RunEnd, AnExceptionOfATypeOfItsOwnIsPassedOnAndItsPlaceSaid) {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "levin/core/usable_cores.h"
+#include "levin/core/process/threads.h"
 #include "levin/trainer/loops/validation_schedule.h"
 #include "levin/trainer/plan/resolve_plan.h"
 #include "support/error_text.h"
@@ -108,7 +108,7 @@ TEST(RunPlan, RefusesALeastNumberAboveTheLargest) {
   EXPECT_TRUE(problems_of({.max_epochs = 5, .min_epochs = 5, .max_steps = 10, .min_steps = 10}).empty());
   EXPECT_TRUE(problems_of({.max_epochs = -1, .min_epochs = 5000, .min_steps = 5000}).empty());
   EXPECT_TRUE(refuses({.max_time = Seconds(-1.5)}, {"TrainerOptions.max_time", "must be >= 0 s, got -1.5 s."}));
-  EXPECT_TRUE(problems_of({.min_epochs = 5, .fast_dev_run = true}).empty()) << "one epoch, whatever the limits say";
+  EXPECT_TRUE(problems_of({.min_epochs = 5, .fast_dev_run = true}).empty()) << "one epoch, regardless of the limits";
 }
 
 TEST(RunPlan, RefusesWhatThisBuildDoesNotHave) {

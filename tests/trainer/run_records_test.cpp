@@ -10,7 +10,7 @@
 
 #include <filesystem>
 
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "levin/levin.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"

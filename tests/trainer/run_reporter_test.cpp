@@ -10,7 +10,7 @@
 
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/callbacks/model_checkpoint.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
 #include "levin/loggers/csv_logger.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
@@ -127,7 +127,7 @@ TEST(RunReporter, ContinuesTheRecordOfARunThatIsResumed) {
   EXPECT_EQ(run["clock"].back()[0], 12);
 }
 
-// A killed process leaves a record that says it is running.
+// A killed process leaves a record with the status running.
 TEST(RunReporter, ClosesTheSessionOfAKilledRunThatIsResumed) {
   const TemporaryFolder folder;
   {
@@ -180,7 +180,7 @@ TEST(RunReporter, AddsWhatIsMeasuredAfterAFitToItsRecord) {
   Json after = record(folder);
   EXPECT_EQ(after["metrics"]["test_loss"]["last"], tested);
   EXPECT_EQ(after["command"], "fit");
-  EXPECT_EQ(after["metrics"]["val_loss"], before["metrics"]["val_loss"]) << "that of the fit";
+  EXPECT_EQ(after["metrics"]["val_loss"], before["metrics"]["val_loss"]) << "the value of the fit";
   after["metrics"].erase("test_loss");
   EXPECT_EQ(after, before);
   const double again = trainer.test(module, Loaders{tiny_loader(4)})[0].at("test_loss");

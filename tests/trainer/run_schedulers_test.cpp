@@ -9,7 +9,7 @@
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/gradient_accumulation_scheduler.h"
 #include "levin/callbacks/lambda_callback.h"
-#include "levin/optim/adamw.h"
+#include "levin/optim/adam.h"
 #include "levin/optim/composed_schedulers.h"
 #include "levin/optim/cosine_schedulers.h"
 #include "levin/optim/cyclic_schedulers.h"
@@ -103,7 +103,7 @@ TEST(Schedulers, PlateauWithoutItsMetricIsAnErrorUnlessToldOtherwise) {
   trainer.fit(watching(module, "val_los", false), tiny_loader(8), tiny_loader(8));
   EXPECT_DOUBLE_EQ(learning_rate(trainer), 1.0);
   EXPECT_TRUE(console.has("\"val_los\" was never logged"));
-  EXPECT_TRUE(console.has("The learning rate stays as it is."));
+  EXPECT_TRUE(console.has("The learning rate is unchanged."));
 }
 
 TEST(Schedulers, TheFirstBatchWarnsOfAMonitorThatNothingHasLogged) {
@@ -320,7 +320,7 @@ TEST(ScheduleOfARun, IsKnownAfterTheFit) {
   TrainerOptions options = quiet(3, {});
   options.accumulate_grad_batches = 4;
   Trainer trainer(options);
-  EXPECT_EQ(trainer.estimated_stepping_batches(), 0);  // there is no fit yet
+  EXPECT_EQ(trainer.estimated_stepping_batches(), 0);  // no fit has started yet
   {
     TinyModule module;
     trainer.fit(module, tiny_loader(40, 4));

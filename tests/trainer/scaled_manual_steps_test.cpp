@@ -14,7 +14,7 @@
 #include "levin/optim/step_schedulers.h"
 #include "levin/precision/mixed_precision.h"
 #include "levin/trainer/plan/run_plan.h"
-#include "levin/trainer/step/nonfinite_loss.h"
+#include "levin/trainer/step/window_verdict.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"

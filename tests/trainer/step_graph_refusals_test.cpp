@@ -53,7 +53,7 @@ TEST(StepGraphRefusals, NameTheOptionThatIsInTheWay) {
   options.strategy = "dp";
   EXPECT_TRUE(
       has(refusal(module, options),
-          "steps of dp on cpu cannot be recorded; those of single_device can, and of ddp on CPUs and over NCCL."));
+          "steps of dp on cpu cannot be recorded; steps of single_device can, and of ddp on CPUs and over NCCL."));
   options.strategy = DDP({.find_unused_parameters = true});
   EXPECT_TRUE(has(refusal(module, options), "DDPOptions.find_unused_parameters finds on the host which parameters"));
   options = quiet(1, {});

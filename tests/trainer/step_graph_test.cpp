@@ -1,5 +1,5 @@
-// A step that is captured once and replayed trains to the same bits as one that is run each time. Here a CPU replays
-// (support/repeating_strategy.h); tests/cuda has a GPU.
+// A step that is captured once and replayed trains bitwise identically to a step that runs each time. Here a CPU
+// replays (support/repeating_strategy.h); tests/cuda has a GPU.
 #include "levin/trainer/step/step_graph.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/model_checkpoint.h"
-#include "levin/optim/adamw.h"
+#include "levin/optim/adam.h"
 #include "levin/optim/step_schedulers.h"
 #include "levin/precision/mixed_precision.h"
 #include "support/captured_console.h"
@@ -21,7 +21,7 @@ namespace {
 
 using namespace test;
 
-// A linear layer behind batch norm, which keeps buffers; two metrics. The loss is weighted by the batch's third tensor.
+// A linear layer after batch norm, which keeps buffers; two metrics. The loss is weighted by the batch's third tensor.
 class Net : public TinyModule {
  public:
   Net() { torch::nn::init::constant_(layer->bias, 0.25); }
@@ -112,7 +112,7 @@ void expect_same_result(const Result& plain, const Result& repeated) {
   }
 }
 
-// Trains as it is, on a device that captures, and on a CPU's tape; returns what the device was asked for.
+// Trains eagerly, on a device that captures, and on a CPU's tape; returns what the device was asked for.
 std::shared_ptr<DeviceLog> expect_the_same(const Wanted& wanted) {
   const Result plain = train(wanted, nullptr);
   const auto log = std::make_shared<DeviceLog>();
@@ -161,7 +161,7 @@ TEST(StepGraph, ABatchOfAnotherShapeRunsAsItIsAndIsToldOnce) {
   EXPECT_EQ(told, 1) << console.text();
 }
 
-// Of the shapes of the others, but the last one is a transposed tensor, or of another type.
+// Batches of equal shapes, but the last one is a transposed tensor, or of a different type.
 TEST(StepGraph, ABatchOfOtherStridesOrAnotherTypeIsNotReportedByItsShapes) {
   for (const bool strides : {true, false}) {
     std::vector<Batch> batches;

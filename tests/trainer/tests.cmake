@@ -64,6 +64,7 @@ levin_test(gpu_paths TORCH COST 30 FILES
   trainer/recorded_random_test.cpp
   trainer/replay_agreement_test.cpp
   trainer/step_graph_refusals_test.cpp
+  trainer/step_engine_test.cpp
   trainer/step_graph_test.cpp)
 
 # One process on several devices: logical CPU devices stand in for GPUs.

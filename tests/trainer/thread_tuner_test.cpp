@@ -1,4 +1,4 @@
-#include "levin/trainer/run/thread_tuner.h"
+#include "levin/trainer/loops/tune_threads.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What the entry points return, what they leave behind, and their messages when something is missing or fails.
+// What the entry points return and which files they leave, and their messages when something is missing or fails.
 #include "levin/trainer/trainer.h"
 
 #include <ATen/Context.h>
@@ -24,7 +24,7 @@ namespace {
 
 using namespace test;
 
-// ---- what a run leaves behind ---------------------------------------------------------------------------------------
+// ---- the files that a run leaves ------------------------------------------------------------------------------------
 
 TEST(Trainer, FastDevRunWritesNothing) {
   const CapturedConsole console;
@@ -219,7 +219,7 @@ TEST(Trainer, SaysWhatNeedsATrainer) {
   TinyModule module;
   EXPECT_TRUE(has(error_of([&] { (void)module.trainer(); }), "the module is not attached to a Trainer"));
   EXPECT_EQ(module.current_epoch(), 0);
-  module.log("x", 1.0);  // without a trainer a step may still be called by hand
+  module.log("x", 1.0);  // without a trainer a step may still be called directly
   Trainer trainer(quiet(1, {}));
   EXPECT_TRUE(has(error_of([&] { trainer.save_checkpoint("nowhere"); }), "there is no module yet"));
 }
@@ -341,22 +341,6 @@ TEST(Trainer, DetectAnomalyNamesTheBackward) {
   EXPECT_TRUE(has(error, "nan")) << error;
   EXPECT_TRUE(has(quiet_handler.told, "Error detected in SqrtBackward0")) << quiet_handler.told;
   EXPECT_FALSE(torch::autograd::AnomalyMode::is_enabled());
-}
-
-TEST(Trainer, DeterministicSetsLibtorchsSwitch) {
-  at::Context& context = at::globalContext();
-  context.setDeterministicAlgorithms(false, false);
-  TrainerOptions options = quiet(1, {});
-  { const Trainer trainer(options); }
-  EXPECT_FALSE(context.deterministicAlgorithms());
-  options.deterministic = true;
-  { const Trainer trainer(options); }
-  EXPECT_TRUE(context.deterministicAlgorithms());
-  EXPECT_FALSE(context.deterministicAlgorithmsWarnOnly());
-  options.deterministic = "warn";
-  { const Trainer trainer(options); }
-  EXPECT_TRUE(context.deterministicAlgorithmsWarnOnly());
-  context.setDeterministicAlgorithms(false, false);
 }
 
 TEST(Trainer, LibtorchsErrorsSayTheHook) {

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "levin/core/log.h"
-#include "levin/core/stop_signal.h"
+#include "levin/core/process/log.h"
+#include "levin/core/process/stop_signal.h"
 #include "levin/trainer/predict_outputs.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/run/averaging_optimizers.h"
@@ -17,8 +17,6 @@
 #include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run_reporter.h"
-#include "levin/trainer/step/module_replicas.h"
-#include "levin/trainer/step/recorded_evaluation.h"
 
 namespace levin {
 
@@ -198,7 +196,7 @@ class EvaluationLoop::Meetings {
     const std::chrono::duration<double> since = Clock::now() - begin_;
     const at::Tensor own = at::tensor({has_more ? 1.0 : 0.0, since.count(), static_cast<double>(requests.signal_number),
                                        requests.stop_file ? 1.0 : 0.0, requests.save_file ? 1.0 : 0.0});
-    const at::Tensor all = loop_.run_.strategy->reduce(own, ReduceOp::max);
+    const at::Tensor all = loop_.run_.strategy->ranks().reduce(own, ReduceOp::max);
     const auto* most = all.const_data_ptr<double>();
     loop_.act({static_cast<int>(most[2]), most[3] > 0, most[4] > 0});
     const double most_batches = static_cast<double>(gap_) * kSecondsBetweenMeetings / std::max(most[1], 1e-6);
@@ -217,7 +215,7 @@ class EvaluationLoop::Meetings {
 
 std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   const auto started = std::chrono::steady_clock::now();
-  log::trainer.debug("{} begins", enum_word(stage_));
+  log::trainer.debug("{} begins", enum_name(stage_));
   const StageHooks& hooks = hooks_of(stage_);
   const bool inside_fit = run_.entry.stage == Stage::fit;
   std::optional<RandomState> training_numbers;  // restored at the end: how often a fit validates must not change them
@@ -247,7 +245,7 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   if (inside_fit && !run_.entry.sanity_checking) {
     training_numbers.emplace();  // what a checkpoint of on_validation_end holds
     run_.entry.before_validation.reset();
-    run_.fit.epoch.rest = BatchRest::schedulers;
+    run_.fit.epoch.pending = PendingWork::schedulers;
     ++run_.entry.validations;
   }
   call_plain(run_, hooks.end, hooks.on_end, hooks.module_end);
@@ -255,7 +253,7 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   eval_mode.end();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - started;
   log::trainer.info("{}{} has ended after {:.2f} s", run_.entry.sanity_checking ? "the sanity check's " : "",
-                    enum_word(stage_), took.count());
+                    enum_name(stage_), took.count());
   return results;
 }
 
@@ -265,15 +263,13 @@ void EvaluationLoop::run_batches(int64_t limit) {
   if (run_.taken_outputs != nullptr) run_.taken_outputs->assign(static_cast<size_t>(count), {});
   idle_loaders_.clear();
   run_.eval_batches_seen.resize(static_cast<size_t>(count));
-  auto& recorded = run_.entry.recorded_evaluations;
-  for (int64_t k = std::ssize(recorded); k < count; ++k) recorded.push_back(RecordedEvaluation::make(run_));
   Meetings meetings(*this);
   for (int64_t k = 0; k < count; ++k) {
     BatchStream stream(*run_.entry.eval.loaders[static_cast<size_t>(k)],
                        std::min(limit, run_.entry.eval.num_batches[static_cast<size_t>(k)]));
     copy_ahead(run_, stream);
     stream.start(run_.progress.epoch);
-    if (const auto& of_loader = recorded[static_cast<size_t>(k)]) of_loader->begin_pass();
+    run_.entry.engine->begin_pass(static_cast<size_t>(k));
     Batch batch;
     while (stream.next(batch)) {
       run_.entry.place = {Hook::none, std::max<int64_t>(1, batch.size()), k, count};
@@ -309,9 +305,13 @@ void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loade
   {
     const ProfilerScope profile(run_.profiler.get(), hooks.action);
     const HookScope scope(run_.entry, hooks.step);
-    const auto step = [&](const Batch& of) { return call_step(of, batch_idx); };
-    const auto& recorded = run_.entry.recorded_evaluations[static_cast<size_t>(loader_idx)];
-    prediction = recorded != nullptr ? recorded->step(batch, batch_idx, step) : step(batch);
+    prediction = run_.entry.engine->evaluate(static_cast<size_t>(loader_idx), batch, batch_idx,
+                                             [&](LightningModule& m, const Batch& of) {
+                                               if (stage_ == Stage::predict) return m.predict_step(of, batch_idx);
+                                               if (stage_ == Stage::test) m.test_step(of, batch_idx);
+                                               if (stage_ == Stage::validate) m.validation_step(of, batch_idx);
+                                               return at::Tensor();
+                                             });
   }
   call_hook(
       run_.entry, hooks.batch_end,
@@ -343,16 +343,6 @@ void EvaluationLoop::keep_prediction(const at::Tensor& prediction, size_t loader
   }
 }
 
-at::Tensor EvaluationLoop::call_step(const Batch& batch, int64_t batch_idx) {
-  const ForwardScope forward(*run_.precision, run_.strategy->device().type());
-  return run_step(run_, batch, ModuleReplicas::Result::outputs, [&](LightningModule& m, const Batch& b) {
-    if (stage_ == Stage::predict) return m.predict_step(b, batch_idx);
-    if (stage_ == Stage::test) m.test_step(b, batch_idx);
-    if (stage_ == Stage::validate) m.validation_step(b, batch_idx);
-    return at::Tensor();
-  });
-}
-
 // Lightning: eval step metrics stand at a count of evaluation batches that grows over the whole run, without an epoch.
 void EvaluationLoop::write_step_metrics(int64_t loader_idx) {
   int64_t& seen = run_.eval_batches_seen[static_cast<size_t>(loader_idx)];
@@ -370,7 +360,7 @@ void EvaluationLoop::note_batch_only() {
 }
 
 std::vector<Metrics> EvaluationLoop::finish_metrics() {
-  sync_epoch_metrics(*run_.strategy, run_.entry.eval_metrics, idle_loaders_);
+  sync_epoch_metrics(run_.strategy->ranks(), run_.entry.eval_metrics, idle_loaders_);
   const Metrics of_the_epoch = run_.entry.eval_metrics.logged(false, -1);
   std::vector<Metrics> results;
   for (size_t k = 0; k < run_.entry.eval.loaders.size(); ++k) {

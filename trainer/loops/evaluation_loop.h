@@ -28,7 +28,6 @@ class EvaluationLoop {
   void run_batches(int64_t limit);
   void run_batch(Batch&& fetched, int64_t batch_idx, int64_t loader_idx);
   void keep_prediction(const at::Tensor& prediction, size_t loader);
-  [[nodiscard]] at::Tensor call_step(const Batch& batch, int64_t batch_idx);
   [[nodiscard]] OutsideRequests::Requests look_outside();
   void act(const OutsideRequests::Requests& requests);
   void write_step_metrics(int64_t loader_idx);
@@ -40,7 +39,7 @@ class EvaluationLoop {
   OutsideRequests* outside_;
   bool keeps_predictions_ = true;
   Predictions predictions_ = {};
-  std::vector<int64_t> idle_loaders_ = {};  // those that had no batch for this rank
+  std::vector<int64_t> idle_loaders_ = {};  // loaders without a batch for this rank
 };
 
 }  // namespace levin

@@ -4,38 +4,32 @@
 #include <tuple>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/log.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/log.h"
 #include "levin/trainer/loops/evaluation_loop.h"
 #include "levin/trainer/loops/fit_warnings.h"
-#include "levin/trainer/loops/plan_recomputation.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/run/averaging_optimizers.h"
+#include "levin/trainer/run/fit_length.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/loader_set.h"
+#include "levin/trainer/run/lr_schedulers.h"
 #include "levin/trainer/run/ranks.h"
-#include "levin/trainer/run/run_position.h"
 #include "levin/trainer/run/run_reporter.h"
 #include "levin/trainer/state/checkpoint.h"
 #include "levin/trainer/state/loader_state.h"
 #include "levin/trainer/state/rollback.h"
 #include "levin/trainer/state/run_records.h"
-#include "levin/trainer/step/automatic_step.h"
-#include "levin/trainer/step/kept_buffers.h"
-#include "levin/trainer/step/late_check.h"
-#include "levin/trainer/step/lr_schedulers.h"
-#include "levin/trainer/step/step_graph.h"
-#include "levin/trainer/step/unregistered_leaves.h"
 
 namespace levin {
 
 void FitLoop::run() {
   sanity_check();
   prepare_loaders();
-  const bool inside_epoch = run_.fit.epoch.running;  // an epoch that has begun is completed, whatever the limits are
+  const bool inside_epoch = run_.fit.epoch.running;  // an epoch that has begun is completed regardless of limits
   if (run_.fit.train.loaders.empty() || (is_done() && !inside_epoch)) return train_nothing();
   if (!run_.fit.resumed) run_.progress.accumulate = run_.fit.accumulate_grad_batches;
-  if (!plan_recomputation(run_)) return;
+  plan_recomputation(run_);
   renew_records(run_);
   run_.entry.phase = Phase::train;
   expect_monitors(run_);
@@ -52,6 +46,13 @@ void FitLoop::run() {
     end_epoch();
   } while (!is_done());
   end_training();
+}
+
+std::optional<MeasuredFit> FitLoop::measure(int64_t replicas) {
+  sanity_check();
+  prepare_loaders();
+  if (run_.fit.train.loaders.empty()) return std::nullopt;
+  return measure_fit(run_, replicas);
 }
 
 void FitLoop::end_training() {
@@ -127,6 +128,7 @@ void FitLoop::start_epoch() {
     validation_.use_loader();
   }
   run_.fit.epoch = {.running = true};
+  run_.fit.engine->drop_window();
   log::trainer.debug("epoch {} begins", run_.progress.epoch);
   run_.entry.train_metrics.reset();
   run_.entry.place = {Hook::none, 1, -1, 1};
@@ -161,7 +163,7 @@ void FitLoop::train_epoch(bool resumed) {
   copy_ahead(run_, stream);
   stream.defer_copies();
   const RunningBatches running(run_.fit, stream);
-  end_together(*run_.strategy, stream);
+  end_together(run_.strategy->ranks(), stream);
   {
     const ProfilerScope profile(run_.profiler.get(), "train_dataloader_start");
     stream.start(progress.epoch, epoch.next_batch);
@@ -171,9 +173,9 @@ void FitLoop::train_epoch(bool resumed) {
     epoch.has_loss = true;  // not known: a batch before the restart may have had one
     run_.entry.place = {Hook::none, 1, -1, 1};
     epoch.last_batch = epoch.pass_ended || !stream.has_next();  // all were processed before the restart
-    if (epoch.rest != BatchRest::none) {
+    if (epoch.pending != PendingWork::none) {
       finish_batch();
-      border();
+      between_batches();
     }
     if (epoch_must_end()) return;
   }
@@ -191,36 +193,26 @@ void FitLoop::train_epoch(bool resumed) {
       const ProfilerScope profile(run_.profiler.get(), "run_training_batch");
       train_batch(stream, std::move(batch));
     }
-    border();
+    between_batches();
     if (epoch_must_end()) break;
   }
 }
 
 // Note [Size of an accumulation window]
 // The last window of an epoch may hold fewer batches; its mean is over those it holds, so that N micro-batches are
-// always one big batch. Lightning: divides by accumulate_grad_batches whatever the window holds.
-WindowPart FitLoop::open_window(const BatchStream& stream) {
+// always one big batch. Lightning: always divides by accumulate_grad_batches.
+void FitLoop::open_window(const BatchStream& stream) {
   Epoch& epoch = run_.fit.epoch;
-  Progress& progress = run_.progress;
   const int64_t batches = run_.fit.train.num_batches[0];
   const int64_t left = batches == kUnlimited ? kUnlimited : batches - epoch.batch_idx;
-  Window& window = epoch.window;
-  if (window.ended()) {
-    window = {.size = std::min(progress.accumulate, left),
-              .first_batch = epoch.batch_idx,
-              .total_batches = progress.total_batches,
-              .loader_state = stream.state_before()};
-    if (run_.fit.kept_buffers != nullptr) run_.fit.kept_buffers->save();
-  }
-  ++window.seen;
-  return {window.seen == 1, window.seen == window.size || stream.is_last(), left != kUnlimited};
+  epoch.window_batches = run_.progress.total_batches;
+  epoch.window_loader_state = stream.state_before();
+  run_.fit.engine->open_window(std::min(run_.progress.accumulate, left), epoch.batch_idx);
 }
 
-at::Tensor FitLoop::run_step(const Batch& batch, const WindowPart& window) {
-  const int64_t index = run_.fit.epoch.batch_idx;
-  if (run_.fit.step_graph != nullptr) return run_.fit.step_graph->step(batch, index, window);
-  return run_.entry.module->automatic_optimization() ? automatic_step(run_, batch, index, window)
-                                                     : manual_step(run_, batch, index);
+void FitLoop::close_window(int64_t steps_before) {
+  run_.fit.engine->close_window();
+  run_.progress.window_stepped = run_.progress.global_step > steps_before;
 }
 
 void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
@@ -230,7 +222,8 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   if (memory_keeping_ != nullptr) memory_keeping_->begin_batch();
   if (thread_tuning_ != nullptr) thread_tuning_->begin_batch();
   epoch.batch_idx = stream.index();
-  const WindowPart window = open_window(stream);
+  StepEngine& engine = *run_.fit.engine;
+  if (!engine.window_is_open()) open_window(stream);
   epoch.batch_running = true;
   note_place(run_, epoch.batch_idx);
   epoch.last_batch = stream.is_last();
@@ -245,16 +238,17 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
 
   const bool automatic = run_.entry.module->automatic_optimization();
   const int64_t steps_before = progress.global_step;
-  const at::Tensor loss = run_step(batch, window);
-  report_leaves(run_, batch);
+  const at::Tensor loss = engine.step(batch, {.epoch = progress.epoch,
+                                              .batch_idx = epoch.batch_idx,
+                                              .total_batches = progress.total_batches,
+                                              .is_last = stream.is_last(),
+                                              .length_is_known = run_.fit.train.num_batches[0] != kUnlimited});
+  epoch.steps += progress.global_step - steps_before;
   epoch.has_loss |= loss.defined();
-  stream.send_ahead();  // beside the step, which a device is still computing
+  stream.send_ahead();  // while a device still computes the step
   roll_back_if_due(run_);
-  if (window.last) {
-    if (run_.fit.kept_buffers != nullptr) run_.fit.kept_buffers->end_window();
-    epoch.window = Window();
-    progress.window_stepped = progress.global_step > steps_before;
-  }
+  const bool window_ends = engine.window_is_done();
+  if (window_ends) close_window(steps_before);
   if (automatic && progress.global_step > steps_before) step_schedulers(run_, Interval::step, false);
   if (automatic && stream.is_last()) step_schedulers(run_, Interval::epoch, false);
   epoch.next_batch = epoch.batch_idx + 1;
@@ -262,7 +256,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   run_.entry.samples += samples;
   run_.has_trained = true;
   epoch.batch_running = false;
-  epoch.rest = BatchRest::metrics;
+  epoch.pending = PendingWork::metrics;
   epoch.validation_follows = validation_.is_known_to_be_due();
   run_.entry.outputs.set_loss(loss);
   run_.entry.time_split.enter(StepPart::callbacks);
@@ -273,8 +267,9 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   run_.entry.outputs.clear();
   if (!run_.fit.expected_metrics.empty()) warn_of_unlogged_monitors(run_);
   const bool faster = memory_keeping_ != nullptr && memory_keeping_->end_batch();
-  if (thread_tuning_ != nullptr) thread_tuning_->end_batch(window.last);
-  if (faster && !run_.has_peers()) {  // the times so far are those of other steps; a rank alone cannot begin anew
+  if (thread_tuning_ != nullptr) thread_tuning_->end_batch(window_ends);
+  if (faster && !run_.has_peers()) {  // the times so far were measured for slower steps; a single rank of several
+                                      // cannot start over
     thread_tuning_ = nullptr;
     thread_tuning_ = ThreadTuning::of(run_);
   }
@@ -285,17 +280,17 @@ void FitLoop::finish_batch() {
   Epoch& epoch = run_.fit.epoch;
   Progress& progress = run_.progress;
   run_.entry.time_split.enter(StepPart::other);
-  const bool window_ends = epoch.window.ended();
-  if (epoch.rest == BatchRest::metrics && window_ends) write_step_metrics();
-  if (epoch.rest <= BatchRest::validation) {
-    epoch.rest = BatchRest::validation;
+  const bool window_ends = !run_.fit.window_is_open();
+  if (epoch.pending == PendingWork::metrics && window_ends) write_step_metrics();
+  if (epoch.pending <= PendingWork::validation) {
+    epoch.pending = PendingWork::validation;
     validate_if_due();
   }
-  epoch.rest = BatchRest::schedulers;
+  epoch.pending = PendingWork::schedulers;
   const bool stepped = window_ends && progress.window_stepped;
   if (run_.entry.module->automatic_optimization() && stepped) step_schedulers(run_, Interval::step, true);
   if (window_ends) ++progress.windows;
-  epoch.rest = BatchRest::none;
+  epoch.pending = PendingWork::none;
 }
 
 // A loader that may not be read ahead and does not know its length has ended, so its last batch was not known to be
@@ -306,21 +301,20 @@ void FitLoop::end_pass() {
   if (epoch.last_batch || epoch.next_batch == 0) return;
   epoch.last_batch = epoch.pass_ended = true;
   const bool automatic = run_.entry.module->automatic_optimization();
-  const bool window_is_open = !epoch.window.ended();
+  const bool window_is_open = run_.fit.window_is_open();
   if (window_is_open) {
     const int64_t steps_before = progress.global_step;
-    run_.fit.skip_batch = true;  // there is no batch, only the update
-    (void)automatic_step(run_, {}, epoch.batch_idx, {.first = false, .last = true, .size_known = false});
-    epoch.window = Window();
-    progress.window_stepped = progress.global_step > steps_before;
+    run_.fit.engine->update_cut_window();
+    epoch.steps += progress.global_step - steps_before;
+    close_window(steps_before);
     if (progress.window_stepped) step_schedulers(run_, Interval::step, false);
   }
   if (automatic) step_schedulers(run_, Interval::epoch, false);
-  epoch.rest = window_is_open ? BatchRest::metrics : BatchRest::validation;
+  epoch.pending = window_is_open ? PendingWork::metrics : PendingWork::validation;
   if (window_is_open) finish_batch();
   if (!window_is_open) validate_if_due();
-  epoch.rest = BatchRest::none;
-  border();
+  epoch.pending = PendingWork::none;
+  between_batches();
 }
 
 void FitLoop::validate_if_due() {
@@ -330,9 +324,9 @@ void FitLoop::validate_if_due() {
 }
 
 void FitLoop::validate() {
-  finish_late_check_and_hear(run_);
+  run_.fit.engine->finish_checks(/*receives_flags=*/true);
   capture_checkpoints(run_);  // a validation may take long: requested checkpoints are saved before it
-  if (run_.fit.epoch.window.ended()) {
+  if (!run_.fit.window_is_open()) {
     call_module(run_.entry, Hook::none, [](LightningModule& m) { m.on_validation_model_zero_grad(); });
   }
   const auto place = run_.entry.place;
@@ -346,7 +340,7 @@ void FitLoop::validate() {
   run_.entry.place = place;
 }
 
-void FitLoop::border() {
+void FitLoop::between_batches() {
   capture_checkpoints(run_);
   run_.checkpoint_writer.poll();
   if (run_.reporter != nullptr) run_.reporter->poll(run_);
@@ -368,14 +362,14 @@ void FitLoop::run_epoch_end_hooks() {
     if (!c->is_monitoring()) c->on_train_epoch_end(run_.trainer, *run_.entry.module);
   }
   run_.entry.module->on_train_epoch_end();
-  sync_epoch_metrics(*run_.strategy, run_.entry.train_metrics);
+  sync_epoch_metrics(run_.strategy->ranks(), run_.entry.train_metrics);
   for (const auto& c : run_.entry.callbacks) {
     if (c->is_monitoring()) c->on_train_epoch_end(run_.trainer, *run_.entry.module);
   }
 }
 
 void FitLoop::end_epoch() {
-  finish_late_check_and_hear(run_);
+  run_.fit.engine->finish_checks(/*receives_flags=*/true);
   Epoch& epoch = run_.fit.epoch;
   Progress& progress = run_.progress;
   const bool automatic = run_.entry.module->automatic_optimization();
@@ -385,7 +379,7 @@ void FitLoop::end_epoch() {
   run_.refresh_callback_metrics();  // the last step's values, before the epoch's replace them
   epoch.logs_steps = false;
   ++progress.processed;
-  epoch.window = Window();  // gradients of a window that the end of the epoch cuts are dropped
+  run_.fit.engine->drop_window();  // gradients of a window that the end of the epoch cuts are dropped
   run_.entry.place = {Hook::none, 1, -1, 1};
   run_epoch_end_hooks();
   if (automatic && (cut || epoch.last_batch)) step_schedulers(run_, Interval::epoch, true);
@@ -401,7 +395,7 @@ void FitLoop::end_epoch() {
   epoch.running = false;
   agree_on_stop(run_);
   warn_of_missing_steps(run_);
-  if (!is_done()) return border();
+  if (!is_done()) return between_batches();
   capture_checkpoints(run_);  // nothing remains that could be stopped
 }
 

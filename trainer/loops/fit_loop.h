@@ -2,14 +2,15 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "levin/trainer/loops/keep_memory.h"
 #include "levin/trainer/loops/outside_requests.h"
+#include "levin/trainer/loops/plan_recomputation.h"
 #include "levin/trainer/loops/tune_threads.h"
 #include "levin/trainer/loops/validation_schedule.h"
 #include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/run/run.h"
-#include "levin/trainer/run/window.h"
 
 namespace levin {
 
@@ -19,6 +20,8 @@ class FitLoop {
 
   /// Everything between on_fit_start and on_fit_end: the sanity check, the epochs, on_train_end.
   void run();
+  /// Does what run() does before the first training batch, and measures the module instead. Unset if there is no batch.
+  [[nodiscard]] std::optional<MeasuredFit> measure(int64_t replicas);
 
  private:
   void sanity_check();
@@ -31,14 +34,14 @@ class FitLoop {
   void train_epoch(bool resumed);
   [[nodiscard]] bool epoch_must_end() const;
   void train_batch(BatchStream& stream, Batch&& fetched);
-  [[nodiscard]] at::Tensor run_step(const Batch& batch, const WindowPart& window);
-  [[nodiscard]] WindowPart open_window(const BatchStream& stream);
-  /// What follows the update of a batch: metrics, validation, schedulers; from where Progress::rest says.
+  void open_window(const BatchStream& stream);
+  void close_window(int64_t steps_before);
+  /// What follows the update of a batch: metrics, validation, schedulers; from where Epoch::pending says.
   void finish_batch();
   void end_pass();
   void validate_if_due();
   /// Between two batches: checkpoints, and requests from outside.
-  void border();
+  void between_batches();
   void end_epoch();
   void run_epoch_end_hooks();
   void validate();

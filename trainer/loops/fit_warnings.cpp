@@ -4,9 +4,8 @@
 #include <cctype>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/measured_metrics.h"
 #include "levin/trainer/run/loader_set.h"
@@ -40,7 +39,7 @@ bool is_name_of(const std::string& metric, const std::string& logged) {
 
 void warn_of_unlogged_monitors(Run& run) {
   const auto expected = std::exchange(run.fit.expected_metrics, {});
-  if (run.strategy->rank() != 0 || run.plan.fast_dev_run || run.progress.processed > 0) return;
+  if (run.strategy->ranks().rank() != 0 || run.plan.fast_dev_run || run.progress.processed > 0) return;
   std::set<std::string> logged = run.fit.sanity_metrics.value_or(std::set<std::string>());
   for (const auto& [name, batches] : run.entry.logged_at) logged.insert(name);
   for (const auto& [name, value] : run.entry.callback_metrics) logged.insert(name);
@@ -76,7 +75,7 @@ void warn_of_unlogged_epochs(const Run& run) {
 
 void warn_of_missing_steps(const Run& run) {
   const Epoch& epoch = run.fit.epoch;
-  if (run.fit.optimizers.empty() || epoch.next_batch == 0 || run.strategy->rank() != 0) return;
+  if (run.fit.optimizers().empty() || epoch.next_batch == 0 || run.strategy->ranks().rank() != 0) return;
   if (run.entry.module->automatic_optimization()) {
     if (epoch.has_loss) return;
     return Console::instance().warn(

@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <string>
 
-#include "levin/core/console.h"
-#include "levin/core/log.h"
-#include "levin/core/tensor_text.h"
-#include "levin/core/variables.h"
+#include "levin/core/options/units.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/log.h"
+#include "levin/core/process/this_process.h"
+#include "levin/core/tensors.h"
 #include "levin/recompute/memory_meter.h"
 
 namespace levin {
@@ -16,7 +17,7 @@ namespace {
 constexpr double kSecondsOfFault = 0.5e-6;  // 0.5 to 1.5 were measured, most of it for filling the page with zeros
 constexpr double kLeastShare = 0.05;        // of a step
 constexpr int64_t kLeastBytes = int64_t{32} << 20;
-constexpr int64_t kMostKept = (int64_t{2} << 30) - 1;  // mallopt takes an int
+constexpr int64_t kMaxKept = (int64_t{2} << 30) - 1;  // mallopt takes an int
 
 }  // namespace
 
@@ -53,9 +54,9 @@ bool MemoryKeeping::end_batch() {
 bool MemoryKeeping::decide() {
   constexpr int kSteps = kLast - kFirst;
   const FetchedMemory fetched{faults_ / kSteps, time_.count() / kSteps};
-  const int64_t available = free_memory(at::kCPU) / run_.strategy->world_size();
+  const int64_t available = free_memory(at::kCPU) / run_.strategy->ranks().world_size();
   if (!fetched.is_worth_keeping(available)) return false;
-  const int64_t most = std::min(available / 2, kMostKept);
+  const int64_t most = std::min(available / 2, kMaxKept);
   most_resident_ = peak_resident_bytes() + available / 2;
   kept_.emplace(FreedMemory{most, most});
   const std::string text = "memory that a batch frees is kept for the next one, up to " +
@@ -63,7 +64,7 @@ bool MemoryKeeping::decide() {
                            bytes_text(static_cast<uint64_t>(fetched.faults * page_bytes())) +
                            " from the system (LEVIN_KEEP_FREED_MEMORY=0 prevents it)";
   log::trainer.info("{}", text);
-  if (run_.plan.model_summary && run_.strategy->rank() == 0) Console::instance().print(text);
+  if (run_.plan.model_summary && run_.strategy->ranks().rank() == 0) Console::instance().print(text);
   return true;
 }
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "levin/core/freed_memory.h"
+#include "levin/core/process/process_memory.h"
 #include "levin/trainer/run/run.h"
 
 namespace levin {

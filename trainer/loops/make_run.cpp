@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
-#include "levin/core/console.h"
 #include "levin/core/device_work.h"
-#include "levin/core/log.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/log.h"
 #include "levin/loggers/csv_logger.h"
-#include "levin/loggers/quiet_logger.h"
+#include "levin/loggers/logger.h"
 #include "levin/precision/mixed_precision.h"
 #include "levin/strategies/launch/rank_process.h"
-#include "levin/trainer/plan/idle_options.h"
 #include "levin/trainer/plan/resolve_plan.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/use_device.h"
@@ -98,19 +97,19 @@ std::unique_ptr<Run> make_run(Trainer& owner, TrainerOptions given) {
   run.precision = make_precision(run.options, run.plan);
   const bool by_itself = run.options.strategy.empty() || run.options.strategy.is_name("auto");
   run.strategy = (by_itself ? Component<Strategy>(run.plan.strategy) : run.options.strategy).object("trainer.strategy");
-  if (run.strategy->takes_several_devices()) run.strategy->use_slots(run.plan.slots);
+  if (run.strategy->placement().takes_several_devices()) run.strategy->placement().use_slots(run.plan.slots);
   start_ranks(run);
-  if (run.strategy->rank() == 0) {
-    const int64_t ranks = run.strategy->world_size();
+  if (run.strategy->ranks().rank() == 0) {
+    const int64_t ranks = run.strategy->ranks().world_size();
     for (const auto& idle : idle_options(run.options, run.plan, ranks, launched_by_levin())) {
       Console::instance().warn(idle);
     }
   }
   use_device(run);
-  run.copier = run.strategy->make_copier();
-  run.checkpoint_writer.set_writes(run.strategy->rank() == 0);
+  run.copier = run.strategy->placement().make_copier();
+  run.checkpoint_writer.set_writes(run.strategy->ranks().rank() == 0);
   run.profiler = run.options.profiler.object("trainer.profiler");
-  run.loggers = make_loggers(run.options, run.plan, run.strategy->rank());
+  run.loggers = make_loggers(run.options, run.plan, run.strategy->ranks().rank());
   run.trainer_callbacks = make_callbacks(run.options, run.plan);
   run.progress.accumulate = run.plan.accumulate_grad_batches;
   return made;

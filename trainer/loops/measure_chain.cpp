@@ -9,20 +9,20 @@
 #include <set>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/gradients.h"
-#include "levin/core/progress_line.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/progress_line.h"
+#include "levin/core/tensors.h"
 #include "levin/data/batch_rows.h"
 #include "levin/recompute/chain_blocks.h"
 #include "levin/recompute/chain_figures.h"
 #include "levin/recompute/chain_recorder.h"
 #include "levin/recompute/recomputation.h"
 #include "levin/recompute/sequential_calls.h"
-#include "levin/strategies/loss_gradient.h"
-#include "levin/trainer/loops/batch_to_measure.h"
+#include "levin/strategies/gradient_sync.h"
 #include "levin/trainer/plan/rank_plan.h"
+#include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/run/hook_caller.h"
-#include "levin/trainer/step/automatic_step.h"
+#include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/step/pass.h"
 #include "levin/trainer/step/undo_scope.h"
 
@@ -30,8 +30,8 @@ namespace levin {
 
 namespace {
 
-constexpr size_t kFewestPasses = 3;
-constexpr size_t kMostPasses = 15;
+constexpr size_t kMinPasses = 3;
+constexpr size_t kMaxPasses = 15;
 constexpr double kEnoughSeconds = 1;  // of timed passes
 
 void check_measurable(const Run& run) {
@@ -42,7 +42,7 @@ void check_measurable(const Run& run) {
   if (run.plan.micro_batch_size == kAutoMicroBatch) {
     refuse_plan("micro_batch_size: auto finds its size by the memory that the segments leave. Give it a number.");
   }
-  for (const auto& wrapped : run.fit.optimizers) {
+  for (const auto& wrapped : run.fit.optimizers()) {
     if (wrapped.shared()->needs_closure())
       refuse_plan(wrapped.shared()->name() + " runs several passes a step, which is not planned.");
   }
@@ -122,10 +122,7 @@ std::optional<Stations> try_pass(Run& run, ChainBlocks& blocks, MemoryMeter& met
   run.entry.outputs.clear();
   recorder.begin_forward();
   at::Tensor loss;
-  {
-    const ForwardScope forward(*run.precision, run.strategy->device().type());
-    loss = call_module(run.entry, Hook::training_step, [&](LightningModule& m) { return m.training_step(batch, 0); });
-  }
+  { loss = run.fit.engine->forward(batch, 0); }
   recorder.end_forward(loss);
   blocks.set_recorder(nullptr);
   check_loss(loss);
@@ -203,7 +200,7 @@ Passes measure_passes(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const B
   std::vector<Stations> plain, again;
   double seconds = 0;
   ProgressTask progress("Measure", ProgressUnit::items, "passes");
-  while (plain.size() < kFewestPasses || (seconds < kEnoughSeconds && plain.size() < kMostPasses)) {
+  while (plain.size() < kMinPasses || (seconds < kEnoughSeconds && plain.size() < kMaxPasses)) {
     plain.push_back(pass(run, blocks, meter, batch));
     drop_gradients(run);
     const RecomputeOptions options = each_of(blocks, plain.back());
@@ -213,9 +210,8 @@ Passes measure_passes(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const B
     drop_gradients(run);
     seconds += seconds_of(plain.back()) + seconds_of(again.back());
     const auto done = static_cast<double>(plain.size());
-    const double expected = std::clamp(std::ceil(done * kEnoughSeconds / seconds), done, double{kMostPasses});
-    progress.update(2 * static_cast<int64_t>(done),
-                    2 * std::max<int64_t>(kFewestPasses, static_cast<int64_t>(expected)));
+    const double expected = std::clamp(std::ceil(done * kEnoughSeconds / seconds), done, double{kMaxPasses});
+    progress.update(2 * static_cast<int64_t>(done), 2 * std::max<int64_t>(kMinPasses, static_cast<int64_t>(expected)));
   }
   return typical_passes(plain, again);
 }
@@ -253,14 +249,15 @@ void measure_update(Run& run, MemoryMeter& meter, ChainCost& cost) {
 
 // Measures a batch, or the part of it in one pass, and half as many samples.
 MeasuredChain measure(Run& run, const Batch& batch, int64_t replicas) {
-  const auto meter = MemoryMeter::make(run.strategy->device());
+  const auto meter = MemoryMeter::make(run.strategy->placement().device());
   ChainBlocks blocks(*run.entry.module);
   const SequentialCalls calls(*run.entry.module);
   const int64_t samples = samples_of_pass(run, batch, replicas);
   const Batch part = samples < batch.size() ? first_samples(batch, samples) : batch;
   const int64_t before = meter->held();
   blocks.keep_only(find_blocks(run, blocks, *meter, part));
-  const int64_t workspaces = run.strategy->device().is_cpu() ? 0 : std::max<int64_t>(0, meter->held() - before);
+  const int64_t workspaces =
+      run.strategy->placement().device().is_cpu() ? 0 : std::max<int64_t>(0, meter->held() - before);
   MeasuredChain measured;
   measured.cost = chain_cost(blocks, measure_passes(run, blocks, *meter, part));
   measured.cost.inputs = batch_bytes(batch);
@@ -283,7 +280,8 @@ MeasuredChain measure(Run& run, const Batch& batch, int64_t replicas) {
     cost->gradients = bytes_of(gradients_of(run.entry.module->parameters()));
     cost->gradients_stay = run.has_peers() || run.fit.accumulate_grad_batches > 1 ||
                            (run.plan.micro_batch_size > 0 && run.plan.micro_batch_size < batch.size());
-    cost->gradients_apart = replicas > 1 && run.strategy->device().is_cpu();  // see strategies/device/parallel_backward
+    cost->gradients_apart =
+        replicas > 1 && run.strategy->placement().device().is_cpu();  // see strategies/device/parallel_backward
     cost->workspaces = workspaces;
     for (const auto& callback : run.entry.callbacks) cost->callbacks += callback->held_bytes(*run.entry.module);
   }
@@ -307,6 +305,54 @@ std::optional<MeasuredChain> measure_chain(Run& run, int64_t replicas) {
   }
   restored.restore();
   return measured;
+}
+
+namespace {
+
+constexpr int64_t kMaxBatches = 32;
+
+}  // namespace
+
+int64_t batch_bytes(const Batch& batch) {
+  int64_t bytes = 0;
+  const auto add = [&bytes](const at::Tensor& tensor) { bytes += static_cast<int64_t>(tensor.nbytes()); };
+  for (const at::Tensor& tensor : batch.tensors) add(tensor);
+  if (has_values(batch)) {
+    Batch seen = batch;
+    visit_values(seen, add);
+  }
+  return bytes;
+}
+
+Batch first_samples(const Batch& batch, int64_t samples) {
+  const int64_t all = batch.size();
+  return cut_rows(batch, 0, samples, [&](size_t place) {
+    const at::Tensor& tensor = batch.tensors[place];
+    return tensor.dim() > 0 && tensor.size(0) == all ? tensor.narrow(0, 0, samples).clone() : tensor;
+  });
+}
+
+std::optional<BatchToMeasure> largest_of_next_batches(Run& run) {
+  Loader& loader = *run.fit.train.loaders[0];
+  const State loader_state = loader.state();
+  BatchStream stream(loader, run.fit.train.num_batches[0]);
+  stream.start(run.progress.epoch, run.fit.epoch.next_batch);
+  BatchToMeasure largest;
+  Batch fetched;
+  while (largest.batches_seen < kMaxBatches && stream.next(fetched)) {
+    if (largest.batches_seen++ == 0 || batch_bytes(fetched) > batch_bytes(largest.batch))
+      largest.batch = std::move(fetched);
+    fetched = Batch();
+  }
+  if (!loader_state.empty()) loader.load_state(loader_state);  // training takes these batches too
+  // Allocations of their threads would be counted, and the process's allocator is replaced meanwhile.
+  for (const LoaderSet* set : {&run.fit.train, &run.entry.eval}) {
+    for (const auto& each : set->loaders) each->stop();
+  }
+  if (largest.batches_seen == 0) return std::nullopt;
+  run.entry.place = {Hook::none, std::max<int64_t>(1, largest.batch.size()), 0, 1};
+  largest.batch = transfer_batch(run, std::move(largest.batch), 0);
+  return largest;
 }
 
 }  // namespace levin

@@ -2,8 +2,10 @@
 // batches that come first. Internal.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
+#include "levin/data/batch.h"
 #include "levin/recompute/chain_cost.h"
 #include "levin/trainer/run/run.h"
 
@@ -21,7 +23,25 @@ struct MeasuredChain {
 /// Unset if there is no batch. Every rank calls it, because layers may wait for all ranks (sync_batchnorm). Throws
 /// ConfigError, naming the option, where a step is not one forward and one backward pass of this module here: manual
 /// optimization, an optimizer with a closure, sharded weights, several devices in one process. `replicas`: what is
-/// measured is the largest share of the batch that one of so many has; inputs stay the whole batch's.
+/// measured is the largest part of the batch that one of this many replicas has; inputs are the full batch's.
 [[nodiscard]] std::optional<MeasuredChain> measure_chain(Run& run, int64_t replicas = 1);
+
+// The batch with which the memory planner measures a run.
+
+struct BatchToMeasure {
+  Batch batch = {};          // on the device
+  int64_t batches_seen = 0;  // it is the largest of this many
+};
+
+/// The largest, in bytes, of the next batches, at most 32: text is padded to the longest of its
+/// batch, so the first batch may be much smaller than others. Unset if there is none. The training loaders are stopped
+/// afterwards; the next pass begins where it would have begun.
+[[nodiscard]] std::optional<BatchToMeasure> largest_of_next_batches(Run& run);
+
+/// The first `samples` of the batch, copied; tensors without a row for each sample are left unchanged.
+[[nodiscard]] Batch first_samples(const Batch& batch, int64_t samples);
+
+/// Bytes of the batch's tensors.
+[[nodiscard]] int64_t batch_bytes(const Batch& batch);
 
 }  // namespace levin

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "levin/checkpoint/save_in_progress.h"
-#include "levin/core/console.h"
-#include "levin/core/rank_status.h"
-#include "levin/core/signal_name.h"
-#include "levin/core/stop_signal.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/rank_status.h"
+#include "levin/core/process/stop_signal.h"
 #include "levin/trainer/plan/auto_requeue.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/state/checkpoint.h"
@@ -92,7 +92,7 @@ OutsideRequests::Requests OutsideRequests::look() {
   take_stop();
   Requests requests{stop_signal()};
   const auto now = std::chrono::steady_clock::now();
-  if (now < next_look_ || run_.strategy->rank() != 0) return requests;
+  if (now < next_look_ || run_.strategy->ranks().rank() != 0) return requests;
   next_look_ = now + kBetweenLooks;
   requests.stop_file = file_is_there("stop");
   requests.save_file = file_is_there("save");
@@ -105,11 +105,11 @@ OutsideRequests::Requests OutsideRequests::look() {
 void OutsideRequests::answer() {
   const Requests requests = look();
   if (!run_.has_peers()) return act(requests);
-  const bool save_asked = run_.fit.heard.take(RankNote::save_file);
-  const bool stop_asked = run_.fit.heard.take(RankNote::signal);
+  const bool save_asked = run_.fit.received_flags.take(RankFlag::save_file);
+  const bool stop_asked = run_.fit.received_flags.take(RankFlag::signal);
   act({stop_asked ? requests.signal_number : 0, stop_asked, save_asked});
-  if (requests.save_file) run_.fit.to_say.add(RankNote::save_file);
-  if (requests.signal_number != 0 || requests.stop_file) run_.fit.to_say.add(RankNote::signal);
+  if (requests.save_file) run_.fit.flags_to_send.add(RankFlag::save_file);
+  if (requests.signal_number != 0 || requests.stop_file) run_.fit.flags_to_send.add(RankFlag::signal);
 }
 
 void OutsideRequests::act(const Requests& requests) {
@@ -154,7 +154,7 @@ void OutsideRequests::save() {
 
 void OutsideRequests::stop(int own_signal, const std::string& cause) {
   const SaveInProgress saving;  // also on ranks that wait for another rank to save
-  const int signal_number = agreed_signal(*run_.strategy, own_signal);
+  const int signal_number = agreed_signal(run_.strategy->ranks(), own_signal);
   RankStatus::instance().set_stopped(true);
   std::string text =
       "fit was stopped by " + (cause.empty() ? signal_name(signal_number) : cause) + " in " + stopped_at(run_) + ".";
@@ -171,7 +171,7 @@ void OutsideRequests::stop(int own_signal, const std::string& cause) {
   }
   if (!problem.empty()) text += " " + problem;
   if (asks_for_requeue(run_.options, signal_number)) {
-    text += on_rank_zero(*run_.strategy, [&] {
+    text += on_rank_zero(run_.strategy->ranks(), [&] {
       if (!problem.empty()) return std::string();  // a job that cannot save would start over forever
       Console::instance().print(text + " Slurm is asked to start the job again.");  // the job may end at any moment
       return " " + requeue_job();

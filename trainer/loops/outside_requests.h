@@ -26,7 +26,7 @@ class OutsideRequests {
   [[nodiscard]] static bool keep_stop(const Run& run, const std::string& reason);
 
   /// Between two epochs, or with `inside_epoch` between two batches: stops like a file called stop if LEVIN_STOP_AFTER
-  /// says so. All ranks come here together and decide the same.
+  /// logs a warning. All ranks call it together and decide the same.
   void stop_if_due(bool inside_epoch);
 
   /// What this rank was asked for; the files since the last call.

@@ -1,25 +1,28 @@
 #include "levin/trainer/loops/plan_recomputation.h"
 
+#include <torch/nn/module.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/module_call.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/units.h"
+#include "levin/core/process/console.h"
+#include "levin/core/tensors.h"
 #include "levin/recompute/chain_plan.h"
 #include "levin/recompute/memory_meter.h"
 #include "levin/recompute/recomputation.h"
 #include "levin/recompute/sequential_calls.h"
 #include "levin/trainer/lightning_module.h"
-#include "levin/trainer/loops/attach_calls.h"
 #include "levin/trainer/run/ranks.h"
+#include "levin/trainer/run/run.h"
+#include "levin/trainer/step/module_replicas.h"
 
 namespace levin {
 
 namespace {
-
-thread_local MeasureOnly::Take measure_only;
-thread_local int64_t measured_replicas = 1;
 
 std::string text_of(int64_t bytes) {
   return bytes_text(static_cast<uint64_t>(std::max<int64_t>(0, bytes)));
@@ -28,7 +31,7 @@ std::string text_of(int64_t bytes) {
 // The memory available to a step: memory that is in use between two steps is not free, but belongs to it. A tenth is
 // left for fragmentation and for memory that is not in tensors.
 MemoryBudget free_for_step(const Run& run, const ChainCost& cost) {
-  const int64_t free = free_memory(run.strategy->device());
+  const int64_t free = free_memory(run.strategy->placement().device());
   return {cost.parameters + cost.workspaces + free - free / 10, true};
 }
 
@@ -88,38 +91,71 @@ void recompute(Run& run, std::vector<std::string> modules) {
 
 }  // namespace
 
-MeasureOnly::MeasureOnly(Take take, int64_t replicas) {
-  measure_only = std::move(take);
-  measured_replicas = replicas;
+std::optional<MeasuredFit> measure_fit(Run& run, int64_t replicas) {
+  const auto measured = measure_chain(run, replicas);
+  if (!measured) return std::nullopt;
+  return MeasuredFit{*measured, free_for_step(run, measured->cost)};
 }
 
-MeasureOnly::~MeasureOnly() {
-  measure_only = nullptr;
-  measured_replicas = 1;
-}
-
-bool plan_recomputation(Run& run) {
+void plan_recomputation(Run& run) {
   const RecomputeChoice& asked = run.options.recompute;
   const bool by_number = asked.options && asked.options->budget;
   if (by_number) check_alone(*asked.options);
-  if (!measure_only && !asked.is_planned()) return true;
-  const auto measured = measure_chain(run, measured_replicas);
-  if (!measured) return measure_only == nullptr;
-  const MemoryBudget free = free_for_step(run, measured->cost);
-  if (measure_only) {
-    measure_only(*measured, free);
-    return false;
-  }
-  const MemoryBudget budget = by_number ? MemoryBudget{asked.options->budget->bytes} : free;
-  const std::string names = on_rank_zero(*run.strategy, [&] {
-    const auto segments = best_segments(measured->cost, budget.bytes);
+  if (!asked.is_planned()) return;
+  const auto fit = measure_fit(run, /*replicas=*/1);
+  if (!fit) return;
+  const MeasuredChain& measured = fit->chain;
+  const MemoryBudget budget = by_number ? MemoryBudget{asked.options->budget->bytes} : fit->free_memory;
+  const std::string names = on_rank_zero(run.strategy->ranks(), [&] {
+    const auto segments = best_segments(measured.cost, budget.bytes);
     if (!segments)
-      throw ConfigError("TrainerOptions.recompute.budget: " + cannot_meet(measured->cost, measured->smaller, budget));
-    report(*measured, *segments, budget);
-    return joined(module_ranges(measured->cost, *segments), "\n");
+      throw ConfigError("TrainerOptions.recompute.budget: " + cannot_meet(measured.cost, measured.smaller, budget));
+    report(measured, *segments, budget);
+    return joined(module_ranges(measured.cost, *segments), "\n");
   });
   recompute(run, split(names));
-  return true;
+}
+
+namespace {
+
+// A stage of a pipeline runs on its own thread, with its own random numbers.
+void check_pipeline(const Run& run, const RecomputeOptions& options) {
+  if (run.strategy->gradients().micro_batches() < 2) return;
+  for (const NamedSegment& segment : named_segments(*run.entry.module, options)) {
+    for (torch::nn::Module* module : segment.modules) {
+      bool placed = segment.modules.size() > 1 && CallActions::of(module) != nullptr;
+      for (const auto& inner : module->modules(/*include_self=*/false)) {
+        placed = placed || CallActions::of(inner.get()) != nullptr;
+      }
+      if (!placed) continue;
+      throw ConfigError(
+          "TrainerOptions.recompute: " + segment.name +
+          " holds parts that a pipeline places on devices, and these run at the same time. Name the parts "
+          "themselves, or submodules of them.");
+    }
+  }
+}
+
+}  // namespace
+
+void start_recomputation(Run& run) {
+  const auto& options = run.options.recompute.options;
+  if (!options || (options->modules.empty() && options->checkpoints.empty())) return;
+  if (run.plan.record_steps == RecordSteps::yes && !run.strategy->placement().device().is_cpu()) {
+    throw ConfigError(
+        "TrainerOptions.recompute: a captured step (record_steps: true) cannot go back to the random numbers of its "
+        "forward pass. Set one of the two.");
+  }
+  check_pipeline(run, *options);
+  run.entry.recomputation = std::make_shared<Recomputation>(*run.entry.module, *options);
+  if (!run.entry.replicas) return;
+  for (const auto& copy : run.entry.replicas->copies()) run.entry.recomputation->add_replica(*copy);
+}
+
+void start_sequential_calls(EntryPoint& entry) {
+  entry.sequential_calls = std::make_shared<SequentialCalls>(*entry.module);
+  if (!entry.replicas) return;
+  for (const auto& copy : entry.replicas->copies()) entry.sequential_calls->add(*copy);
 }
 
 }  // namespace levin

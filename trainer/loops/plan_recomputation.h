@@ -2,29 +2,40 @@
 // batch. Internal.
 #pragma once
 
-#include <functional>
-#include <string>
+#include <optional>
 
 #include "levin/recompute/chain_plan.h"
 #include "levin/trainer/loops/measure_chain.h"
 
 namespace levin {
 
-/// With a budget or auto: measures the module, chooses the segments (rank 0's choice is used by all) and recomputes
-/// them as if trainer.recompute.modules had named them. Weights, random numbers, metrics and the order of the data do
-/// not change. False: a MeasureOnly exists, and nothing is to be trained. Every rank calls it, once the training loader
-/// is there. Throws ConfigError with the smallest possible budget if no segments meet this one.
-[[nodiscard]] bool plan_recomputation(Run& run);
+struct EntryPoint;
+struct Run;
 
-/// While it lives, fits on this thread measure their module, give the result to `take` and end before the first batch.
-class MeasureOnly {
- public:
-  using Take = std::function<void(const MeasuredChain& measured, MemoryBudget free_memory)>;
-  /// `replicas`: of the batch, the share that one of so many replicas computes is measured.
-  explicit MeasureOnly(Take take, int64_t replicas = 1);
-  ~MeasureOnly();
-  MeasureOnly(const MeasureOnly&) = delete;
-  MeasureOnly& operator=(const MeasureOnly&) = delete;
+/// What a step of the run takes, and the memory that it may take.
+struct MeasuredFit {
+  MeasuredChain chain;
+  MemoryBudget free_memory;
 };
+
+/// Measures the run's module (measure_chain); unset if there is no batch. Weights, random numbers, metrics and the
+/// order of the data do not change. `replicas`: the share of the batch that one of this many replicas computes is
+/// measured. Every rank calls it, once the training loader is there.
+[[nodiscard]] std::optional<MeasuredFit> measure_fit(Run& run, int64_t replicas);
+
+/// With a budget or auto: measures the module, chooses the segments (rank 0's choice is used by all) and recomputes
+/// them as if trainer.recompute.modules had named them. Every rank calls it, once the training loader is there. Throws
+/// ConfigError with the smallest possible budget if no segments meet this one.
+void plan_recomputation(Run& run);
+
+// Hooks into calls of submodules during a run: recomputation, and the blocks of Sequentials.
+
+/// Creates run.entry.recomputation from the options. After the module is on its device, before its Sequentials are
+/// changed (SequentialCalls). Throws ConfigError with record_steps on a GPU, where random numbers cannot be repeated.
+void start_recomputation(Run& run);
+
+/// Makes run.entry.sequential_calls for the module and its replicas. After these are created: the wrapper of a block
+/// cannot be copied.
+void start_sequential_calls(EntryPoint& entry);
 
 }  // namespace levin

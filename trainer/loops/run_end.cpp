@@ -6,18 +6,17 @@
 #include <stdexcept>
 #include <typeinfo>
 
-#include "levin/core/component.h"
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/exception_text.h"
-#include "levin/core/log.h"
-#include "levin/core/rank_status.h"
-#include "levin/trainer/plan/end_reason.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/registry.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/log.h"
+#include "levin/core/process/main_guard.h"
+#include "levin/core/process/rank_status.h"
+#include "levin/trainer/plan/resolve_plan.h"
 #include "levin/trainer/run/failed_place.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/memory_report.h"
 #include "levin/trainer/run/run_reporter.h"
-#include "levin/trainer/run/type_remedy.h"
 #include "levin/trainer/state/checkpoint.h"
 
 namespace levin {
@@ -61,7 +60,7 @@ bool tear_down_next(Run& run, Call call) {
   return true;
 }
 
-// Tensors that an evaluation has made are those of inference mode, and training cannot use them.
+// Tensors that an evaluation has made belong to inference mode, and training cannot use them.
 std::string inference_hint(const Run& run, const c10::Error& error) {
   const std::string_view text = error.what_without_backtrace();
   const auto has = [&](std::string_view part) { return text.find(part) != std::string_view::npos; };
@@ -71,7 +70,7 @@ std::string inference_hint(const Run& run, const c10::Error& error) {
          "pass. Make it in the constructor or in setup(), or set TrainerOptions.inference_mode: false.";
 }
 
-// Of LibTorch's layers; an exported program says it in its own error.
+// For LibTorch's layers; the error of an exported program already contains it.
 std::string batch_hint(const std::string& text) {
   if (text.find("Expected more than 1 value per channel when training") == std::string::npos) return "";
   return ". Leave out an epoch's last batch where it is too small (drop_last: true), or choose another batch size.";
@@ -156,7 +155,7 @@ void end_logs(Run& run, const std::string& status) {
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - run.entry.started;
   const std::string why = run.entry.stage == Stage::fit ? ": " + end_reason(run.trainer) : "";
-  log::trainer.info("{} has ended after {:.1f} s, {} and {}{}", enum_word(*run.entry.stage), took.count(),
+  log::trainer.info("{} has ended after {:.1f} s, {} and {}{}", enum_name(*run.entry.stage), took.count(),
                     count_of(run.progress.epoch, "epoch"), count_of(run.progress.global_step, "step"), why);
 }
 
@@ -189,7 +188,7 @@ void fail_run(Run& run) {
   } catch (...) {
     const Error described(failed_place(run) + ": " + exception_text(std::current_exception()) +
                           ". Throw levin::Error, or another std::exception, to say what went wrong.");
-    Console::instance().warn(described.what());  // the rethrown exception cannot say it
+    Console::instance().warn(described.what());  // the rethrown exception has no text
     report_exception(run, described);
     throw;
   }

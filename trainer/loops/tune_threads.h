@@ -2,15 +2,70 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "levin/strategies/device/op_threads.h"
 #include "levin/trainer/run/run.h"
-#include "levin/trainer/run/thread_tuner.h"
 
 namespace levin {
+
+// Finds the number of threads with which the steps of a fit are fastest: small steps lose time waiting for other
+// threads, and so do all steps while other programs use the same cores.
+
+/// It sees times only and reads no clock, so ranks that are given the same times make the same choice.
+class ThreadTuner {
+ public:
+  struct Timed {
+    int threads = 1;
+    double seconds = 0;  // of one window
+  };
+
+  /// Compares `most` threads and the powers of two below, beginning with `start` (the choice of an earlier fit; 0:
+  /// `most`), and continues with fewer and with more as long as these are not much slower. Of numbers with equal times
+  /// the smallest is chosen. `most`: at least 1.
+  explicit ThreadTuner(int most, int start = 0);
+
+  /// For the next windows.
+  [[nodiscard]] int threads() const { return counts_[at_]; }
+  /// Over how many windows the next time is to be taken: at least 1.
+  [[nodiscard]] int64_t windows() const { return windows_; }
+  /// The mean time of one window, over the last windows(). Whether that ended a measurement.
+  bool add(double seconds);
+
+  /// Of the last measurement that ended, in the order in which they were taken; the first is the number before it.
+  [[nodiscard]] const std::vector<Timed>& timed() const { return timed_; }
+
+ private:
+  enum class Phase { warm_up, probe, measure, keep };
+
+  void begin(size_t first);
+  void try_count(size_t which);
+  bool finish_count(double seconds);
+  bool next_count();
+  void choose();
+  void watch(double seconds);
+  [[nodiscard]] double best() const;
+
+  std::vector<int> counts_;  // ascending
+  size_t at_ = 0;            // of counts_: in use
+  size_t first_ = 0;         // where this measurement began
+  Phase phase_ = Phase::warm_up;
+  int64_t windows_ = 1;
+  int direction_ = -1;
+  std::vector<Timed> running_ = {};
+  std::vector<Timed> timed_ = {};
+  double spent_ = 0;      // seconds of the last or running measurement
+  double since_ = 0;      // seconds since it ended
+  double again_in_ = 60;  // seconds until the next one, if nothing changes before
+  double patience_ =
+      5;  // times `spent_`: how long after it slower steps begin the next one; doubled by one that changed nothing
+  double usual_ = 0;  // seconds of a window with the chosen number
+  int slow_ = 0;      // times in a row that were much longer
+};
 
 /// While it lives, operators of the training thread use as many threads as it chooses. Ranks choose together.
 class ThreadTuning {

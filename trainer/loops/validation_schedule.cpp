@@ -4,10 +4,9 @@
 #include <cmath>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/trainer/run/run_position.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/trainer/run/fit_length.h"
 
 namespace levin {
 
@@ -43,7 +42,7 @@ bool ValidationSchedule::epoch_validates() const {
 bool ValidationSchedule::period_is_over(const Period& period) {
   if (period.unit() != PeriodUnit::time) return completes(run_, period);
   const Seconds elapsed = std::chrono::steady_clock::now() - since_;
-  return run_.strategy->any(elapsed.count() >= period.amount());  // clocks of ranks differ
+  return run_.strategy->ranks().any(elapsed.count() >= period.amount());  // clocks of ranks differ
 }
 
 bool ValidationSchedule::is_due(bool must_stop) {

@@ -2,9 +2,9 @@
 
 #include <csignal>
 
-#include "levin/core/error.h"
-#include "levin/core/run_command.h"
-#include "levin/core/slurm_job.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/run_command.h"
+#include "levin/core/process/this_process.h"
 
 namespace levin {
 
@@ -20,7 +20,7 @@ bool asks_for_requeue(const TrainerOptions& options, int signal_number, const Va
 // Lightning does so inside the signal handler; here between two batches, because a handler may interrupt anything.
 std::string requeue_job(const Variables& variables) {
   const auto job = slurm_job(variables);
-  if (!job) return "This is no job of Slurm.";
+  if (!job) return "Not running under Slurm.";
   const std::string refused = "Slurm does not start job " + job->id + " again: ";
   try {
     const CommandResult result = run_command({"scontrol", "requeue", job->id});

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "levin/core/variables.h"
+#include "levin/core/process/this_process.h"
 #include "levin/trainer/trainer_options.h"
 
 namespace levin {

@@ -1,5 +1,5 @@
-// LibTorch's settings that a run may change (TrainerOptions::benchmark, float32_matmul_precision, num_threads): set
-// while it runs, and restored when it ends.
+// LibTorch's settings that a run may change (TrainerOptions::benchmark, deterministic, float32_matmul_precision,
+// num_threads): set while it runs, and restored when it ends.
 #pragma once
 
 #include <optional>
@@ -11,12 +11,13 @@ namespace levin {
 
 class BackendSettings {
  public:
-  explicit BackendSettings(const RunPlan& plan);
+  BackendSettings(const TrainerOptions& options, const RunPlan& plan);
   ~BackendSettings();
   BackendSettings(const BackendSettings&) = delete;
   BackendSettings& operator=(const BackendSettings&) = delete;
 
  private:
+  bool outer_deterministic_, outer_warns_only_;
   bool sets_benchmark_;
   bool outer_benchmark_;
   bool sets_precision_;

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <set>
 
-#include "levin/core/count_of.h"
 #include "levin/core/gpu.h"
+#include "levin/core/options/error.h"
 #include "levin/strategies/accelerator.h"
 
 namespace levin {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/trainer/plan/run_plan.h"
 
 namespace levin {

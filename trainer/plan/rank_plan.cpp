@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "levin/core/count_of.h"
-#include "levin/core/usable_cores.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/threads.h"
 #include "levin/strategies/accelerator.h"
 #include "levin/strategies/launch/cluster_environment.h"
 #include "levin/trainer/plan/devices.h"
@@ -60,7 +60,7 @@ std::vector<DeviceSlot> slots_of(const RunPlan& plan, std::optional<int64_t> dev
   return slots;
 }
 
-// There is one process, whatever has started it.
+// There is one process, regardless of what has started it.
 void check_one_process(const TrainerOptions& o, const std::optional<World>& world, const RunPlan& plan,
                        Problems& problems) {
   const bool too_many_ranks = world && world->size > 1;
@@ -117,8 +117,10 @@ void offer_all_gpus(const TrainerOptions& o, RunPlan& plan) {
 }  // namespace
 
 std::string why_not_planned(const Strategy& strategy) {
-  if (strategy.shards_modules()) return "with strategy " + strategy.name() + " ranks hold shards of the model";
-  if (strategy.takes_several_devices()) return "strategy " + strategy.name() + " computes on several devices";
+  if (strategy.sharding().shards_modules())
+    return "with strategy " + strategy.name() + " ranks hold shards of the model";
+  if (strategy.placement().takes_several_devices())
+    return "strategy " + strategy.name() + " computes on several devices";
   return "";
 }
 
@@ -151,7 +153,7 @@ void resolve_ranks(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
     try {
       Component<Strategy> choice = o.strategy;
       const auto strategy = choice.object("TrainerOptions.strategy");
-      distributed = strategy->is_distributed();
+      distributed = strategy->ranks().is_distributed();
       plan.strategy = strategy->name();
       if (const std::string why = why_not_planned(*strategy); o.recompute.is_planned() && !why.empty()) {
         problems.add({}, "TrainerOptions.recompute",
@@ -159,7 +161,7 @@ void resolve_ranks(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
                          ", and the planner knows steps on one device only. Write the segments yourself: recompute: "
                          "{modules: [NAMES]}.");
       }
-      if (strategy->takes_several_devices()) {
+      if (strategy->placement().takes_several_devices()) {
         check_one_process(o, world, plan, problems);
         if (plan.device == "cpu" && devices.value_or(1) > kMaxCpuSlots) {
           problems.add({}, "TrainerOptions.devices",

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/trainer/plan/run_plan.h"
 
 namespace levin {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 
 namespace levin {
 

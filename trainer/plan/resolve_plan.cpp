@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "levin/core/count_of.h"
+#include "levin/core/options/error.h"
 #include "levin/precision/precision.h"
 #include "levin/trainer/plan/devices.h"
 #include "levin/trainer/plan/rank_plan.h"
 #include "levin/trainer/plan/resolve_period.h"
+#include "levin/trainer/plan/run_plan.h"
+#include "levin/trainer/trainer.h"
 
 namespace levin {
 
@@ -208,6 +210,34 @@ int64_t limited_batches(const BatchLimit& limit, std::optional<int64_t> length, 
                       number_text(1.0 / static_cast<double>(*length)) + ", or a number of batches.");
   }
   return batches;
+}
+
+std::string end_reason(const Trainer& trainer) {
+  const RunPlan& plan = trainer.plan();
+  if (!trainer.stop_reason().empty()) return trainer.stop_reason();
+  if (trainer.global_step() >= plan.max_steps) return "max_steps (" + std::to_string(plan.max_steps) + ") is reached";
+  if (trainer.current_epoch() >= plan.max_epochs) {
+    return "max_epochs (" + std::to_string(plan.max_epochs) + ") is reached";
+  }
+  return "there are no batches";
+}
+
+std::vector<std::string> idle_options(const TrainerOptions& options, const RunPlan& plan, int64_t world_size,
+                                      bool own_launcher) {
+  std::vector<std::string> idle;
+  const auto add = [&](bool holds, const std::string& option, const std::string& why) {
+    if (holds) idle.push_back("TrainerOptions." + option + " changes nothing: " + why);
+  };
+  add(options.max_restarts > 0 && !own_launcher, "max_restarts",
+      world_size == 1 ? "a single process has no launcher that could restart it. Use several devices, or a scheduler."
+                      : "another launcher has started the ranks. Ask that one to start them again.");
+  add(options.sync_batchnorm && world_size == 1, "sync_batchnorm",
+      "there is one rank, whose batches are all there are. Set it where several ranks train.");
+  add(options.gradient_clip_algorithm != ClipAlgorithm::norm && plan.gradient_clip_val == 0, "gradient_clip_algorithm",
+      "nothing is clipped. Set gradient_clip_val as well.");
+  add(options.benchmark.has_value() && plan.device == "cpu", "benchmark",
+      "it is about cuDNN, and this run is on the CPU.");
+  return idle;
 }
 
 }  // namespace levin

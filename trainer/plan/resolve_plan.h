@@ -4,10 +4,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "levin/trainer/plan/run_plan.h"
 
 namespace levin {
+
+class Trainer;
 
 /// Decides everything in `options`; throws ConfigError with all problems, each naming the option and the value.
 [[nodiscard]] RunPlan resolve_plan(const TrainerOptions& options);
@@ -20,5 +23,18 @@ namespace levin {
 /// leaves no batch.
 [[nodiscard]] int64_t limited_batches(const BatchLimit& limit, std::optional<int64_t> length,
                                       const std::string& option);
+
+// Why a fit ended.
+
+/// Returns why a fit that has not failed ended: the reason of the stop that was requested, "max_epochs (3) is reached",
+/// "max_steps (100) is reached", or "there are no batches".
+[[nodiscard]] std::string end_reason(const Trainer& trainer);
+
+// Options that are set but have no effect in this run.
+
+/// One sentence for each option: which, why it does nothing, what to do. `own_launcher`: whether this program's own
+/// launcher has started the ranks.
+[[nodiscard]] std::vector<std::string> idle_options(const TrainerOptions& options, const RunPlan& plan,
+                                                    int64_t world_size, bool own_launcher);
 
 }  // namespace levin

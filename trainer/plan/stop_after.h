@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "levin/core/error.h"
-#include "levin/core/variables.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/this_process.h"
 
 namespace levin {
 

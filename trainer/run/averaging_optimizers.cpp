@@ -16,7 +16,7 @@ namespace {
 
 std::vector<AveragingOptimizer*> averaging_optimizers(Run& run) {
   std::vector<AveragingOptimizer*> found;
-  for (auto& wrapped : run.fit.optimizers) {
+  for (auto& wrapped : run.fit.optimizers()) {
     if (auto* averaging = dynamic_cast<AveragingOptimizer*>(&wrapped.optimizer())) found.push_back(averaging);
   }
   return found;

@@ -27,7 +27,7 @@ void keep_averages(Run& run);
 /// weights.
 void put_averages(Run& run, State& checkpoint, bool weights_only);
 
-/// Puts the checkpoint's "current_model" into the module, to go on training.
+/// Loads the checkpoint's "current_model" into the module, to continue training.
 void restore_trained_weights(Run& run, const State& checkpoint);
 
 }  // namespace levin

@@ -30,7 +30,7 @@ class BatchStream {
 
   /// After copy_ahead(): the copy of a batch ahead begins with send_ahead(), at the latest when it is fetched by
   /// next(). For a device that has nothing to do until the batch before it is computed: the copy, and the host's work
-  /// for it, would be beside nothing.
+  /// for it, would overlap with nothing.
   void defer_copies() { defers_ = true; }
   /// Begins to copy the batch that was fetched ahead, if that has not begun.
   void send_ahead();

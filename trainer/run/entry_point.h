@@ -9,17 +9,16 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <typeinfo>
 #include <vector>
 
 #include "levin/checkpoint/checkpoint_writer.h"
-#include "levin/core/folder_lock.h"
+#include "levin/core/process/folder_lock.h"
 #include "levin/core/state.h"
 #include "levin/data/data_module.h"
 #include "levin/profilers/time_split.h"
-#include "levin/trainer/hook.h"
 #include "levin/trainer/metrics.h"
 #include "levin/trainer/run/loaders.h"
+#include "levin/trainer/step/step_hooks.h"
 #include "levin/trainer/step_output.h"
 
 namespace levin {
@@ -28,8 +27,8 @@ class Callback;
 class LightningModule;
 class ModuleReplicas;
 class Recomputation;
-class RecordedEvaluation;
 class SequentialCalls;
+class StepEngine;
 
 /// Which loop calls user code; determines where `log` goes.
 enum class Phase { idle, train, validate, test, predict };
@@ -41,7 +40,7 @@ struct Saves {
   std::string last_failure = "";
 };
 
-struct EntryPoint {
+struct EntryPoint : RunningHook {
   LightningModule* module = nullptr;
   DataModule* data = nullptr;       // while it runs
   bool data_moves_batches = false;  // it overrides transfer_batch_to_device
@@ -59,9 +58,9 @@ struct EntryPoint {
   std::vector<std::unique_ptr<FolderLock>> folder_locks = {};  // no other run is active in them
   std::shared_ptr<ModuleReplicas> replicas = nullptr;          // null: the module computes whole batches
   std::shared_ptr<SequentialCalls> sequential_calls = nullptr;
-  std::shared_ptr<Recomputation> recomputation = nullptr;                      // null: nothing is computed again
-  LoaderSet eval = {};                                                         // in fit: the validation loaders
-  std::vector<std::shared_ptr<RecordedEvaluation>> recorded_evaluations = {};  // by loader, with record_steps
+  std::shared_ptr<Recomputation> recomputation = nullptr;  // null: nothing is computed again
+  LoaderSet eval = {};                                     // in fit: the validation loaders
+  std::shared_ptr<StepEngine> engine = nullptr;            // in fit: the fit's
 
   bool stop = false;
   bool stop_agreed = false;  // with several ranks: all have received a stop request
@@ -70,7 +69,6 @@ struct EntryPoint {
   MetricStore train_metrics = {};
   MetricStore eval_metrics = {};
   StepOutput outputs = {};  // of the running batch
-  MetricStore::Place place = {};
   bool eval_on_step = true;
   int64_t eval_batch_idx = -1;  // of the running evaluation batch, in its loader
   Metrics callback_metrics = {};
@@ -81,11 +79,8 @@ struct EntryPoint {
   Metrics bar_metrics = {};
   TimeSplit time_split = {};  // of its training steps
   int64_t samples = 0;        // of training batches, on this rank
-  int64_t nonfinite_losses = 0;
 
-  std::optional<Hook> failed_hook = std::nullopt;  // the innermost hook that an exception has propagated from
-  const std::type_info* caller = nullptr;          // the class whose hook is running; null: the module's, or not known
-  size_t torn_down = 0;                            // how many had their teardown called
+  size_t torn_down = 0;  // how many had their teardown called
 
   // Requested checkpoints, captured between this batch and the next.
   std::vector<CheckpointRequest> checkpoint_requests = {};

@@ -13,4 +13,10 @@ namespace levin {
 /// "on_train_batch_end of StopEarly": the hook that is running.
 [[nodiscard]] std::string calling_hook(const EntryPoint& entry);
 
+// LibTorch's errors about types name two types and no way out.
+
+/// Returns what to do about LibTorch's error `text`, a sentence, with what separates it from the text; "" if the error
+/// is about something else.
+[[nodiscard]] std::string type_remedy(const std::string& text);
+
 }  // namespace levin

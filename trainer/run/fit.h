@@ -11,26 +11,20 @@
 #include <vector>
 
 #include "levin/core/state.h"
-#include "levin/strategies/rank_notes.h"
+#include "levin/strategies/gradient_sync.h"
 #include "levin/trainer/lightning_optimizer.h"
 #include "levin/trainer/optimizer_config.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/run/loaders.h"
 #include "levin/trainer/run/tuning.h"
-#include "levin/trainer/run/window.h"
+#include "levin/trainer/step/step_engine.h"
 
 namespace levin {
 
 class BatchStream;
-class KeptBuffers;
-class LateCheck;
-class MicroBatching;
-class StepGraph;
-class UnregisteredLeaves;
-struct StepNotes;
 
 /// What remains to be done for a training batch after its update, in this order.
-enum class BatchRest { none, metrics, validation, schedulers };
+enum class PendingWork { none, metrics, validation, schedulers };
 
 // Note [Where a checkpoint continues]
 // Progress and Epoch record exactly what has been done and what comes next, so a checkpoint saved between two batches,
@@ -46,8 +40,9 @@ struct Epoch {
   int64_t steps = 0;       // optimizer steps
   bool has_loss = false;   // a batch had one
   int64_t next_batch = 0;  // where a resumed epoch continues
-  BatchRest rest = BatchRest::none;
-  Window window = {};
+  PendingWork pending = PendingWork::none;
+  int64_t window_batches = 0;       // batches over all epochs before the running accumulation window
+  State window_loader_state = {};   // the loader's before the window's first batch was fetched
   bool pass_ended = false;          // the loader has ended, and what follows the epoch's last batch was begun
   bool last_batch = false;          // the running batch is the last
   bool validation_follows = false;  // after the running batch, as far as that is known before its last hook
@@ -80,21 +75,18 @@ struct Fit {
   NonFiniteLoss nonfinite_loss = NonFiniteLoss::stop;
   LrScale lr_scale = LrScale::none;
 
-  std::vector<LightningOptimizer> optimizers = {};
+  std::shared_ptr<StepEngine> engine = nullptr;  // null until the optimizers are set up
   std::vector<LRSchedulerConfig> schedulers = {};
   LoaderSet train = {};
   int64_t train_loaded_in_epoch = 0;
   int64_t eval_loaded_in_epoch = 0;
   Epoch epoch = {};
-  LossWeights loss_weights = {};
   Tuning tuning = {};
-  std::shared_ptr<MicroBatching> micro_batching = nullptr;  // null: a batch is one pass
-  std::shared_ptr<StepGraph> step_graph = nullptr;          // with record_steps; null: every step runs as it is
-  std::shared_ptr<LateCheck> late_check = nullptr;          // null: losses are checked at once
-  std::shared_ptr<KeptBuffers> kept_buffers = nullptr;      // with nonfinite_loss: skip, if there are any
-  bool acts_before_update = false;  // the module or a callback changes gradients after they are judged
-  StepNotes* recording = nullptr;   // while a step is recorded: what the host must do after each replay
-  BatchStream* batches = nullptr;   // of the running epoch
+  BatchStream* batches = nullptr;  // of the running epoch
+
+  [[nodiscard]] std::vector<LightningOptimizer>& optimizers() const;
+  /// Whether an accumulation window has begun and its last batch is not done.
+  [[nodiscard]] bool window_is_open() const { return engine != nullptr && engine->window_is_open(); }
 
   // Where it continues from.
   FitPosition start = {};          // by the checkpoint
@@ -118,20 +110,11 @@ struct Fit {
   int64_t saved_batches = -1;  // Progress::total_batches of the newest state that was saved whole, or requested
 
   // With several ranks.
-  RankNotes to_say = {};     // sent with the next gradients that ranks reduce
-  RankNotes heard = {};      // notes of any rank that have not been acted on yet
-  bool told_memory = false;  // this rank's memory was printed
-  bool looked_at_loss_shapes = false;
-  bool looked_at_leaves = false;                         // whether all that the loss depends on is registered
-  bool found_leaves = false;                             // some of it is not
-  std::shared_ptr<UnregisteredLeaves> leaves = nullptr;  // while that is found out
+  RankFlags flags_to_send = {};   // with the next gradients that ranks reduce
+  RankFlags received_flags = {};  // from any rank, until they are acted on
+  bool reported_memory = false;   // this rank's memory was printed
 
-  bool skip_batch = false;  // the running batch is skipped
-  // Manual optimization with a loss scaler: whether a scaled gradient of the running batch overflowed; unset: no
-  // optimizer was stepped.
-  std::optional<bool> batch_overflowed = std::nullopt;
   int64_t rollbacks = 0;                        // since the last update with a finite loss
-  std::string rollback_due = "";                // why the loop must go back to the newest checkpoint; "": it need not
   std::exception_ptr restore_failed = nullptr;  // of trial runs (TrialRuns): the fit ends with it
 };
 

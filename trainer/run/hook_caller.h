@@ -2,38 +2,12 @@
 // hook first, so that `log` knows where it was called from.
 #pragma once
 
-#include <exception>
 #include <typeinfo>
 
-#include "levin/core/log.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/run/run.h"
 
 namespace levin {
-
-/// Records the running hook during its lifetime, and restores the outer one. An exception that propagates is attributed
-/// to the innermost hook.
-class HookScope {
- public:
-  HookScope(EntryPoint& entry, Hook hook) : entry_(entry), outer_(entry.place.hook), outer_caller_(entry.caller) {
-    log::hooks.trace("{}", hook_name(hook));
-    entry_.place.hook = hook;
-    entry_.caller = nullptr;
-    entry_.failed_hook.reset();  // an earlier exception was caught by user code
-  }
-  ~HookScope() {
-    if (std::uncaught_exceptions() > 0 && !entry_.failed_hook) entry_.failed_hook = entry_.place.hook;
-    entry_.place.hook = outer_;
-    entry_.caller = outer_caller_;
-  }
-  HookScope(const HookScope&) = delete;
-  HookScope& operator=(const HookScope&) = delete;
-
- private:
-  EntryPoint& entry_;
-  Hook outer_;
-  const std::type_info* outer_caller_;
-};
 
 /// `object`, noted as the one whose hook is running.
 template <class Object>

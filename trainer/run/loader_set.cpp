@@ -1,25 +1,25 @@
 #include "levin/trainer/run/loader_set.h"
 
 #include <algorithm>
+#include <string>
 #include <typeinfo>
 #include <utility>
 
-#include "levin/core/component.h"
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/log.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/registry.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/log.h"
 #include "levin/data/batch_rows.h"
+#include "levin/data/loader.h"
 #include "levin/trainer/accumulation_schedule.h"
 #include "levin/trainer/changes_batches.h"
 #include "levin/trainer/no_loader_error.h"
 #include "levin/trainer/plan/resolve_plan.h"
-#include "levin/trainer/run/batch_sizing.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/memory_format.h"
-#include "levin/trainer/run/override.h"
-#include "levin/trainer/run/rank_options.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run_log.h"
+#include "levin/trainer/step/override.h"
 
 namespace levin {
 
@@ -48,14 +48,15 @@ std::string dataloader_hook(Stage stage) {
 // counts every sample once. Lightning pads evaluations too, so that some samples count twice.
 void share_out(Run& run, Loader& loader, bool padded) {
   if (!run.has_peers() || !run.plan.use_distributed_sampler) return;
-  if (loader.shard(run.strategy->rank(), run.strategy->world_size(), padded)) return;
+  if (loader.shard(run.strategy->ranks().mesh().data().index(), run.strategy->ranks().mesh().data().size(), padded))
+    return;
   Console::instance().warn(
       "a loader of your own class gives every rank the same batches: override Loader::shard(), or set "
       "use_distributed_sampler: false if it shares the samples out itself.");
 }
 
-// A run that resumes with another number of ranks keeps its global batches, and so its position: each rank's batches
-// become larger or smaller, unless batch_size was changed too.
+// A run that resumes with a different number of ranks keeps its global batches, and so its position: each rank's
+// batches become larger or smaller, unless batch_size was changed too.
 void keep_global_batches(Fit& fit, int64_t now, Loader& loader) {
   const int64_t before = fit.resumed_world_size;
   const int64_t global = before * fit.resumed_batch_size;
@@ -107,17 +108,17 @@ void load_train_loader(Run& run) {
   share_out(run, *loader, /*padded=*/true);
   loader->identify_samples(false);
   apply_batch_size(run.fit.tuning, *loader);
-  keep_global_batches(run.fit, run.strategy->world_size(), *loader);
+  keep_global_batches(run.fit, run.strategy->ranks().mesh().data().size(), *loader);
   if (run.fit.effective_batch_size > 0) {
     run.fit.accumulate_grad_batches = run.progress.accumulate =
-        batches_of(run.fit.effective_batch_size, run.strategy->world_size(), *loader);
+        batches_of(run.fit.effective_batch_size, run.strategy->ranks().mesh().data().size(), *loader);
   }
   const int64_t batches = limited_batches(run.plan.limit_train_batches, loader->num_batches(), "limit_train_batches");
   if (batches == 0) {
     throw ConfigError("fit: the training loader has no batches. Check the data set's size, batch_size and drop_last.");
   }
-  const bool has_state = check_same_batches(*run.strategy, batches, !loader->state().empty());
-  check_same_loaders(*run.strategy, "train_dataloader", loader);
+  const bool has_state = check_same_batches(run.strategy->ranks(), batches, !loader->state().empty());
+  check_same_loaders(run.strategy->ranks(), "train_dataloader", loader);
   log::data.info("{}", loader_text("train", *loader, batches));
   run.fit.train = {};
   run.fit.train.loaders.push_back(std::move(loader));
@@ -150,9 +151,9 @@ void load_eval_loaders(Run& run, Stage stage) {
     share_out(run, *loader, /*padded=*/false);
     loader->identify_samples(stage == Stage::predict);
     set.num_batches.push_back(limited_batches(limit, loader->num_batches(), option));
-    log::data.info("{}", loader_text(enum_word(stage).c_str(), *loader, set.num_batches.back()));
+    log::data.info("{}", loader_text(enum_name(stage).c_str(), *loader, set.num_batches.back()));
   }
-  check_same_loaders(*run.strategy, dataloader_hook(stage), set.loaders);
+  check_same_loaders(run.strategy->ranks(), dataloader_hook(stage), set.loaders);
   set.loaded = true;
   run.entry.eval = std::move(set);
   run.fit.eval_loaded_in_epoch = run.progress.epoch;
@@ -176,7 +177,7 @@ Batch transfer_batch(Run& run, Batch batch, int64_t dataloader_idx) {
   run.entry.outputs.clear();  // of the batch before, where no hooks have seen them
   if (run.entry.data != nullptr) batch = run.entry.data->on_before_batch_transfer(std::move(batch), dataloader_idx);
   batch = run.entry.module->on_before_batch_transfer(std::move(batch), dataloader_idx);
-  const at::Device device = run.strategy->device();
+  const at::Device device = run.strategy->placement().device();
   batch = run.entry.data_moves_batches
               ? run.entry.data->transfer_batch_to_device(std::move(batch), device, dataloader_idx)
               : run.entry.module->transfer_batch_to_device(std::move(batch), device, dataloader_idx);
@@ -192,7 +193,7 @@ Batch transfer_batch(Run& run, Batch batch, int64_t dataloader_idx) {
   return run.entry.module->on_after_batch_transfer(std::move(batch), dataloader_idx);
 }
 
-// By the callbacks that change training batches, in order. Not ahead of time: their random numbers are those that a
+// By the callbacks that change training batches, in order. Not ahead of time: they draw the random numbers that a
 // checkpoint of the batch before holds.
 Batch change_batch(Run& run, Batch batch) {
   const HookScope scope(run.entry, Hook::transfer);
@@ -212,6 +213,32 @@ const AccumulationSchedule* accumulation_schedule(const Run& run) {
     if (const auto* schedule = dynamic_cast<const AccumulationSchedule*>(callback.get())) return schedule;
   }
   return nullptr;
+}
+
+void apply_batch_size(Tuning& tuning, Loader& loader) {
+  if (tuning.configured_batch_size == 0) tuning.configured_batch_size = loader.batch_size().value_or(0);
+  if (tuning.batch_size == 0 || loader.batch_size() == tuning.batch_size) return;
+  if (loader.set_batch_size(tuning.batch_size)) return;
+  throw ConfigError(
+      "BatchSizeFinder: the training loader cannot change its batch size. Override "
+      "Loader::set_batch_size and Loader::batch_size, or drop the callback.");
+}
+
+int64_t batches_of(int64_t samples, int64_t ranks, const Loader& loader) {
+  const std::string option = "TrainerOptions.accumulate_grad_batches.effective_batch_size: ";
+  const int64_t batch = loader.batch_size().value_or(0);
+  if (batch == 0) {
+    throw ConfigError(option + count_of(samples, "sample") +
+                      " cannot be counted, because the training loader does not tell its batch size "
+                      "(Loader::batch_size). Give accumulate_grad_batches a number of batches.");
+  }
+  if (samples % (batch * ranks) != 0) {
+    throw ConfigError(option + count_of(samples, "sample") + (samples == 1 ? " is" : " are") +
+                      " not a whole number of batches of " + count_of(batch, "sample") + " on " +
+                      count_of(ranks, "rank") + ". Use a multiple of " + std::to_string(batch * ranks) +
+                      ", or another batch size.");
+  }
+  return samples / (batch * ranks);
 }
 
 }  // namespace levin

@@ -1,12 +1,16 @@
 // The loaders of a run: obtained from the data module or the module, limited, and their batches moved to the device.
 #pragma once
 
+#include <cstdint>
+
 #include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/run/run.h"
+#include "levin/trainer/run/tuning.h"
 
 namespace levin {
 
 class AccumulationSchedule;
+class Loader;
 
 /// Whether validation will take place: the module or data module may have validation loaders and none is limited to 0.
 [[nodiscard]] bool has_validation_hooks(const RunPlan& plan, const EntryPoint& entry);
@@ -32,9 +36,19 @@ void copy_ahead(Run& run, BatchStream& stream);
 /// The callback that decides how many batches an optimizer step takes; null: the same number in every epoch.
 [[nodiscard]] const AccumulationSchedule* accumulation_schedule(const Run& run);
 
-/// Number of accumulation windows for so many batches: the last one may be smaller.
+/// Number of accumulation windows for this many batches: the last one may be smaller.
 [[nodiscard]] inline int64_t windows_in(int64_t batches, int64_t accumulate) {
   return batches / accumulate + (batches % accumulate == 0 ? 0 : 1);
 }
+
+// How many samples a batch and an optimizer step have, once the loader and the number of ranks are known.
+
+/// Gives the training loader the batch size that was found. Throws ConfigError if its size cannot be changed.
+void apply_batch_size(Tuning& tuning, Loader& loader);
+
+/// How many batches of `loader` make `samples` (accumulate_grad_batches: {effective_batch_size}) on `world_size` ranks.
+/// Throws ConfigError naming samples, batch size and ranks if that is not a whole number, or if the loader has no batch
+/// size.
+[[nodiscard]] int64_t batches_of(int64_t samples, int64_t ranks, const Loader& loader);
 
 }  // namespace levin

@@ -6,7 +6,7 @@
 
 namespace levin {
 
-/// A step hands its row over as it is; names are looked up when somebody reads the values.
+/// A step hands its row over unchanged; names are looked up when the values are read.
 class LoggedMetrics {
  public:
   LoggedMetrics() = default;

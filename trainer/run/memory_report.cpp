@@ -5,7 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "levin/core/tensor_text.h"
+#include "levin/core/options/units.h"
+#include "levin/core/tensors.h"
 #include "levin/trainer/lightning_module.h"
 
 namespace levin {
@@ -50,7 +51,7 @@ struct Users {
 // Optimizers number their tensors across all groups: "3.exp_avg".
 void add_optimizer_state(const Fit& fit, const std::unordered_map<const c10::TensorImpl*, std::string>& layers,
                          Users& users) {
-  for (const auto& wrapped : fit.optimizers) {
+  for (const auto& wrapped : fit.optimizers()) {
     const std::vector<at::Tensor> parameters = wrapped.shared()->parameters();
     for (const auto& [key, tensor] : wrapped.shared()->state().tensors) {
       size_t index = 0;
@@ -113,7 +114,7 @@ std::string memory_report(const Run& run, const std::string& place, const c10::O
                           const GpuMemory& memory) {
   const Users users = find_users(run);
   std::string text =
-      place + ": out of memory in " + phase_text(run.entry) + " on " + run.strategy->device().str() + ".";
+      place + ": out of memory in " + phase_text(run.entry) + " on " + run.strategy->placement().device().str() + ".";
   const std::string told = error.what_without_backtrace();
   text += memory.wanted > 0 ? allocator_text(memory) : " " + told.substr(0, told.find('\n'));
   text += " Largest users: " + users_text("parameters", users.parameters) + "; " +
@@ -129,7 +130,7 @@ std::string memory_report(const Run& run, const std::string& place, const c10::O
 }
 
 std::string memory_report(const Run& run, const std::string& place, const c10::OutOfMemoryError& error) {
-  const at::Device device = run.strategy->device();
+  const at::Device device = run.strategy->placement().device();
   const GpuMemory memory = device.is_cuda() && gpu_is_open() ? open_gpu().memory_at_failure(device) : GpuMemory();
   return memory_report(run, place, error, memory);
 }

@@ -5,17 +5,11 @@
 
 #include <string>
 
-#include "levin/core/error.h"
 #include "levin/core/gpu.h"
 #include "levin/trainer/run/run.h"
+#include "levin/trainer/step/out_of_memory.h"
 
 namespace levin {
-
-/// A device has no memory left for a step.
-class OutOfMemoryError : public Error {
- public:
-  using Error::Error;
-};
 
 /// The message: `place` (the hook, epoch, batch and step), the phase, the allocator's figures where `memory` has them,
 /// the largest users and what to try. Called after the stack of the failed step has been unwound; does not block.

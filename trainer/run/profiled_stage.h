@@ -15,8 +15,8 @@ class ProfiledStage {
     if (profiler_ == nullptr) return;
     profiler_->begin({.stage = kStages[static_cast<size_t>(*run.entry.stage)],
                       .log_dir = run.trainer.log_dir(),
-                      .rank = run.strategy->rank(),
-                      .on_gpu = run.strategy->device().is_cuda(),
+                      .rank = run.strategy->ranks().rank(),
+                      .on_gpu = run.strategy->placement().device().is_cuda(),
                       .time_split = &run.entry.time_split});
   }
   ~ProfiledStage() {

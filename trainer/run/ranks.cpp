@@ -11,14 +11,17 @@
 #include <unordered_set>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/exception_text.h"
-#include "levin/core/log.h"
-#include "levin/core/rank_status.h"
-#include "levin/core/seed.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/registry.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/log.h"
+#include "levin/core/process/main_guard.h"
+#include "levin/core/process/rank_status.h"
+#include "levin/core/random.h"
 #include "levin/strategies/launch/cluster_environment.h"
 #include "levin/strategies/launch/launcher.h"
 #include "levin/strategies/launch/rank_process.h"
+#include "levin/strategies/process/rank_difference.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/plan/auto_requeue.h"
 #include "levin/trainer/plan/rank_plan.h"
@@ -69,18 +72,18 @@ std::string result_of(size_t rank, const std::string& text) {
   return text.substr(1);
 }
 
-// The launcher of a replaced node has started its ranks once; those of the other nodes have restarted theirs.
+// The launcher of a replaced node has started its ranks once; the launchers of the other nodes have restarted theirs.
 double agreed_restarts(Run& run) {
   const auto own = static_cast<double>(restarts_so_far());
   if (!launched_by_levin() || run.plan.num_nodes == 1 || !run.has_peers()) return own;
-  return run.strategy->reduce(at::tensor({own}), ReduceOp::max).item<double>();
+  return run.strategy->ranks().reduce(at::tensor({own}), ReduceOp::max).item<double>();
 }
 
 }  // namespace
 
 void start_ranks(Run& run) {
   run.started_again = is_requeued(run.options) && !run.plan.fast_dev_run;
-  if (!run.strategy->is_distributed()) return;
+  if (!run.strategy->ranks().is_distributed()) return;
   std::optional<World> world = find_world(process_variables());
   if (!world && run.plan.devices * run.plan.num_nodes > 1) {
     LaunchOptions options;
@@ -92,12 +95,12 @@ void start_ranks(Run& run) {
   }
   if (launched_by_levin()) stay_with_launcher();
   if (world) Console::instance().set_rank(static_cast<int>(world->rank));
-  run.strategy->join(world.value_or(World()));
+  run.strategy->ranks().join(world.value_or(World()));
   if (world) {
     log::strategy.info("rank {} of {} has joined, found by {}, rendezvous at {}:{}", world->rank, world->size,
                        world->source, world->master_address, world->master_port);
   }
-  if (world && !world->place_is_known) check_found_place(run.options, run.plan, run.strategy->world());
+  if (world && !world->place_is_known) check_found_place(run.options, run.plan, run.strategy->ranks().world());
   if (agreed_restarts(run) > 0) run.started_again = run.auto_resume = true;
 }
 
@@ -156,7 +159,7 @@ void once_per_node(RankCollectives& ranks, const std::function<void()>& task) {
 
 // In Lightning all ranks draw the same numbers, so dropout masks the same units of every rank's samples.
 void separate_random_numbers(const RankCollectives& ranks, int64_t global_step) {
-  const int64_t rank = ranks.rank();
+  const int64_t rank = ranks.mesh().data().index();
   if (rank == 0) return;
   const uint64_t seed =
       mix_seed(mix_seed(default_seed(), static_cast<uint64_t>(rank)), static_cast<uint64_t>(global_step));
@@ -169,21 +172,7 @@ void separate_random_numbers(const RankCollectives& ranks, int64_t global_step) 
 void note_place(const Run& run, int64_t batch) {
   log::set_position(run.progress.epoch, run.progress.global_step);
   if (!run.has_peers()) return;
-  RankStatus::instance().set_place(phase_name(run), run.progress.epoch, batch, run.progress.global_step);
-}
-
-RankNotes take_notes(const EntryPoint& entry, Fit& fit, bool sync) {
-  if (!sync) return {};
-  RankNotes own = std::exchange(fit.to_say, RankNotes());
-  if (entry.stop) own.add(RankNote::stop);
-  if (fit.epoch.cut_wanted) own.add(RankNote::cut_epoch);
-  return own;
-}
-
-void hear(EntryPoint& entry, Fit& fit, const RankNotes& said) {
-  fit.heard |= said;
-  if (fit.heard.take(RankNote::stop)) entry.stop_agreed = true;
-  if (fit.heard.take(RankNote::cut_epoch)) fit.epoch.cut = true;
+  RankStatus::instance().set_position(phase_name(run), run.progress.epoch, batch, run.progress.global_step);
 }
 
 void cut_epoch(const RankCollectives& ranks, Epoch& epoch) {
@@ -198,10 +187,10 @@ void RankZeroBuffers::renew() {
   if (!run_.has_peers()) return;
   const at::NoGradGuard no_grad;
   std::vector<std::pair<std::string, at::Tensor>> buffers = module_tensors(*run_.entry.module).buffers;
-  if (run_.strategy->rank() == 0) return run_.strategy->copy_from_rank_zero(buffers);
+  if (run_.strategy->ranks().rank() == 0) return run_.strategy->ranks().copy_from_rank_zero(buffers);
   std::vector<std::pair<std::string, at::Tensor>> received = buffers;
   for (auto& [name, tensor] : received) tensor = tensor.detach().clone();
-  run_.strategy->copy_from_rank_zero(received);
+  run_.strategy->ranks().copy_from_rank_zero(received);
   for (size_t k = 0; k < buffers.size(); ++k) {
     const at::Tensor buffer = buffers[k].second.detach();
     if (at::equal(buffer, received[k].second)) continue;
@@ -232,7 +221,7 @@ void agree_on_stop(Run& run) {
   Epoch& epoch = run.fit.epoch;
   const at::Tensor own =
       at::tensor({run.entry.stop ? 1.0 : 0.0, epoch.cut_wanted ? 1.0 : 0.0, epoch.has_loss ? 1.0 : 0.0});
-  const at::Tensor all = run.strategy->reduce(own, ReduceOp::max);
+  const at::Tensor all = run.strategy->ranks().reduce(own, ReduceOp::max);
   run.entry.stop = run.entry.stop_agreed = all[0].item<double>() > 0;
   if (all[1].item<double>() > 0) epoch.cut = true;
   epoch.has_loss = all[2].item<double>() > 0;
@@ -253,8 +242,118 @@ void sync_epoch_metrics(RankCollectives& ranks, MetricStore& store, const std::v
 void sync_step_metrics(Run& run, MetricStore& store) {
   if (!run.has_peers() || !store.syncs_steps()) return;
   run.entry.time_split.enter(StepPart::communication);
-  store.sync_step(*run.strategy);
+  store.sync_step(run.strategy->ranks());
   run.entry.time_split.enter(StepPart::other);
+}
+
+namespace {
+
+// One line per option: "trainer.max_epochs: 3".
+void flatten(const ConfigNode& node, const std::string& path, std::string& lines) {
+  if (node.may_differ) return;
+  for (const auto& entry : node.entries) flatten(entry.value, join_path(path, cut_text(entry.key)), lines);
+  for (size_t k = 0; k < node.items.size(); ++k) flatten(node.items[k], path + "[" + std::to_string(k) + "]", lines);
+  if (node.entries.empty() && node.items.empty()) lines += path + ": " + to_yaml(node);
+}
+
+std::string shown(const std::string& line) {
+  return line == "nothing" ? "no such option" : "\"" + line + "\"";
+}
+
+void compare_options(RankCollectives& ranks, const ConfigNode& own) {
+  std::string lines;
+  flatten(own, "", lines);
+  const auto different = first_difference(ranks.gather(lines));
+  if (!different) return;
+  throw ConfigError("ranks differ in their options: rank 0 has " + shown(different->on_rank_zero) + ", rank " +
+                    std::to_string(different->rank) + " has " + shown(different->on_rank) +
+                    ". Start all ranks with the same configuration.");
+}
+
+ConfigNode quoted_text(const std::string& value) {
+  return ConfigNode::scalar(value, true);
+}
+
+template <class Object>
+std::string class_of(const Object& object) {
+  return detail::readable_type_name(typeid(object));
+}
+
+// The common part of module and data module.
+template <class Object>
+ConfigNode describe(const Object& object) {
+  ConfigNode node = ConfigNode::map();
+  node.set("class_path", quoted_text(class_of(object)));
+  if constexpr (requires { object.made_from(); }) {
+    if (!object.made_from().init_args.is_null()) node.set("init_args", object.made_from().init_args);
+  }
+  if (!object.hparams().is_null()) node.set("hparams", object.hparams());
+  return node;
+}
+
+ConfigNode describe(const Optimizer& optimizer) {
+  ConfigNode groups = ConfigNode::list();
+  for (const auto& group : optimizer.groups()) {
+    ConfigNode& node = groups.items.emplace_back(ConfigNode::map());
+    node.set("params", ConfigNode::scalar(std::to_string(group.params.size())));
+    node.set("lr", ConfigNode::scalar(number_text(group.lr)));
+    if (group.has_momentum) node.set("momentum", ConfigNode::scalar(number_text(group.momentum)));
+    if (group.has_weight_decay) node.set("weight_decay", ConfigNode::scalar(number_text(group.weight_decay)));
+  }
+  ConfigNode node = ValueType<ClassSpec>::write({optimizer.name(), optimizer.written_options(), {}});
+  node.set("groups", std::move(groups));
+  return node;
+}
+
+ConfigNode describe(const LRSchedulerConfig& config) {
+  ConfigNode node = ValueType<ClassSpec>::write({config.scheduler->name(), config.scheduler->written_options(), {}});
+  for (const auto& entry : write_options(config.options).entries) node.set(entry.key, entry.value);
+  node.set("optimizer", ConfigNode::scalar(std::to_string(config.optimizer_index)));
+  return node;
+}
+
+}  // namespace
+
+void check_same_options(Run& run) {
+  if (!run.has_peers()) return;
+  ConfigNode own = ConfigNode::map();
+  own.set("stage", quoted_text(enum_name(*run.entry.stage)));
+  own.set("trainer", write_options(run.options));
+  own.set("seed", ConfigNode::scalar(std::to_string(default_seed())));
+  own.set("ckpt_path", quoted_text(run.entry.ckpt_path));
+  if (run.kept_config) {
+    for (const auto& entry : run.kept_config->config.entries) {
+      if (entry.key != "trainer") own.set(entry.key, entry.value);  // the options of this Trainer are more specific
+    }
+  }
+  if (own.find("model") == nullptr) own.set("model", describe(*run.entry.module));
+  if (own.find("data") == nullptr && run.entry.data != nullptr) own.set("data", describe(*run.entry.data));
+  compare_options(run.strategy->ranks(), own);
+}
+
+void check_same_optimizers(RankCollectives& ranks, const Fit& fit) {
+  if (ranks.world_size() == 1) return;
+  ConfigNode own = ConfigNode::map();
+  ConfigNode& optimizers = own.set("optimizer", ConfigNode::list());
+  for (const auto& wrapped : fit.optimizers()) optimizers.items.push_back(describe(*wrapped.shared()));
+  ConfigNode& schedulers = own.set("lr_scheduler", ConfigNode::list());
+  for (const auto& config : fit.schedulers) schedulers.items.push_back(describe(config));
+  compare_options(ranks, own);
+}
+
+void check_same_loaders(RankCollectives& ranks, const std::string& name, const Loaders& loaders) {
+  if (ranks.world_size() == 1) return;
+  ConfigNode list = ConfigNode::list();
+  for (const auto& loader : loaders) {
+    ConfigNode& node = list.items.emplace_back(ConfigNode::map());
+    const Loader& one = *loader;
+    node.set("class_path", quoted_text(class_of(one)));
+    const ConfigNode options = one.written_options();
+    for (const auto& entry : options.entries) node.set(entry.key, entry.value);
+  }
+  ConfigNode own = ConfigNode::map();
+  own.set(name, std::move(list));
+  compare_options(ranks, own);
 }
 
 }  // namespace levin

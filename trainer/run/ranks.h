@@ -28,17 +28,12 @@ std::string on_rank_zero(RankCollectives& ranks, const std::function<std::string
 /// `task` on the first rank of every node; an error of one is thrown on all.
 void once_per_node(RankCollectives& ranks, const std::function<void()>& task);
 
-/// Different random numbers on every rank, whatever the program's seed. Rank 0 keeps its own.
+/// Different random numbers on every rank, regardless of the program's seed. Rank 0 keeps its own.
 void separate_random_numbers(const RankCollectives& ranks, int64_t global_step);
 
 /// For the launcher, which reports it if this rank dies or hangs.
 void note_place(const Run& run, int64_t batch);
 
-/// take_notes: the notes that this rank sends with the gradients that ranks reduce (`sync`); none with others. hear:
-/// receives the notes of all ranks, which are kept (Fit::heard) until they are acted on, however many more gradients
-/// follow.
-[[nodiscard]] RankNotes take_notes(const EntryPoint& entry, Fit& fit, bool sync);
-void hear(EntryPoint& entry, Fit& fit, const RankNotes& said);
 /// The epoch ends after the running batch; with several ranks, after the batch at which all of them know.
 void cut_epoch(const RankCollectives& ranks, Epoch& epoch);
 /// During its lifetime the module's buffers have rank 0's values on every rank. Ranks compute running statistics from
@@ -51,7 +46,7 @@ class RankZeroBuffers {
   RankZeroBuffers(const RankZeroBuffers&) = delete;
   RankZeroBuffers& operator=(const RankZeroBuffers&) = delete;
 
-  /// The same again, after hooks that may have changed buffers, such as those of an average of weights. Every rank.
+  /// Does it again after hooks that may have changed buffers, such as the hooks of an average of weights. Every rank.
   void renew();
 
  private:
@@ -77,5 +72,19 @@ void agree_on_stop(Run& run);
 void sync_epoch_metrics(RankCollectives& ranks, MetricStore& store, const std::vector<int64_t>& idle_loaders = {});
 /// The same for the last batch's values.
 void sync_step_metrics(Run& run, MetricStore& store);
+
+// Checks that all ranks of a run have the same options. Every function is called by every rank, at the same place; with
+// one rank they do nothing. Each throws ConfigError naming the option that differs, with both values. Exceptions are
+// fields marked Field::ranks_may_differ, and objects that do not report their options.
+
+/// Before anything is set up: the entry point, its checkpoint, the trainer's options, the seed, module and data module,
+/// and the configuration given to Trainer::keep_config.
+void check_same_options(Run& run);
+
+/// The run's optimizers with their groups, and its schedulers.
+void check_same_optimizers(RankCollectives& ranks, const Fit& fit);
+
+/// `name`: "train_dataloader" or another.
+void check_same_loaders(RankCollectives& ranks, const std::string& name, const Loaders& loaders);
 
 }  // namespace levin

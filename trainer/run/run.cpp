@@ -14,6 +14,11 @@ int64_t batches_when_logged(const Run& run, std::string_view name) {
 
 }  // namespace
 
+std::vector<LightningOptimizer>& Fit::optimizers() const {
+  static std::vector<LightningOptimizer> none;
+  return engine != nullptr ? engine->optimizers() : none;
+}
+
 std::string Run::log_dir() const {
   const std::string own = loggers.empty() ? "" : loggers[0]->log_dir();
   return own.empty() ? plan.root_dir : own;

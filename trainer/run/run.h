@@ -5,7 +5,7 @@
 // EntryPoint   one fit or evaluation: module, callbacks, metrics
 // Fit          one fit: optimizers, schedulers, loader        (a trial run has a separate one)
 // Epoch        one epoch of it, and the place in it
-// Window       one accumulation window
+// Window       one accumulation window, in the step engine
 // Each is constructed again, by one assignment, where it begins; nothing is reset member by member.
 #pragma once
 
@@ -34,19 +34,17 @@ namespace levin {
 
 class DeviceCopier;
 class RunReporter;
+class StepHooks;
 class Trainer;
 struct PredictedBatch;
 
 /// Counters that continue over several fits of one trainer and over restarts.
-struct Progress {
-  int64_t epoch = 0;        // epochs completed
-  int64_t processed = 0;    // the same, counted before on_train_epoch_end: what a checkpoint saved there continues with
-  int64_t global_step = 0;  // optimizer steps
-  int64_t skipped_steps = 0;    // optimizer steps not taken because a scaled gradient overflowed
-  int64_t windows = 0;          // accumulation windows completed: the loggers' step
+struct Progress : StepCounters {
+  int64_t epoch = 0;      // epochs completed
+  int64_t processed = 0;  // the same, counted before on_train_epoch_end: what a checkpoint saved there continues with
+  int64_t windows = 0;    // accumulation windows completed: the loggers' step
   int64_t total_batches = 0;    // training batches done
   bool window_stepped = false;  // the last window that ended made an optimizer step
-  int64_t accumulate = 1;       // batches of a window, from the next window on
   int64_t num_threads = 0;      // of operators, as num_threads: auto has chosen; 0: not yet
 };
 
@@ -62,6 +60,7 @@ struct Run {
   std::shared_ptr<Strategy> strategy = nullptr;
   std::shared_ptr<Precision> precision = nullptr;
   std::shared_ptr<Profiler> profiler = nullptr;
+  std::shared_ptr<StepHooks> step_hooks = nullptr;
   std::shared_ptr<DeviceCopier> copier = nullptr;  // of the strategy's device; null: batches are copied where needed
   std::vector<std::shared_ptr<Logger>> loggers = {};
   std::unique_ptr<LogStream> log_stream = nullptr;  // to the loggers; null on other ranks than 0, and without loggers
@@ -84,7 +83,7 @@ struct Run {
   Trainer* earlier = nullptr;  // another trainer that has run its module, and whose module() it still is
   Fit fit;                     // the running or last one
 
-  [[nodiscard]] bool has_peers() const { return strategy->world_size() > 1; }
+  [[nodiscard]] bool has_peers() const { return strategy->ranks().world_size() > 1; }
   /// Whether a stop was requested and agreed by every rank.
   [[nodiscard]] bool stops() const { return has_peers() ? entry.stop_agreed : entry.stop; }
   [[nodiscard]] bool min_limits_met() const {

@@ -6,11 +6,10 @@
 #include <optional>
 #include <utility>
 
-#include "levin/core/files.h"
-#include "levin/core/log.h"
-#include "levin/core/temporary_file.h"
+#include "levin/core/files/files.h"
+#include "levin/core/process/log.h"
+#include "levin/loggers/logger.h"
 #include "levin/loggers/logger_folder.h"
-#include "levin/loggers/quiet_logger.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run_log.h"
 #include "levin/trainer/run/run_reporter.h"
@@ -56,8 +55,8 @@ std::optional<std::vector<std::string>> names_of_unused(const fs::path& folder, 
 
 // Every rank reports of itself; rank 0 has the loggers.
 void start_log_stream(Run& run, const std::string& log_dir) {
-  if (!log_dir.empty()) run.reporter = std::make_shared<RunReporter>(log_dir, run.strategy->rank());
-  if (run.strategy->rank() != 0) return;
+  if (!log_dir.empty()) run.reporter = std::make_shared<RunReporter>(log_dir, run.strategy->ranks().rank());
+  if (run.strategy->ranks().rank() != 0) return;
   std::vector<std::shared_ptr<Logger>> all = run.loggers;
   if (run.reporter != nullptr) all.push_back(run.reporter->record());
   run.log_stream = std::make_unique<LogStream>(std::move(all));
@@ -103,7 +102,7 @@ void remove_unused_folders(Run& run) {
 
 void start_loggers(Run& run) {
   const bool resume = run.auto_resume && run.entry.stage == Stage::fit;
-  const std::string log_dir = on_rank_zero(*run.strategy, [&] {
+  const std::string log_dir = on_rank_zero(run.strategy->ranks(), [&] {
     const LoggersOfOneRun together;
     for (const auto& logger : run.loggers) {
       if (!run.loggers_started) {

@@ -1,4 +1,4 @@
-// The folders that a run writes into: those of its loggers, locked against other runs.
+// The folders that a run writes into: its loggers' folders, locked against other runs.
 #pragma once
 
 #include <string>

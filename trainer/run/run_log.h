@@ -1,4 +1,4 @@
-// The lines of a run's log that say what the run is; see core/log.h.
+// The lines of a run's log that describe the run; see core/process/log.h.
 #pragma once
 
 #include <string>

@@ -2,14 +2,13 @@
 
 #include <unistd.h>
 
-#include "levin/core/process_memory.h"
-#include "levin/core/this_process.h"
-#include "levin/core/value.h"
-#include "levin/core/wall_clock.h"
+#include "levin/core/options/value.h"
+#include "levin/core/process/process_memory.h"
+#include "levin/core/process/this_process.h"
 #include "levin/loggers/run_recorder.h"
-#include "levin/trainer/plan/end_reason.h"
+#include "levin/trainer/plan/resolve_plan.h"
+#include "levin/trainer/run/fit_length.h"
 #include "levin/trainer/run/run.h"
-#include "levin/trainer/run/run_position.h"
 
 namespace levin {
 
@@ -113,11 +112,11 @@ void RunReporter::send_status(Run& run, const RunProgress& now) {
 
 RunProgress RunReporter::status_of(const Run& run) const {
   RunProgress now;
-  now.command = run.entry.stage ? enum_word(*run.entry.stage) : "";
+  now.command = run.entry.stage ? enum_name(*run.entry.stage) : "";
   now.strategy = run.strategy->name();
   now.precision = run.precision->name();
-  now.device = run.strategy->device().str();
-  now.world_size = run.strategy->world_size();
+  now.device = run.strategy->placement().device().str();
+  now.world_size = run.strategy->ranks().world_size();
   now.started = started_;
   now.now = seconds_since_1970();
   now.epoch = run.progress.epoch;
@@ -135,7 +134,7 @@ RunProgress RunReporter::status_of(const Run& run) const {
   now.best_score = best.score;
   now.best_path = best.path;
   now.skipped_steps = run.progress.skipped_steps;
-  now.nonfinite_losses = run.entry.nonfinite_losses;
+  now.nonfinite_losses = run.entry.engine != nullptr ? run.entry.engine->nonfinite_losses() : 0;
   const StepTimes times = run.entry.time_split.times();
   for (size_t k = 0; k < kStepParts; ++k) {
     const auto part = static_cast<StepPart>(k);

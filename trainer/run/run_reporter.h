@@ -1,5 +1,5 @@
 // Keeps run.json up to date: about once a second, between batches. Every rank has one; the others leave their usage
-// beside rank 0's file.
+// next to rank 0's file.
 #pragma once
 
 #include <chrono>
@@ -22,13 +22,13 @@ class RunReporter {
   /// What follows the run's metrics: one more logger of its stream. Null on other ranks than 0.
   [[nodiscard]] std::shared_ptr<Logger> record() const;
 
-  /// An entry point begins, or goes on after a checkpoint was loaded.
+  /// An entry point begins, or continues after a checkpoint was loaded.
   void begin(Run& run, bool continues);
   /// Between two batches: reads a clock, and once a second writes.
   void poll(Run& run) {
     if (std::chrono::steady_clock::now() >= next_) report(run, "running", "");
   }
-  /// A checkpoint is on the disk, of the run as it was after these optimizer steps and epochs.
+  /// A checkpoint of the run after these optimizer steps and epochs is on the disk.
   void saved(Run& run, const std::string& path, int64_t step, int64_t epoch);
   /// The entry point is over: "success", "failed" or "interrupted".
   void end(Run& run, const std::string& status, const std::string& error);

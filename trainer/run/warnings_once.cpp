@@ -4,7 +4,7 @@ namespace levin {
 
 namespace {
 
-constexpr size_t kMaxTexts = 1000;  // texts that differ in a number in every step do not fill the memory
+constexpr size_t kMaxTexts = 1000;  // messages that differ in a number in every step must not fill the memory
 
 }  // namespace
 

@@ -7,28 +7,27 @@
 
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/seed.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/core/random.h"
+#include "levin/core/tensors.h"
 #include "levin/core/version.h"
 #include "levin/strategies/accelerator.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/run/averaging_optimizers.h"
+#include "levin/trainer/run/configured_training.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run_reporter.h"
-#include "levin/trainer/run/update_scope.h"
 #include "levin/trainer/state/loader_state.h"
 #include "levin/trainer/state/missing_state.h"
 #include "levin/trainer/state/model_match.h"
 #include "levin/trainer/state/progress_state.h"
 #include "levin/trainer/state/sharded_state.h"
 #include "levin/trainer/state/training_options.h"
-#include "levin/trainer/step/configured_training.h"
-#include "levin/trainer/step/late_check.h"
 #include "levin/trainer/step/loss_weights.h"
-#include "levin/trainer/step/nonfinite_loss.h"
+#include "levin/trainer/step/update_scope.h"
+#include "levin/trainer/step/window_verdict.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -46,12 +45,17 @@ std::vector<bool> has_gradient_on_any_rank(RankCollectives& ranks, const std::ve
   return somewhere;
 }
 
+bool has_window_gradients(const Run& run) {
+  return run.fit.window_is_open() && !run.fit.epoch.batch_running;
+}
+
 // The gradients of an accumulation window that is still open: the batches seen so far. Ranks have not reduced theirs
 // yet; each continues with the mean, because the window's last backward averages what they hold.
 State window_gradients(Run& run) {
   State state;
-  if (run.fit.epoch.window.ended() || run.fit.epoch.batch_running || run.fit.epoch.window.spoilt) return state;
-  if (run.strategy->has_sharded_weights()) return reduced_gradients(*run.strategy, *run.entry.module);
+  if (!has_window_gradients(run) || run.fit.engine->window().has_nonfinite_loss) return state;
+  if (run.strategy->sharding().has_sharded_weights())
+    return reduced_gradients(run.strategy->sharding(), *run.entry.module);
   const auto parameters = run.entry.module->named_parameters();
   if (!run.has_peers() || run.entry.failing) {
     for (const auto& item : parameters) {
@@ -59,28 +63,28 @@ State window_gradients(Run& run) {
     }
     return state;
   }
-  const std::vector<bool> somewhere = has_gradient_on_any_rank(*run.strategy, parameters.values());
+  const std::vector<bool> somewhere = has_gradient_on_any_rank(run.strategy->ranks(), parameters.values());
   for (size_t k = 0; k < somewhere.size(); ++k) {
     if (!somewhere[k]) continue;
     const at::Tensor& parameter = parameters[k].value();
     const at::Tensor own = parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter.detach());
-    state.tensors[parameters[k].key()] = run.strategy->reduce(own, ReduceOp::mean);
+    state.tensors[parameters[k].key()] = run.strategy->ranks().reduce(own, ReduceOp::mean);
   }
   return state;
 }
 
-// The state that only the other ranks have: their random numbers, including those of their GPUs.
+// The state that only the other ranks have: random numbers of their processes and GPUs.
 void put_other_ranks(Run& run, State& checkpoint) {
   if (!run.has_peers() || run.entry.failing) return;
   const State own = random_state();
   auto put = [&](const std::string& kind, const at::Tensor& state) {
-    const at::Tensor states = run.strategy->gather(state);  // (world, bytes)
+    const at::Tensor states = run.strategy->ranks().gather(state);  // (world, bytes)
     for (int64_t rank = 1; rank < states.size(0); ++rank) {
       checkpoint.tensors["rng." + kind + ".rank" + std::to_string(rank)] = states[rank].clone();
     }
   };
   put("cpu", own.tensors.at("cpu"));
-  const at::Device device = run.strategy->device();
+  const at::Device device = run.strategy->placement().device();
   if (device.is_cpu()) return;
   const std::string kind = accelerator_name(device.type());
   const auto state = own.tensors.find(kind + "." + std::to_string(device.index()));
@@ -91,9 +95,9 @@ void put_other_ranks(Run& run, State& checkpoint) {
 
 State run_state(Run& run) {
   // Called before gradients are averaged over ranks.
-  if (!run.entry.failing && !run.fit.epoch.batch_running && !run.fit.epoch.window.ended()) agree_on_weights(run, true);
+  if (!run.entry.failing && has_window_gradients(run)) run.fit.engine->agree_on_weights();
   State gradients = window_gradients(run);
-  if (!keep_window_gradients(run, gradients)) gradients = State();
+  if (has_window_gradients(run) && !run.fit.engine->keeps_gradients(gradients, run.entry.failing)) gradients = State();
   State checkpoint;
   checkpoint.set<int64_t>("epoch", run.progress.epoch);
   checkpoint.set<int64_t>("global_step", run.progress.global_step);
@@ -103,8 +107,8 @@ State run_state(Run& run) {
   for (size_t i = 0; i < run.loggers.size(); ++i) {
     checkpoint.put("loggers." + std::to_string(i), run.loggers[i]->state());
   }
-  for (size_t i = 0; i < run.fit.optimizers.size(); ++i) {
-    checkpoint.put("optimizers." + std::to_string(i), run.fit.optimizers[i].optimizer().state());
+  for (size_t i = 0; i < run.fit.optimizers().size(); ++i) {
+    checkpoint.put("optimizers." + std::to_string(i), run.fit.optimizers()[i].optimizer().state());
   }
   for (size_t i = 0; i < run.fit.schedulers.size(); ++i) {
     checkpoint.put("lr_schedulers." + std::to_string(i), run.fit.schedulers[i].scheduler->state());
@@ -127,7 +131,7 @@ State run_state(Run& run) {
 
 namespace {
 
-// Replaces parts of the checkpoint by those of `state`.
+// Replaces parts of the checkpoint by the parts of `state`.
 void replace_parts(State& checkpoint, const State& state) {
   for (const auto& entry : state.values.entries) {
     if (entry.value.kind == ConfigNode::Kind::map) {
@@ -153,8 +157,9 @@ void put_position(Run& run, CheckpointRequest& request) {
 
 State gather_checkpoint(Run& run, bool weights_only) {
   Strategy& strategy = *run.strategy;
-  const bool has_left_shards = run.has_peers() && strategy.shards_modules() && !strategy.is_sharded();
-  if (!weights_only && has_left_shards && !run.fit.optimizers.empty()) {
+  const bool has_left_shards =
+      run.has_peers() && strategy.sharding().shards_modules() && !strategy.sharding().is_sharded();
+  if (!weights_only && has_left_shards && !run.fit.optimizers().empty()) {
     throw CheckpointError("a checkpoint of the whole state cannot be saved after the end of fit with " +
                           strategy.name() +
                           ": each rank is left with its part of the optimizer's state. Save in on_fit_end or before, "
@@ -162,7 +167,7 @@ State gather_checkpoint(Run& run, bool weights_only) {
   }
   // A state that counts an update which a loss that is not finite has stopped is not to be kept; after a failure the
   // state is that of the window's start.
-  if (!run.entry.failing) finish_late_check(run.fit);
+  if (!run.entry.failing && run.fit.engine != nullptr) run.fit.engine->finish_checks(/*receives_flags=*/false);
   State checkpoint;
   checkpoint.set<std::string>("levin_version", version());
   checkpoint.set<std::string>("torch_version", TORCH_VERSION);
@@ -209,7 +214,7 @@ void note_when_done(Run& run, CheckpointRequest& request) {
 }  // namespace
 
 void request_checkpoint(Run& run, CheckpointRequest request) {
-  if (run.entry.failing && run.strategy->is_sharded()) {
+  if (run.entry.failing && run.strategy->sharding().is_sharded()) {
     return Console::instance().warn("checkpoint " + request.path + ": " + run.strategy->name() +
                                     " needs all ranks for one, and after a failure they cannot be asked. It is not "
                                     "saved; continue from an older one.");
@@ -249,7 +254,7 @@ void check_saves(Run& run) {
               " Make room, or set another dirpath, and train again.";
   }
   if (run.has_peers()) {
-    for (const std::string& text : run.strategy->gather(problem)) problem = problem.empty() ? text : problem;
+    for (const std::string& text : run.strategy->ranks().gather(problem)) problem = problem.empty() ? text : problem;
   }
   if (!problem.empty()) throw CheckpointError(problem);
   if (saves.failed == 0) return;
@@ -336,11 +341,11 @@ void restore_training(Run& run, const State& checkpoint, const std::string& path
 void restore_random_numbers(Run& run) {
   if (run.fit.resumed_rng.tensors.empty()) return;
   const State saved = std::exchange(run.fit.resumed_rng, {});
-  const int64_t rank = run.strategy->rank();
+  const int64_t rank = run.strategy->ranks().rank();
   naming_checkpoint(run.newest_checkpoint, [&] { restore_random_state(saved, rank); });
   // Of fewer ranks, or saved after a failure, when rank 0 was alone: this rank has got rank 0's numbers.
   if (!saved.tensors.contains("cpu.rank" + std::to_string(rank))) {
-    separate_random_numbers(*run.strategy, run.progress.global_step);
+    separate_random_numbers(run.strategy->ranks(), run.progress.global_step);
   }
 }
 
@@ -348,14 +353,14 @@ void roll_back(Run& run, const State& checkpoint, const std::string& path) {
   State weights = checkpoint;
   const State training = checkpoint.part("current_model");  // if "model" is an average of weights
   if (!training.empty()) weights.put("model", training);
-  run.strategy->is_sharded() ? restore_parts(*run.strategy, *run.entry.module, weights)
-                             : restore_weights(*run.entry.module, weights, path);
+  run.strategy->sharding().is_sharded() ? restore_parts(run.strategy->sharding(), *run.entry.module, weights)
+                                        : restore_weights(*run.entry.module, weights, path);
   // The schedules continue from their present positions, and so do the numbers that they have set.
   std::vector<std::vector<Optimizer::Group>> now;
-  for (auto& wrapped : run.fit.optimizers) now.push_back(wrapped.optimizer().groups());
-  restore_optimizers(*run.strategy, run.fit, checkpoint);
+  for (auto& wrapped : run.fit.optimizers()) now.push_back(wrapped.optimizer().groups());
+  restore_optimizers(run.strategy->sharding(), run.fit, checkpoint);
   for (size_t i = 0; i < now.size(); ++i) {
-    auto& groups = run.fit.optimizers[i].optimizer().groups();
+    auto& groups = run.fit.optimizers()[i].optimizer().groups();
     for (size_t k = 0; k < groups.size(); ++k) {
       groups[k].lr = now[i][k].lr;
       groups[k].momentum = now[i][k].momentum;

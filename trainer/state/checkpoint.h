@@ -16,7 +16,7 @@ namespace levin {
 /// run's storage. Calls on_save_checkpoint, which may change the weights and add keys.
 [[nodiscard]] State gather_checkpoint(Run& run, bool weights_only);
 
-/// Everything but the weights, as it is now. Tensors are the run's own, but for the random numbers.
+/// Everything but the weights, in the current state. Tensors are the run's own, except for the random numbers.
 [[nodiscard]] State run_state(Run& run);
 
 /// Requests a file with the state of the run between this batch and the next (or before the next validation), so that

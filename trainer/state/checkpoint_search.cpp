@@ -7,11 +7,9 @@
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/checkpoint/sharded_record.h"
-#include "levin/core/console.h"
-#include "levin/core/files.h"
-#include "levin/core/json_depth.h"
-#include "levin/core/paths.h"
-#include "levin/core/temporary_file.h"
+#include "levin/core/files/files.h"
+#include "levin/core/files/json_depth.h"
+#include "levin/core/process/console.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run_folders.h"
 #include "levin/trainer/state/missing_state.h"
@@ -91,7 +89,7 @@ Folders recorded_folders(const std::string& log_folder) {
   return all;
 }
 
-// Where to search, run by run: this run's folders, then those of earlier runs, newest first.
+// Where to search, run by run: this run's folders, then the folders of earlier runs, newest first.
 std::vector<Folders> folders_by_run(Run& run) {
   std::vector<Folders> all{folders_of_callbacks(run)};
   if (run.loggers.empty()) return all;
@@ -148,7 +146,7 @@ StartingPoint newest_of(const Folders& folders, std::set<std::string>& searched,
   return {};
 }
 
-// The newest of a run; for an evaluation one with weights only if there is no other.
+// The newest checkpoint of a run; for an evaluation a weights-only checkpoint if there is no other.
 StartingPoint newest_of(const Run& run, const Folders& folders) {
   std::set<std::string> searched;
   StartingPoint start = newest_of(folders, searched, /*exact=*/false);
@@ -166,7 +164,7 @@ StartingPoint read_start(const std::string& path) {
 struct NewestOfModel {
   StartingPoint start = {};
   Folders folders = {};     // of its run
-  std::string others = "";  // newer runs of other models, as a text
+  std::string others = "";  // newer runs of other models, joined
 };
 
 // The newest checkpoint of the newest run that has one of this run's model. Runs of other models are reported.
@@ -397,11 +395,11 @@ StartingPoint find_start_alone(Run& run) {
 StartingPoint find_start(Run& run) {
   if (!run.has_peers()) return find_start_alone(run);
   StartingPoint found;
-  const std::string path = on_rank_zero(*run.strategy, [&] {
+  const std::string path = on_rank_zero(run.strategy->ranks(), [&] {
     found = find_start_alone(run);
     return found.path;
   });
-  if (run.strategy->rank() == 0 || path.empty()) return found;
+  if (run.strategy->ranks().rank() == 0 || path.empty()) return found;
   return read_start(path);
 }
 

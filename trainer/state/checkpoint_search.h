@@ -17,7 +17,7 @@ struct FoundCheckpoint {
 };
 
 /// Returns the checkpoints of a folder, newest first; none if the folder does not exist. Files that cannot be read are
-/// reported as a warning and left out. `of_weights`: those with weights only, by their steps, instead of whole ones.
+/// reported as a warning and left out. `of_weights`: weights-only checkpoints, by their steps, instead of full ones.
 [[nodiscard]] std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder, bool of_weights = false);
 
 /// The path and its contents; both empty: start from scratch.

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "levin/checkpoint/values_json.h"
-#include "levin/core/console.h"
+#include "levin/core/process/console.h"
 #include "levin/trainer/run/batch_stream.h"
 
 namespace levin {
@@ -24,7 +24,7 @@ std::string rank_key(int64_t rank) {
 State own_loader_state(const Run& run) {
   const Epoch& epoch = run.fit.epoch;
   if (run.fit.batches == nullptr) return run.fit.train.loaders[0]->state();
-  return epoch.batch_running ? epoch.window.loader_state : run.fit.batches->state_after();
+  return epoch.batch_running ? epoch.window_loader_state : run.fit.batches->state_after();
 }
 
 // A state as bytes: each number, text and tensor is preceded by its length.
@@ -76,9 +76,9 @@ void put_loader_state(const Run& run, State& checkpoint) {
   if (!run.fit.train.has_state) return;
   State all;
   if (!run.has_peers() || run.entry.failing) {
-    all.put(rank_key(run.strategy->rank()), own_loader_state(run));
+    all.put(rank_key(run.strategy->ranks().rank()), own_loader_state(run));
   } else {
-    const std::vector<std::string> states = run.strategy->gather(packed(own_loader_state(run)));
+    const std::vector<std::string> states = run.strategy->ranks().gather(packed(own_loader_state(run)));
     for (size_t rank = 0; rank < states.size(); ++rank) {
       all.put(rank_key(static_cast<int64_t>(rank)), unpacked(states[rank]));
     }
@@ -87,12 +87,12 @@ void put_loader_state(const Run& run, State& checkpoint) {
 }
 
 void restore_loader_state(Run& run) {
-  const State saved = std::exchange(run.fit.resumed_loader, {}).part(rank_key(run.strategy->rank()));
+  const State saved = std::exchange(run.fit.resumed_loader, {}).part(rank_key(run.strategy->ranks().rank()));
   Loader& loader = *run.fit.train.loaders[0];
   if (!saved.empty()) return loader.load_state(saved);
   if (run.progress.total_batches == 0 || loader.state().empty()) return;
   Console::instance().warn(run.newest_checkpoint + ": it holds no state of the training loader of rank " +
-                           std::to_string(run.strategy->rank()) +
+                           std::to_string(run.strategy->ranks().rank()) +
                            ". The loader starts from scratch, so the run does not continue exactly as it would have.");
 }
 

@@ -6,7 +6,7 @@
 
 namespace levin {
 
-/// Puts the ranks' states into `checkpoint`, as they are where it continues: before the batch that a resumed run takes
+/// Puts the ranks' states where it continues into `checkpoint`: before the batch that a resumed run takes
 /// first. Every rank, unless the run is failing: then rank 0's state alone. Does nothing if no loader has a state.
 void put_loader_state(const Run& run, State& checkpoint);
 

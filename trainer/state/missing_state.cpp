@@ -1,6 +1,6 @@
 #include "levin/trainer/state/missing_state.h"
 
-#include "levin/core/console.h"
+#include "levin/core/process/console.h"
 
 namespace levin {
 
@@ -12,7 +12,7 @@ namespace {
 
 bool lacks_random_state(const Run& run, const State& checkpoint) {
   if (!has_random_state(checkpoint)) return true;
-  const int64_t ranks = run.strategy->world_size();
+  const int64_t ranks = run.strategy->ranks().world_size();
   if (run.fit.resumed_world_size != ranks)
     return false;  // the samples are divided differently, so random numbers differ anyway
   for (int64_t rank = 1; rank < ranks; ++rank) {

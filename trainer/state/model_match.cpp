@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <typeinfo>
 
-#include "levin/core/component.h"
-#include "levin/core/console.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/options/registry.h"
+#include "levin/core/process/console.h"
+#include "levin/core/tensors.h"
 
 namespace levin {
 
@@ -99,7 +99,7 @@ void restore_weights(LightningModule& module, const State& checkpoint, const std
                           "(set_strict_loading(false)).");
   }
   if (!differences.empty()) {
-    Console::instance().warn(path + ": these weights are left as they are: " + join(differences) + ".");
+    Console::instance().warn(path + ": these weights are left unchanged: " + join(differences) + ".");
   } else if (const std::string other = other_class_text(module, checkpoint); !other.empty()) {
     Console::instance().warn(path + ": " + other + ". The weights have the same names and shapes, so they are loaded.");
   }

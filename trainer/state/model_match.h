@@ -1,10 +1,10 @@
-// Whether the weights of a checkpoint fit a module, and what to say where they do not.
+// Whether the weights of a checkpoint fit a module, and the messages where they do not.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "levin/core/registry.h"
+#include "levin/core/options/registry.h"
 #include "levin/core/state.h"
 #include "levin/trainer/lightning_module.h"
 
@@ -17,8 +17,8 @@ namespace levin {
 /// program has created the class alone.
 [[nodiscard]] ClassSpec model_class(const LightningModule& module);
 
-/// Returns one line for each weight that is missing in the checkpoint, has another shape there, or is unknown to the
-/// module.
+/// Returns one line for each weight that is missing in the checkpoint, has a different shape there, or is unknown to
+/// the module.
 [[nodiscard]] std::vector<std::string> weight_differences(const LightningModule& module, const State& checkpoint);
 
 /// Returns why the checkpoint is of another model ("it is of ResNet, and this run's model is MLP"), or "". A module
@@ -26,7 +26,8 @@ namespace levin {
 [[nodiscard]] std::string other_model_text(const LightningModule& module, const State& checkpoint);
 
 /// Copies the module's parameters and buffers. Throws CheckpointError that names the classes if they differ, and the
-/// first weights that are missing, unexpected or of another shape. Warns if the weights fit a module of another class.
+/// first weights that are missing, unexpected or of a different shape. Warns if the weights fit a module of a different
+/// class.
 void restore_weights(LightningModule& module, const State& checkpoint, const std::string& path);
 
 }  // namespace levin

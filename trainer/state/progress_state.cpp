@@ -1,11 +1,7 @@
 #include "levin/trainer/state/progress_state.h"
 
-#include <ATen/ops/scalar_tensor.h>
-
-#include "levin/core/seed.h"
+#include "levin/core/random.h"
 #include "levin/trainer/run/fit_length.h"
-#include "levin/trainer/step/loss_weights.h"
-#include "levin/trainer/step/micro_batching.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -15,28 +11,23 @@ State progress_state(const Run& run) {
   const Progress& p = run.progress;
   const bool epoch_is_over = p.processed > p.epoch;
   const bool back_to_window = epoch.batch_running;
+  const Window window = run.fit.engine != nullptr ? run.fit.engine->window() : Window();
   State state;
   auto set = [&](const char* name, int64_t value) { state.set<int64_t>(name, value); };
   set("epochs", p.processed);
   state.set("in_epoch", epoch.running && !epoch_is_over);
-  set("next_batch", epoch_is_over ? 0 : back_to_window ? epoch.window.first_batch : epoch.next_batch);
+  set("next_batch", epoch_is_over ? 0 : back_to_window ? window.first_batch : epoch.next_batch);
   set("global_step", p.global_step);
   set("skipped_steps", p.skipped_steps);
   set("windows", p.windows);
-  set("total_batches", back_to_window ? epoch.window.total_batches : p.total_batches);
+  set("total_batches", back_to_window ? epoch.window_batches : p.total_batches);
   set("steps_in_epoch", epoch_is_over ? 0 : epoch.steps);
-  set("rest", epoch_is_over ? 0 : static_cast<int64_t>(epoch.rest));
-  set("window_seen", back_to_window ? 0 : epoch.window.seen);
-  set("window_size", epoch.window.size);
-  state.set("window_spoilt", epoch.window.spoilt && !back_to_window);
+  set("rest", epoch_is_over ? 0 : static_cast<int64_t>(epoch.pending));
   state.set("window_stepped", p.window_stepped);
-  if (epoch.window.unread_loss.defined() && !back_to_window)
-    state.set("unread_loss", epoch.window.unread_loss.item().toDouble());
-  save_loss_weights(run, state);
-  set("micro_batch_size", micro_batch_size(run.fit));
+  StepEngine::save(run.fit.engine.get(), state, back_to_window, run.entry.failing);
   set("accumulate", p.accumulate);
   set("num_threads", p.num_threads);
-  set("world_size", run.strategy->world_size());
+  set("world_size", run.strategy->ranks().world_size());
   set("batch_size", run.fit.train.loaders.empty() ? 0 : run.fit.train.loaders[0]->batch_size().value_or(0));
   set("train_loaded_in_epoch", run.fit.train_loaded_in_epoch);
   set("seed", static_cast<int64_t>(default_seed()));
@@ -67,24 +58,15 @@ void load_progress(Run& run, const State& saved) {
   p.total_batches = saved.get<int64_t>("total_batches");
   epoch.steps = saved.get<int64_t>("steps_in_epoch");
   const auto rest = saved.get<int64_t>("rest");
-  if (rest < 0 || rest > static_cast<int64_t>(BatchRest::schedulers)) {
+  if (rest < 0 || rest > static_cast<int64_t>(PendingWork::schedulers)) {
     throw CheckpointError("saved state: rest is " + std::to_string(rest) + ". The checkpoint is from another Levin.");
   }
-  epoch.rest = static_cast<BatchRest>(rest);
-  epoch.window.seen = saved.get<int64_t>("window_seen");
-  epoch.window.size = saved.get<int64_t>("window_size");
-  epoch.window.spoilt = saved.get<bool>("window_spoilt");
+  epoch.pending = static_cast<PendingWork>(rest);
   p.window_stepped = saved.get<bool>("window_stepped");
-  epoch.window.unread_loss =
-      saved.has("unread_loss") ? at::scalar_tensor(saved.get<double>("unread_loss"), at::kDouble) : at::Tensor();
-  load_loss_weights(run.fit, saved);
-  if (run.fit.micro_batching != nullptr && saved.has("micro_batch_size")) {
-    run.fit.micro_batching->continue_with(saved.get<int64_t>("micro_batch_size"));
-  }
+  run.fit.engine->load(saved, epoch.next_batch);
   p.accumulate = saved.get<int64_t>("accumulate");
   p.num_threads = saved.has("num_threads") ? saved.get<int64_t>("num_threads") : 0;
-  epoch.window.first_batch = epoch.next_batch - epoch.window.seen;
-  epoch.window.total_batches = p.total_batches - epoch.window.seen;
+  epoch.window_batches = p.total_batches - run.fit.engine->window().seen;
   run.fit.train_loaded_in_epoch = saved.get<int64_t>("train_loaded_in_epoch");
   set_default_seed(static_cast<uint64_t>(saved.get<int64_t>("seed")));
   epoch.cut = saved.get<bool>("epoch_cut");
@@ -108,7 +90,7 @@ namespace {
 // The running sums of an epoch over all ranks' samples; every rank continues with its own.
 State state_of_all_ranks(const Run& run) {
   MetricStore all = run.entry.train_metrics;
-  all.sync_epoch(*run.strategy, /*keep_states=*/true);
+  all.sync_epoch(run.strategy->ranks(), /*keep_states=*/true);
   return all.state();
 }
 
@@ -131,7 +113,7 @@ State metrics_state(const Run& run) {
 void load_metrics(Run& run, const State& saved) {
   if (saved.has("train")) {
     run.entry.train_metrics.load_state(saved.part("train"));
-    if (run.strategy->rank() != 0) run.entry.train_metrics.drop_totals();  // rank 0 has those of all
+    if (run.strategy->ranks().rank() != 0) run.entry.train_metrics.drop_totals();  // rank 0 has the totals of all ranks
   }
   run.entry.callback_metrics = saved.get<Metrics>("callback_metrics");
   if (saved.has("measured_at")) run.entry.measured_at = saved.get<std::map<std::string, int64_t>>("measured_at");

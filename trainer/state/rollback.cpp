@@ -1,31 +1,29 @@
 #include "levin/trainer/state/rollback.h"
 
-#include <utility>
-
 #include "levin/checkpoint/sharded_checkpoint.h"
-#include "levin/core/console.h"
+#include "levin/core/process/console.h"
 #include "levin/trainer/state/checkpoint.h"
 
 namespace levin {
 
 namespace {
 
-constexpr int64_t kMostRollbacks = 3;  // to one checkpoint; a loss that diverges again and again has a cause
+constexpr int64_t kMaxRollbacks = 3;  // to one checkpoint; a loss that diverges repeatedly has a cause
 
 }  // namespace
 
 void roll_back_if_due(Run& run) {
-  if (run.fit.rollback_due.empty()) return;
-  const std::string found = std::exchange(run.fit.rollback_due, "");
+  const std::string found = run.fit.engine->take_rollback();
+  if (found.empty()) return;
   run.checkpoint_writer.finish();
   // Rank 0 writes: once its path is known, the file is on the disk for all.
-  const std::string path = run.strategy->broadcast(run.newest_checkpoint);
+  const std::string path = run.strategy->ranks().broadcast(run.newest_checkpoint);
   if (path.empty()) {
     throw Error(found +
                 " nonfinite_loss is rollback, but there is no checkpoint yet. Save more often (every_n_train_steps), "
                 "or set nonfinite_loss to skip.");
   }
-  if (++run.fit.rollbacks > kMostRollbacks) {
+  if (++run.fit.rollbacks > kMaxRollbacks) {
     throw Error(found + " It is the " + std::to_string(run.fit.rollbacks) + "th time since " + path +
                 " was saved, and going back to it did not help. Lower the learning rate or clip gradients.");
   }

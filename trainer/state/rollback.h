@@ -1,4 +1,4 @@
-// TrainerOptions::nonfinite_loss: rollback. step/nonfinite_loss.h skips the update and requests it.
+// TrainerOptions::nonfinite_loss: rollback. step/window_verdict.h skips the update and requests it.
 #pragma once
 
 namespace levin {

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/state/checkpoint_search.h"
@@ -85,7 +85,7 @@ bool is_there(const fs::path& path) {
 }
 
 bool writes_records(const Run& run) {
-  return !run.loggers.empty() && run.strategy->rank() == 0;
+  return !run.loggers.empty() && run.strategy->ranks().rank() == 0;
 }
 
 void write_config(Run& run) {
@@ -135,7 +135,7 @@ void judge(const Run& run, const StartingPoint& start, const std::vector<Changed
   if (refused.empty()) return;
   refused.push_back(
       "auto_resume: the run of " + start.path +
-      " was begun with other options, so it is not continued, and nothing in its folder was changed. "
+      " was started with different options, so it is not continued, and nothing in its folder was changed. "
       "Restore the old values, continue with the new ones by trainer.auto_resume: warn, or begin a new run "
       "with trainer.auto_resume: false or another trainer.default_root_dir.");
   throw ConfigError(std::move(refused));
@@ -173,7 +173,7 @@ bool may_change(const std::string& path) {
 
 void check_changed_options(Run& run, const StartingPoint& start, bool own) {
   if (!run.auto_resume || run.entry.stage != Stage::fit || start.path.empty()) return;
-  (void)on_rank_zero(*run.strategy, [&] {
+  (void)on_rank_zero(run.strategy->ranks(), [&] {
     judge(run, start, find_changes(run, start, own));
     return std::string();
   });

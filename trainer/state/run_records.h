@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/config_node.h"
+#include "levin/core/options/config_node.h"
 
 namespace levin {
 
@@ -23,8 +23,8 @@ struct ChangedOption {
 [[nodiscard]] std::vector<ChangedOption> changed_options(const ConfigNode& before, const ConfigNode& now,
                                                          const std::string& root = "");
 
-/// Whether a run may resume with another value of the option: those that determine how long, where and how visibly it
-/// runs.
+/// Whether a run may resume with a different value of the option: true for options that determine how long, where and
+/// how visibly it runs.
 [[nodiscard]] bool may_change(const std::string& path);
 
 /// For a fit that resumes automatically: reports the changed options. Throws ConfigError naming them, one per line, if

@@ -16,20 +16,19 @@
 
 #include "levin/checkpoint/checkpoint_writer.h"
 #include "levin/checkpoint/sharded_record.h"
-#include "levin/core/console.h"
+#include "levin/core/process/console.h"
 #include "levin/optim/clip_grad.h"
 #include "levin/trainer/lightning_module.h"
-#include "levin/trainer/run/update_scope.h"
+#include "levin/trainer/step/update_scope.h"
 
 namespace levin {
 
 namespace {
 
-// Which parameter of which optimizer a tensor "optimizers.0.3.exp_avg" of a checkpoint belongs to.
-struct OptimizerKey {
-  size_t optimizer = 0;
-  size_t param = 0;
-  std::string name;
+// Which parameter of which optimizer a tensor "optimizers.0.3.exp_avg" of a checkpoint belongs to, and what it is.
+struct OptimizerTensor {
+  at::Tensor param;
+  StateLayout layout = StateLayout::elementwise;
 };
 
 std::optional<size_t> leading_number(std::string_view& text) {
@@ -41,95 +40,105 @@ std::optional<size_t> leading_number(std::string_view& text) {
   return number;
 }
 
-std::optional<OptimizerKey> optimizer_key(std::string_view key) {
+std::optional<OptimizerTensor> optimizer_tensor(const Fit& fit, std::string_view key) {
   constexpr std::string_view prefix = "optimizers.";
   if (!key.starts_with(prefix)) return std::nullopt;
   key.remove_prefix(prefix.size());
-  const auto optimizer = leading_number(key);
-  if (!optimizer) return std::nullopt;
+  const auto index = leading_number(key);
+  if (!index) return std::nullopt;
   const auto param = leading_number(key);
   if (!param) return std::nullopt;
-  return OptimizerKey{*optimizer, *param, std::string(key)};
+  const auto optimizer = fit.optimizers().at(*index).shared();
+  return OptimizerTensor{optimizer->parameters().at(*param), optimizer->layout(std::string(key))};
 }
 
-at::Tensor parameter_of(const Fit& fit, const OptimizerKey& key) {
-  return fit.optimizers.at(key.optimizer).shared()->parameters().at(key.param);
-}
+// ---- the full tensors, on rank 0 -----------------------------------------------------------------------------------
 
-// Counters and the like: one number per parameter, whatever its size.
-bool is_counter(const std::string& name) {
-  return name == "step" || name == "mu_product";
-}
-
-// ---- wholes --------------------------------------------------------------------------------------------------------
-
-// The state that some rank has for a parameter: another may have none of it.
-struct KeptTensor {
+// A tensor of optimizers' state that some ranks have. Others may have no part of its parameter.
+struct StateTensor {
   at::ScalarType type = at::kFloat;
-  double counter = 0;
+  double scalar = 0;                // its value, if it is a scalar
+  int64_t rank = 0;                 // the lowest that has it, if it has its own shape
+  std::vector<int64_t> shape = {};  // the same
 };
 
-// Every rank's tensors of optimizers' state, by key; counters with their values.
-std::map<std::string, KeptTensor> kept_by_any(RankCollectives& ranks, const State& checkpoint) {
-  std::string own;
+// Every rank's tensors of optimizers' state, by key.
+std::map<std::string, StateTensor> tensors_of_ranks(RankCollectives& ranks, const Fit& fit, const State& checkpoint) {
+  std::string lines;
   for (const auto& [key, tensor] : checkpoint.tensors) {
-    const auto parsed = optimizer_key(key);
-    if (!parsed) continue;
+    const auto found = optimizer_tensor(fit, key);
+    if (!found) continue;
     char value[64];
-    std::snprintf(value, sizeof value, "%a", is_counter(parsed->name) ? tensor.item().toDouble() : 0.0);
-    own += key + " " + std::to_string(static_cast<int>(tensor.scalar_type())) + " " + value + "\n";
+    std::snprintf(value, sizeof value, "%a", found->layout == StateLayout::scalar ? tensor.item().toDouble() : 0.0);
+    lines += key + " " + std::to_string(static_cast<int>(tensor.scalar_type())) + " " + value;
+    if (found->layout == StateLayout::own_shape) {
+      lines += " " + std::to_string(ranks.rank());
+      for (const int64_t size : tensor.sizes()) lines += " " + std::to_string(size);
+    }
+    lines += "\n";
   }
-  std::map<std::string, KeptTensor> all;
-  std::istringstream lines(ranks.merge_lines(own));
-  std::string key;
-  std::string value;
-  for (int type = 0; lines >> key >> type >> value;) {
-    all[key] = {static_cast<at::ScalarType>(type), std::strtod(value.c_str(), nullptr)};
+  std::map<std::string, StateTensor> all;
+  std::istringstream merged(ranks.merge_lines(lines));
+  for (std::string line; std::getline(merged, line);) {
+    std::istringstream columns(line);
+    std::string key, value;
+    int type = 0;
+    columns >> key >> type >> value;
+    StateTensor tensor{static_cast<at::ScalarType>(type), std::strtod(value.c_str(), nullptr)};
+    columns >> tensor.rank;
+    for (int64_t size = 0; columns >> size;) tensor.shape.push_back(size);
+    const auto known = all.find(key);
+    if (known == all.end() || tensor.rank < known->second.rank) all[key] = std::move(tensor);
   }
   return all;
 }
 
-void put(int64_t rank, State& checkpoint, const std::string& key, at::Tensor whole) {
-  if (rank == 0) checkpoint.tensors[key] = std::move(whole);
+void put(int64_t rank, State& checkpoint, const std::string& key, at::Tensor full) {
+  if (rank == 0) checkpoint.tensors[key] = std::move(full);
   if (rank != 0) checkpoint.tensors.erase(key);
 }
 
-void make_whole(Strategy& strategy, const Fit& fit, State& checkpoint) {
+void make_full(Strategy& strategy, const Fit& fit, State& checkpoint) {
   const std::map<std::string, at::Tensor> tensors = checkpoint.tensors;
   for (const auto& [key, tensor] : tensors) {
-    if (!tensor.defined() || !strategy.place_of(tensor)) continue;
-    put(strategy.rank(), checkpoint, key, strategy.whole_on_rank_zero(tensor, strategy.part_of(tensor)));
+    if (!tensor.defined() || !strategy.sharding().shard_range(tensor)) continue;
+    put(strategy.ranks().rank(), checkpoint, key,
+        strategy.sharding().full_tensor_on_rank_zero(tensor, strategy.sharding().local_shard(tensor)));
   }
-  for (const auto& [key, kept] : kept_by_any(strategy, checkpoint)) {
-    const OptimizerKey parsed = *optimizer_key(key);
-    if (is_counter(parsed.name)) {
-      put(strategy.rank(), checkpoint, key, at::scalar_tensor(kept.counter, kept.type));
-      continue;
-    }
-    const at::Tensor param = parameter_of(fit, parsed);
-    if (!strategy.place_of(param)) continue;
+  for (const auto& [key, known] : tensors_of_ranks(strategy.ranks(), fit, checkpoint)) {
+    const OptimizerTensor found = *optimizer_tensor(fit, key);
     const auto own = tensors.find(key);
-    const at::Tensor part = own == tensors.end() ? at::empty({0}, kept.type) : own->second;
-    put(strategy.rank(), checkpoint, key, strategy.whole_on_rank_zero(param, part));
+    if (found.layout == StateLayout::scalar) {
+      put(strategy.ranks().rank(), checkpoint, key, at::scalar_tensor(known.scalar, known.type));
+    } else if (found.layout == StateLayout::own_shape) {
+      const at::Tensor none = at::zeros(known.shape, known.type);
+      const at::Tensor all =
+          strategy.ranks().gather(own == tensors.end() ? none : own->second.to(at::kCPU).contiguous());
+      put(strategy.ranks().rank(), checkpoint, key, all[known.rank].clone());
+    } else if (strategy.sharding().shard_range(found.param)) {
+      const at::Tensor part = own == tensors.end() ? at::empty({0}, known.type) : own->second;
+      put(strategy.ranks().rank(), checkpoint, key, strategy.sharding().full_tensor_on_rank_zero(found.param, part));
+    }
   }
 }
 
-// ---- parts ---------------------------------------------------------------------------------------------------------
+// ---- shards ---------------------------------------------------------------------------------------------------------
 
-// Rank 0 writes what is the same on all ranks; each rank writes its counters, because rank 0 may have none.
+// Rank 0 writes what is the same on all ranks. Each rank writes the optimizers' tensors that are not elementwise: a
+// rank without a part of their parameter, as rank 0 may be, has none of them.
 State parts_to_write(const Strategy& strategy, const Fit& fit, const State& checkpoint) {
   State own;
-  if (strategy.rank() == 0) own.values = checkpoint.values;
+  if (strategy.ranks().rank() == 0) own.values = checkpoint.values;
   std::map<std::string, Piece> parts;
   for (const auto& [key, tensor] : checkpoint.tensors) {
     if (!tensor.defined()) continue;
-    const auto parsed = optimizer_key(key);
-    const bool is_part = parsed && !is_counter(parsed->name);
-    const auto place = strategy.place_of(is_part ? parameter_of(fit, *parsed) : tensor);
-    if (place && place->size > 0) {
-      own.tensors[key] = is_part ? tensor : strategy.part_of(tensor);
-      parts[key] = {place->begin, place->shape};
-    } else if (!place && (strategy.rank() == 0 || parsed)) {
+    const auto found = optimizer_tensor(fit, key);
+    const bool is_part = found && found->layout == StateLayout::elementwise;
+    const auto place = strategy.sharding().shard_range(is_part ? found->param : tensor);
+    if (place && place->numel() > 0) {
+      own.tensors[key] = is_part ? tensor : strategy.sharding().local_shard(tensor);
+      parts[key] = {place->flat_offset(), place->shape};
+    } else if (!place && (strategy.ranks().rank() == 0 || found)) {
       own.tensors[key] = tensor;
     }
   }
@@ -140,24 +149,30 @@ State parts_to_write(const Strategy& strategy, const Fit& fit, const State& chec
 }  // namespace
 
 void prepare_for_writing(Strategy& strategy, const Fit& fit, CheckpointRequest& request) {
-  if (!strategy.is_sharded() || !request.link_to.empty()) return;
-  if (!strategy.saves_shards()) return make_whole(strategy, fit, request.state);
+  if (!request.link_to.empty()) return;
+  if (!strategy.sharding().is_sharded()) {  // otherwise checked in the first update, where parameters are shards
+    for (size_t i = 0; i < fit.optimizers().size(); ++i) {
+      fit.optimizers()[i].shared()->check_layouts(request.state.part("optimizers." + std::to_string(i)));
+    }
+    return;
+  }
+  if (!strategy.sharding().saves_shards()) return make_full(strategy, fit, request.state);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   char save[32];
   std::snprintf(save, sizeof save, "%llx",
                 static_cast<unsigned long long>(std::chrono::duration_cast<std::chrono::microseconds>(now).count()));
-  request.shard = ShardPlace{strategy.rank(), strategy.world_size(), strategy.broadcast(save)};
+  request.shard = ShardPlace{strategy.ranks().rank(), strategy.ranks().world_size(), strategy.ranks().broadcast(save)};
   request.state = parts_to_write(strategy, fit, request.state);
 }
 
 State reduced_gradients(Sharding& sharding, const LightningModule& module) {
   State state;
   for (const auto& item : module.named_parameters()) {
-    const auto place = sharding.place_of(item.value());
+    const auto place = sharding.shard_range(item.value());
     if (!place || !item.value().requires_grad()) continue;
     const at::Tensor part = item.value().grad();
-    const at::Tensor none = at::zeros({place->size}, sharding.part_of(item.value()).options());
-    state.tensors[item.key()] = sharding.whole_of(item.value(), part.defined() ? part : none);
+    const at::Tensor none = at::zeros(place->sizes, sharding.local_shard(item.value()).options());
+    state.tensors[item.key()] = sharding.full_tensor(item.value(), part.defined() ? part : none);
   }
   return state;
 }
@@ -169,13 +184,17 @@ State optimizer_parts(const Sharding& sharding, const Optimizer& optimizer, cons
   for (const auto& [key, tensor] : whole.tensors) {
     std::string_view name = key;
     const auto index = leading_number(name);
-    const auto place = index && *index < params.size() ? sharding.place_of(params[*index]) : std::nullopt;
-    const bool fits = place && tensor.sizes() == at::IntArrayRef(place->shape);
-    if (!place || (!fits && !is_counter(std::string(name)))) {
+    const auto place = index && *index < params.size() ? sharding.shard_range(params[*index]) : std::nullopt;
+    if (!place) {
       parts.tensors[key] = tensor;  // the optimizer reports what is wrong with it
-    } else if (place->size > 0) {   // a rank without any of the parameter has no state for it
-      const bool counts = is_counter(std::string(name));
-      parts.tensors[key] = counts ? tensor : tensor.reshape({-1}).narrow(0, place->begin, place->size);
+      continue;
+    }
+    const bool is_elementwise = optimizer.layout(std::string(name)) == StateLayout::elementwise;
+    const bool fits = tensor.sizes() == at::IntArrayRef(place->shape);
+    if (is_elementwise && !fits) {
+      parts.tensors[key] = tensor;    // as above
+    } else if (place->numel() > 0) {  // a rank without any of the parameter has no state for it
+      parts.tensors[key] = is_elementwise ? place->of(tensor) : tensor;
     }
   }
   return parts;
@@ -185,17 +204,17 @@ void restore_parts(Sharding& sharding, const LightningModule& module, const Stat
   const at::NoGradGuard no_grad;
   const State saved = checkpoint.part("model");
   for (const auto& item : module.named_parameters()) {
-    const auto place = sharding.place_of(item.value());
+    const auto place = sharding.shard_range(item.value());
     if (!place) continue;
-    sharding.part_of(item.value()).copy_(saved.tensor(item.key()).reshape({-1}).narrow(0, place->begin, place->size));
+    sharding.local_shard(item.value()).copy_(place->of(saved.tensor(item.key())));
   }
   UpdateScope update(sharding);
   update.changed();
 }
 
 at::Tensor norm_over_ranks(RankCollectives& ranks, const std::vector<at::Tensor>& params) {
-  // All ranks have the same parameters, but one may have a gradient of none of them, or only of those of one type: what
-  // it sends must not depend on that.
+  // All ranks have the same parameters, but one may have a gradient of none of them, or only of parameters of one type:
+  // what it sends must not depend on that.
   const bool is_double = std::any_of(params.begin(), params.end(),
                                      [](const at::Tensor& param) { return param.scalar_type() == at::kDouble; });
   const at::Device device = params.empty() ? at::Device(at::kCPU) : params[0].device();

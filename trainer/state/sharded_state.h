@@ -1,5 +1,6 @@
-// A run's state if the strategy shards weights or optimizer state over ranks (Strategy::is_sharded): gathered for a
-// checkpoint in one file, sharded again when one is loaded. Every function is called by every rank.
+// A run's state if the strategy shards weights or optimizer state over ranks (Sharding::is_sharded): gathered for a
+// checkpoint in one file, and sharded again when a checkpoint is loaded. Optimizer::layout() says how each tensor of an
+// optimizer's state follows its parameter. Every function is called by every rank.
 #pragma once
 
 #include "levin/core/state.h"
@@ -8,21 +9,22 @@
 namespace levin {
 
 /// Prepares the result of gather_checkpoint for writing: the whole tensors instead of this rank's shards (on rank 0;
-/// empty on others), or, for a sharded checkpoint, this rank's shards and their offsets. Does nothing without sharding.
-/// Blocks until all ranks arrive.
+/// empty on others), or, for a sharded checkpoint, this rank's shards and their offsets. Without sharding it only
+/// checks the optimizers' state. Throws Error if an optimizer's state contradicts its layout(). Blocks until all ranks
+/// arrive.
 void prepare_for_writing(Strategy& strategy, const Fit& fit, CheckpointRequest& request);
 
-/// In an accumulation window, where every backward reduces gradients (has_sharded_weights): the whole gradients, by the
-/// parameters' names.
+/// Returns the full gradients by the parameters' names: in an accumulation window, where every backward reduces
+/// gradients (has_sharded_weights).
 [[nodiscard]] State reduced_gradients(Sharding& sharding, const LightningModule& module);
 
-/// This rank's shards of a whole optimizer state, as its load_state requires them in an UpdateScope.
+/// Returns this rank's shards of a full optimizer state, as its load_state requires them in an UpdateScope.
 [[nodiscard]] State optimizer_parts(const Sharding& sharding, const Optimizer& optimizer, const State& whole);
 
 /// Loads the weights of a checkpoint into this rank's shards and the module, during a run.
 void restore_parts(Sharding& sharding, const LightningModule& module, const State& checkpoint);
 
-/// The norm of gradients that are sharded over ranks; a scalar tensor.
+/// Returns the norm of gradients that are sharded over ranks; a scalar tensor.
 [[nodiscard]] at::Tensor norm_over_ranks(RankCollectives& ranks, const std::vector<at::Tensor>& params);
 
 }  // namespace levin

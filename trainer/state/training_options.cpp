@@ -4,15 +4,15 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/console.h"
-#include "levin/core/short_number.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/trainer/run/configured_training.h"
 #include "levin/trainer/run/fit_length.h"
 #include "levin/trainer/run/loader_set.h"
-#include "levin/trainer/run/update_scope.h"
+#include "levin/trainer/run/lr_schedulers.h"
 #include "levin/trainer/state/run_records.h"
 #include "levin/trainer/state/sharded_state.h"
-#include "levin/trainer/step/configured_training.h"
-#include "levin/trainer/step/lr_schedulers.h"
+#include "levin/trainer/step/update_scope.h"
 
 namespace levin {
 
@@ -123,7 +123,7 @@ class Resumed {
     }
   };
 
-  [[nodiscard]] Optimizer& optimizer() const { return run_.fit.optimizers[index_].optimizer(); }
+  [[nodiscard]] Optimizer& optimizer() const { return run_.fit.optimizers()[index_].optimizer(); }
 
   [[nodiscard]] State saved_state(size_t index) const { return checkpoint_.part(key_of_schedule(index)); }
 
@@ -265,7 +265,8 @@ class Resumed {
     for (size_t k = count; k < groups.size(); ++k) groups[k] = saved[k];
   }
 
-  // How often a schedule has been moved, if it had been due as it is now. A callback's own has not begun with the run.
+  // How often a schedule has been moved, had it always been due as it is now. A callback's own did not start with the
+  // run.
   [[nodiscard]] int64_t moves_of(const Schedule& each) const {
     int64_t moves = each.saved.get<int64_t>("last_epoch");
     if (each.is_due_otherwise() && !each.is_by_callback()) {
@@ -308,8 +309,8 @@ class Resumed {
 
 void restore_optimizers(Sharding& sharding, Fit& fit, const State& checkpoint) {
   const UpdateScope update(sharding);
-  for (size_t i = 0; i < fit.optimizers.size(); ++i) {
-    Optimizer& optimizer = fit.optimizers[i].optimizer();
+  for (size_t i = 0; i < fit.optimizers().size(); ++i) {
+    Optimizer& optimizer = fit.optimizers()[i].optimizer();
     State saved = checkpoint.part("optimizers." + std::to_string(i));
     if (sharding.is_sharded()) saved = optimizer_parts(sharding, optimizer, saved);
     optimizer.load_state(saved);
@@ -318,8 +319,8 @@ void restore_optimizers(Sharding& sharding, Fit& fit, const State& checkpoint) {
 
 void restore_optimization(Run& run, const State& checkpoint, const std::string& path) {
   std::vector<Resumed> resumed;
-  for (size_t i = 0; i < run.fit.optimizers.size(); ++i) resumed.emplace_back(run, checkpoint, i);
-  restore_optimizers(*run.strategy, run.fit, checkpoint);
+  for (size_t i = 0; i < run.fit.optimizers().size(); ++i) resumed.emplace_back(run, checkpoint, i);
+  restore_optimizers(run.strategy->sharding(), run.fit, checkpoint);
   for (Resumed& each : resumed) each.restore_schedules(path);
   for (Resumed& each : resumed) each.apply_changes(path);
   const State options = checkpoint.part("options");

@@ -12,7 +12,7 @@ namespace levin {
 /// Throws CheckpointError if the checkpoint is of other optimizers, schedulers or parameters.
 void restore_optimization(Run& run, const State& checkpoint, const std::string& path);
 
-/// Restores the optimizers alone, exactly as they were saved.
+/// Restores only the optimizers, exactly as they were saved.
 void restore_optimizers(Sharding& sharding, Fit& fit, const State& checkpoint);
 
 }  // namespace levin

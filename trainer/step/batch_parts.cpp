@@ -4,10 +4,8 @@
 
 #include "levin/data/batch_rows.h"
 #include "levin/strategies/device/scatter_gather.h"
-#include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/step/log_value.h"
 #include "levin/trainer/step/loss_weights.h"
-#include "levin/trainer/step/publish_output.h"
 
 namespace levin {
 
@@ -56,18 +54,18 @@ double BatchParts::share_of(size_t k) const {
   return static_cast<double>(shares[k].samples) / static_cast<double>(std::max<int64_t>(1, samples));
 }
 
-at::Tensor mean_loss(Run& run, const BatchParts& parts) {
-  return mean_of_shares(run, parts.losses, parts.shares, /*note=*/false);
+at::Tensor mean_loss(StepCore& core, const BatchParts& parts) {
+  return mean_of_shares(core, parts.losses, parts.shares, /*note=*/false);
 }
 
-at::Tensor finish_parts(Run& run, const BatchParts& parts) {
+at::Tensor finish_parts(StepCore& core, const BatchParts& parts) {
   {
-    const HookScope scope(run.entry, Hook::training_step);  // as that of the whole batch would be
-    log_shares(run, parts.shares);
-    join_outputs(run, parts.shares);
+    const HookScope scope(core.running, Hook::training_step);  // as for a whole batch
+    log_shares(core, parts.shares);
+    join_outputs(core, parts.shares);
   }
-  const at::Tensor mean = mean_loss(run, parts);
-  const int64_t window = run.fit.epoch.window.size;
+  const at::Tensor mean = mean_loss(core, parts);
+  const int64_t window = core.window.size;
   return mean.defined() && window > 1 ? mean / window : mean;
 }
 

@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "levin/data/batch.h"
-#include "levin/strategies/device_slot.h"
+#include "levin/strategies/device_placement.h"
 #include "levin/trainer/step/step_share.h"
 
 namespace levin {
 
-struct Run;
+struct StepCore;
 
 struct BatchParts {
   std::vector<Batch> batches = {};
@@ -33,8 +33,8 @@ struct BatchParts {
 };
 
 /// The parts' mean loss, for checks and display; undefined if none had one.
-[[nodiscard]] at::Tensor mean_loss(Run& run, const BatchParts& parts);
-/// Logs the values of the parts as those of the batch. Returns the mean loss divided by the window.
-[[nodiscard]] at::Tensor finish_parts(Run& run, const BatchParts& parts);
+[[nodiscard]] at::Tensor mean_loss(StepCore& core, const BatchParts& parts);
+/// Logs the values of the parts as values of the batch. Returns the mean loss divided by the window.
+[[nodiscard]] at::Tensor finish_parts(StepCore& core, const BatchParts& parts);
 
 }  // namespace levin

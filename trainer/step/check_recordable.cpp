@@ -1,13 +1,10 @@
 #include "levin/trainer/step/check_recordable.h"
 
-#include <algorithm>
-
-#include "levin/core/component.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/recompute/recomputation.h"
 #include "levin/trainer/lightning_module.h"
-#include "levin/trainer/run/override.h"
-#include "levin/trainer/run/run.h"
+#include "levin/trainer/step/override.h"
+#include "levin/trainer/step/step_core.h"
 #include "levin/trainer/step/step_notes.h"
 
 namespace levin {
@@ -18,78 +15,54 @@ namespace {
   throw ConfigError(about_recording(why));
 }
 
-bool acts_before_update(const Callback& callback) {
-  return detail::overrides<Callback>(callback, &Callback::on_before_optimizer_step);
-}
-
-// A callback inside the step would run only once, while it is recorded.
-bool acts_inside_step(const Callback& callback) {
-  using C = Callback;
-  return detail::overrides<C>(callback, &C::on_before_zero_grad) ||
-         detail::overrides<C>(callback, &C::on_before_backward) ||
-         detail::overrides<C>(callback, &C::on_after_backward);
-}
-
 bool overrides_step(const LightningModule& module) {
   return detail::overrides<LightningModule>(module, &LightningModule::optimizer_step);
 }
 
-bool acts_before_update(const LightningModule& module) {
-  using M = LightningModule;
-  return detail::overrides<M>(module, &M::on_before_optimizer_step) ||
-         detail::overrides<M>(module, &M::configure_gradient_clipping);
-}
-
-void check_recordable(const Run& run) {
-  if (run.fit.micro_batching != nullptr) cannot("recorded steps take full batches, and micro_batch_size splits them.");
-  if (run.entry.recomputation != nullptr && !run.strategy->device().is_cpu()) {
+void check_recordable(const StepCore& core) {
+  if (core.micro_batching != nullptr) cannot("recorded steps take full batches, and micro_batch_size splits them.");
+  if (core.recomputation != nullptr && !core.strategy.placement().device().is_cpu()) {
     cannot("a captured step cannot go back to the random numbers of its forward pass, which recompute does.");
   }
-  if (!run.entry.module->automatic_optimization()) {
+  if (!core.module.automatic_optimization()) {
     cannot("with manual optimization training_step decides on the host what is updated, so it cannot be recorded.");
   }
-  if (run.fit.optimizers.empty()) cannot("configure_optimizers returned no optimizer, so there is no step to record.");
-  const Optimizer& optimizer = *run.fit.optimizers[0].shared();
+  if (core.optimizers.empty()) cannot("configure_optimizers returned no optimizer, so there is no step to record.");
+  const Optimizer& optimizer = *core.optimizers[0].shared();
   if (optimizer.needs_closure()) {
     cannot(optimizer.name() + " evaluates the model as often as the losses ask for, so its step cannot be recorded.");
   }
-  if (detail::overrides<LightningModule>(*run.entry.module, &LightningModule::backward)) {
+  if (detail::overrides<LightningModule>(core.module, &LightningModule::backward)) {
     cannot("the module overrides backward, which a recorded step does not call.");
   }
-  if (run.plan.detect_anomaly) {
+  if (core.settings.detect_anomaly) {
     cannot("detect_anomaly looks at gradients on the host, so steps cannot be recorded with it.");
   }
-  for (const auto& callback : run.entry.callbacks) {
-    if (!acts_inside_step(*callback)) continue;
-    cannot("the callback " + detail::readable_type_name(typeid(*callback)) +
+  if (!core.settings.acts_inside_step.empty()) {
+    cannot("the callback " + core.settings.acts_inside_step +
            " acts around backward, and a recorded step does not call it.");
   }
 }
 
 }  // namespace
 
-bool acts_before_update(const Run& run) {
-  const auto& callbacks = run.entry.callbacks;
-  return acts_before_update(*run.entry.module) ||
-         std::any_of(callbacks.begin(), callbacks.end(), [](const auto& each) { return acts_before_update(*each); });
+bool updates_on_host(const StepCore& core) {
+  return !core.optimizers[0].shared()->is_recordable() || overrides_step(core.module) ||
+         core.settings.acts_before_update;
 }
 
-bool leaves_updates(const Run& run) {
-  return !run.fit.optimizers[0].shared()->is_recordable() || overrides_step(*run.entry.module) ||
-         acts_before_update(run);
-}
-
-std::shared_ptr<StepRecorder> recorder_for(const Run& run, RecordSteps record) {
-  if (record == RecordSteps::automatic && run.strategy->replays_together()) {
-    throw ConfigError(about_recording("auto: steps of several ranks on GPUs run as they are; true records them."));
+std::shared_ptr<StepRecorder> recorder_for(const StepCore& core, RecordSteps record) {
+  if (record == RecordSteps::automatic && core.strategy.recorder().replays_together()) {
+    throw ConfigError(about_recording("auto: steps of several ranks on GPUs run eagerly; true records them."));
   }
-  std::shared_ptr<StepRecorder> recorder = run.strategy->make_recorder();
+  std::shared_ptr<StepRecorder> recorder = core.strategy.recorder().make_recorder();
   if (recorder == nullptr) {
-    throw ConfigError(about_recording("steps of " + run.strategy->name() + " on " + run.strategy->device().str() +
-                                      " cannot be recorded; those of single_device can, and of ddp on CPUs and over "
+    throw ConfigError(about_recording("steps of " + core.strategy.name() + " on " +
+                                      core.strategy.placement().device().str() +
+                                      " cannot be recorded; steps of single_device can, and of ddp on CPUs and over "
                                       "NCCL."));
   }
-  check_recordable(run);
+  check_recordable(core);
   return recorder;
 }
 

@@ -8,18 +8,14 @@
 
 namespace levin {
 
-struct Run;
+struct StepCore;
 
-/// Throws ConfigError with one sentence on why the run's steps cannot be recorded, whatever they compute, or with
-/// `automatic` are not. Called once the optimizers are set up; every rank.
-[[nodiscard]] std::shared_ptr<StepRecorder> recorder_for(const Run& run, RecordSteps record);
-
-/// Whether the module or a callback may change gradients between their judgement and the update, in
-/// on_before_optimizer_step or configure_gradient_clipping.
-[[nodiscard]] bool acts_before_update(const Run& run);
+/// Throws ConfigError with one sentence on why the run's steps cannot be recorded, regardless of what they compute, or
+/// with `automatic` are not. Called once the optimizers are set up; every rank.
+[[nodiscard]] std::shared_ptr<StepRecorder> recorder_for(const StepCore& core, RecordSteps record);
 
 /// Whether the host performs the updates itself after each replay, as it does without recordings: the optimizer, a
 /// callback before the update or the module's optimizer_step has something to do on the host.
-[[nodiscard]] bool leaves_updates(const Run& run);
+[[nodiscard]] bool updates_on_host(const StepCore& core);
 
 }  // namespace levin

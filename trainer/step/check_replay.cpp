@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "levin/core/same_bits.h"
+#include "levin/core/tensors.h"
 
 namespace levin {
 
@@ -25,12 +25,12 @@ void put_back(const Tensors& tensors, const Tensors& copies) {
 
 bool all_same_bits(const Tensors& some, const Tensors& others) {
   return std::equal(some.begin(), some.end(), others.begin(), others.end(),
-                    [](const at::Tensor& one, const at::Tensor& other) { return same_bits(one, other); });
+                    [](const at::Tensor& one, const at::Tensor& other) { return bitwise_equal(one, other); });
 }
 
 bool same_numbers(const State& one, const State& other) {
   for (const auto& [name, tensor] : one.tensors) {
-    if (!same_bits(tensor, other.tensors.at(name))) return false;
+    if (!bitwise_equal(tensor, other.tensors.at(name))) return false;
   }
   return true;
 }
@@ -44,9 +44,9 @@ StepResults copies_of(const StepResults& results) {
 }
 
 std::string differing(const StepResults& replayed, const StepResults& run) {
-  if (replayed.size() != run.size()) return "it left another number of results";
+  if (replayed.size() != run.size()) return "it produced a different number of results";
   for (size_t k = 0; k < run.size(); ++k) {
-    if (replayed[k].first != run[k].first || !same_bits(replayed[k].second, run[k].second)) {
+    if (replayed[k].first != run[k].first || !bitwise_equal(replayed[k].second, run[k].second)) {
       return run[k].first + " was another than in a replay";
     }
   }

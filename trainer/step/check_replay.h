@@ -1,4 +1,4 @@
-// Whether a replayed step does what the step itself does, from the same state, to the last bit.
+// Whether a replayed step is bitwise identical to the step itself, from the same state.
 #pragma once
 
 #include <ATen/core/Tensor.h>

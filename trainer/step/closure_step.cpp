@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "levin/trainer/run/run.h"
-#include "levin/trainer/step/nonfinite_loss.h"
 #include "levin/trainer/step/pass.h"
+#include "levin/trainer/step/step_core.h"
 #include "levin/trainer/step/update.h"
+#include "levin/trainer/step/window_verdict.h"
 
 namespace levin {
 
@@ -44,17 +44,17 @@ bool searches_line(const Optimizer& optimizer) {
 
 // Whether the optimizer may continue with the loss and the gradients of an evaluation, the same on all ranks; applies
 // the policy otherwise. A line search tries points where the loss may be inf or nan, and returns from them.
-bool keep_evaluation(Run& run, const Optimizer& optimizer, const at::Tensor& loss) {
-  if (run.fit.nonfinite_loss == NonFiniteLoss::ignore) return true;
+bool keep_evaluation(StepCore& core, const Optimizer& optimizer, const at::Tensor& loss) {
+  if (core.settings.nonfinite_loss == NonFiniteLoss::ignore) return true;
   const double value = loss.defined() ? loss.item().toDouble() : 0;
   if (!std::isfinite(value)) {
     if (searches_line(optimizer)) return true;
-    act_on_nonfinite(run, value);
+    core.verdict->act_on_loss(value);
     return false;
   }
-  const at::Tensor found = found_nonfinite(run, optimizer);
+  const at::Tensor found = core.verdict->nonfinite_gradients(optimizer);
   if (!found.defined() || found.item().toDouble() == 0) return true;
-  act_on_nonfinite_gradient(run);
+  core.verdict->act_on_gradient();
   return false;
 }
 
@@ -67,33 +67,33 @@ at::Tensor loss_of_ranks(RankCollectives& ranks, const at::Tensor& loss) {
   const at::Tensor sums = ranks.reduce(own, ReduceOp::sum);
   const auto* numbers = sums.const_data_ptr<double>();
   if (numbers[1] == 0) return {};
-  return at::scalar_tensor(numbers[0] / static_cast<double>(ranks.world_size()), at::kDouble);
+  return at::scalar_tensor(numbers[0] / static_cast<double>(ranks.mesh().data().size()), at::kDouble);
 }
 
-at::Tensor step_with_closure(Run& run, const Batch& batch, int64_t batch_idx, bool skipped) {
-  if (skipped && !run.has_peers()) return {};
-  Optimizer& optimizer = run.fit.optimizers[0].optimizer();
+at::Tensor step_with_closure(StepCore& core, const Batch& batch, int64_t batch_idx, bool skipped) {
+  if (skipped && !core.has_peers()) return {};
+  Optimizer& optimizer = core.optimizers[0].optimizer();
   const StartOfStep start(optimizer);
   at::Tensor first_loss;
   bool is_first = true;
   const auto judge = [&](const at::Tensor& loss) {
     if (!is_first) return true;
     first_loss = loss.defined() ? loss.detach() : loss;
-    if (!keep_if_finite(run, loss)) throw GivenUp();  // all ranks alike
+    if (!core.verdict->add_and_read(loss)) throw GivenUp();  // all ranks alike
     return true;
   };
   try {
     optimizer.step([&] {
-      const PassLoss pass = run_pass(run, {.batch = skipped ? nullptr : &batch,
-                                           .batch_idx = batch_idx,
-                                           .opens_window = true,
-                                           .closure = &optimizer,
-                                           .judge = judge});
-      const at::Tensor loss = loss_of_ranks(*run.strategy, pass.loss);
-      if (!loss.defined() && run.has_peers()) throw GivenUp();  // no rank has anything to compute
+      const PassLoss pass = run_pass(core, {.batch = skipped ? nullptr : &batch,
+                                            .batch_idx = batch_idx,
+                                            .opens_window = true,
+                                            .closure = &optimizer,
+                                            .judge = judge});
+      const at::Tensor loss = loss_of_ranks(core.strategy.ranks(), pass.loss);
+      if (!loss.defined() && core.has_peers()) throw GivenUp();  // no rank has anything to compute
       is_first = false;
-      if (!keep_evaluation(run, optimizer, loss)) throw GivenUp();
-      if (!before_update(run, optimizer)) throw GivenUp();
+      if (!keep_evaluation(core, optimizer, loss)) throw GivenUp();
+      if (!before_update(core, optimizer)) throw GivenUp();
       return loss;
     });
   } catch (const GivenUp&) {
@@ -103,7 +103,7 @@ at::Tensor step_with_closure(Run& run, const Batch& batch, int64_t batch_idx, bo
     start.restore();
     throw;
   }
-  count_step(run.progress, run.fit.epoch);
+  ++core.counters.global_step;
   return first_loss;
 }
 

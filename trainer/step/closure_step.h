@@ -11,13 +11,13 @@
 namespace levin {
 
 class Optimizer;
-struct Run;
+struct StepCore;
 
 /// Automatic optimization: a pass for each evaluation; returns the first loss, detached. `skipped`: this rank has
 /// nothing to compute. TrainerOptions::nonfinite_loss applies to the loss and the gradients of every evaluation, except
 /// to a loss at a trial point of a line search. A step that is given up, or fails, leaves the parameters as they were
 /// before it. Every rank calls it.
-[[nodiscard]] at::Tensor step_with_closure(Run& run, const Batch& batch, int64_t batch_idx, bool skipped);
+[[nodiscard]] at::Tensor step_with_closure(StepCore& core, const Batch& batch, int64_t batch_idx, bool skipped);
 
 /// The mean of the ranks' losses, so that all of them search along the same line; gradients are means too. A
 /// rank without a loss (undefined) counts as 0, as its gradients do. Undefined where no rank has one. Every rank.

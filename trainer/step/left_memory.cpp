@@ -4,7 +4,8 @@
 
 #include <set>
 
-#include "levin/core/tensor_text.h"
+#include "levin/core/options/units.h"
+#include "levin/core/tensors.h"
 #include "levin/dispatch/operator_values.h"
 
 namespace levin {

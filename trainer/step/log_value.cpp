@@ -4,32 +4,36 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
 
+#include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
 #include "levin/metrics/metric.h"
-#include "levin/trainer/run/run.h"
+#include "levin/strategies/device/scatter_gather.h"
+#include "levin/trainer/step/step_core.h"
 #include "levin/trainer/step/step_notes.h"
 
 namespace levin {
 
-void log_value(Run& run, std::string_view name, const at::Tensor& value, const LogOptions& options) {
-  if (run.fit.recording != nullptr) return note_logged(run, name, value, options);
+void log_value(StepCore& core, std::string_view name, const at::Tensor& value, const LogOptions& options) {
+  if (core.recording != nullptr) return note_logged(core, name, value, options);
   if (StepShare* share = this_share()) return share->log(name, value, options);
-  if (run.plan.logging) run.log_metric(name, value, options);
+  core.hooks.log(name, value, options);
 }
 
-void log_value(Run& run, std::string_view name, double value, const LogOptions& options) {
-  if (run.fit.recording != nullptr) refuse_logged(run, name);  // or goes on
+void log_value(StepCore& core, std::string_view name, double value, const LogOptions& options) {
+  if (core.recording != nullptr) refuse_logged(core, name);  // unless the step runs while it is recorded
   if (StepShare* share = this_share()) return share->log(name, value, options);
-  if (run.plan.logging) run.log_metric(name, value, options);
+  core.hooks.log(name, value, options);
 }
 
-void log_value(Run& run, std::string_view name, metrics::Metric& metric, const LogOptions& options) {
-  if (run.fit.recording != nullptr) refuse_logged(run, name);  // or goes on
+void log_value(StepCore& core, std::string_view name, metrics::Metric& metric, const LogOptions& options) {
+  if (core.recording != nullptr) refuse_logged(core, name);  // unless the step runs while it is recorded
   if (StepShare* share = this_share()) return share->log(name, metric, options);
-  if (run.plan.logging) run.log_metric(name, metric, options);
+  core.hooks.log(name, metric, options);
 }
 
 namespace {
@@ -48,7 +52,7 @@ struct Merged {
   double number = 0;
   at::Tensor value = {};  // the running sum, if one is on a device
   double weight = 0;
-  bool odd = false;  // not one number: MetricStore says what is wrong
+  bool odd = false;  // not one number: MetricStore reports what is wrong
   metrics::Metric* metric = nullptr;
 
   void add(const Logged& entry, const DeviceSlot& slot) {
@@ -74,7 +78,7 @@ struct Merged {
     weight += entry.weight;
   }
 
-  // The module's own metric takes what those of the other replicas have accumulated.
+  // The module's own metric takes what the metrics of the other replicas have accumulated.
   void add(metrics::Metric& other, const LogOptions& logged_with) {
     options = logged_with;
     if (metric == nullptr) {
@@ -87,8 +91,8 @@ struct Merged {
 
 }  // namespace
 
-void log_shares(Run& run, const std::vector<StepShare>& shares) {
-  if (!run.plan.logging) return;
+void log_shares(StepCore& core, const std::vector<StepShare>& shares) {
+  if (!core.settings.logging) return;
   std::vector<std::pair<std::string, int>> order;  // as the first share that logged it did
   std::map<std::pair<std::string, int>, Merged> all;
   for (const StepShare& share : shares) {
@@ -102,18 +106,97 @@ void log_shares(Run& run, const std::vector<StepShare>& shares) {
   for (const auto& key : order) {
     Merged& merged = all[key];
     if (merged.metric != nullptr) {
-      log_value(run, key.first, *merged.metric, merged.options);
+      log_value(core, key.first, *merged.metric, merged.options);
       continue;
     }
     const bool mean = merged.options.reduce_fx == ReduceFx::mean;
     merged.options.batch_size = static_cast<int64_t>(merged.weight);
     if (merged.value.defined()) {
       const at::Tensor value = mean && !merged.odd ? merged.value.div(merged.weight) : merged.value;
-      log_value(run, key.first, value, merged.options);  // to the enclosing share, if there is one
+      log_value(core, key.first, value, merged.options);  // to the enclosing share, if there is one
     } else {
-      log_value(run, key.first, mean && merged.weight > 0 ? merged.number / merged.weight : merged.number,
+      log_value(core, key.first, mean && merged.weight > 0 ? merged.number / merged.weight : merged.number,
                 merged.options);
     }
+  }
+}
+
+namespace {
+
+using Outputs = std::vector<std::pair<std::string, at::Tensor>>;
+
+std::string about_output(std::string_view name) {
+  return "step_output(\"" + cut_text(std::string(name)) + "\"): ";
+}
+
+template <class Named>
+void check_name(const Named& others, std::string_view name) {
+  if (name.empty()) throw Error("step_output: an output needs a name.");
+  const bool taken = std::any_of(others.begin(), others.end(), [&](const auto& other) { return other.first == name; });
+  if (taken) throw Error(about_output(name) + "was called twice in one step. Give each output a name of its own.");
+}
+
+const at::Tensor* find(const Outputs& outputs, const std::string& name) {
+  const auto found = std::find_if(outputs.begin(), outputs.end(), [&](const auto& one) { return one.first == name; });
+  return found == outputs.end() ? nullptr : &found->second;
+}
+
+at::Tensor joined(const std::string& name, const std::vector<StepShare>& shares) {
+  std::vector<at::Tensor> parts;
+  std::vector<int64_t> sizes;
+  bool are_numbers = true, are_rows = true;
+  for (const StepShare& share : shares) {
+    const at::Tensor* own = find(share.outputs, name);
+    if (own == nullptr || !own->defined()) {
+      throw Error(about_output(name) + "only some parts of the batch have published it. Publish it in every step, or " +
+                  "compute batches whole.");
+    }
+    are_numbers = are_numbers && own->dim() == 0 && own->is_floating_point();
+    are_rows = are_rows && own->dim() > 0 && own->size(0) == share.samples;
+    parts.push_back(*own);
+    sizes.push_back(share.samples);
+  }
+  if (are_rows) return gather(parts, shares[0].slot);
+  if (are_numbers) return mean_loss(parts, sizes, shares[0].slot);
+  throw Error(about_output(name) + "a part of " + count_of(sizes[0], "sample") + " has published the shape " +
+              shape_text(parts[0].sizes()) +
+              ", and parts can be joined where the first dimension is the samples, or where each is one floating point "
+              "number. Publish one of these.");
+}
+
+}  // namespace
+
+void publish_output(StepCore& core, std::string_view name, const at::Tensor& value) {
+  if (core.recording != nullptr) {  // a tensor of its own, so that one that the step keeps is noticed
+    check_name(core.recording->outputs, name);
+    core.recording->outputs.emplace_back(name, value.defined() ? value.detach() : value);
+    return;
+  }
+  at::Tensor detached = value.defined() && value.requires_grad() ? value.detach() : value;
+  if (StepShare* share = this_share()) {
+    check_name(share->outputs, name);
+    share->outputs.emplace_back(name, std::move(detached));
+  } else {
+    check_name(core.outputs, name);
+    core.outputs.add(std::string(name), std::move(detached));
+  }
+}
+
+void join_outputs(StepCore& core, const std::vector<StepShare>& shares) {
+  Outputs first;  // of which each stands for the parts' outputs of its name
+  for (const StepShare& share : shares) {
+    for (const auto& output : share.outputs) {
+      if (find(first, output.first) == nullptr) first.push_back(output);
+    }
+  }
+  for (const auto& [name, value] : first) {
+    publish_output(core, name, shares.size() == 1 ? value : joined(name, shares));  // to an enclosing share, if any
+  }
+}
+
+void give_outputs_again(StepCore& core, const StepNotes& notes) {
+  for (const auto& [name, value] : notes.outputs) {
+    core.outputs.add(name, value.defined() ? value.clone() : value);
   }
 }
 

@@ -12,15 +12,30 @@
 
 namespace levin {
 
-struct Run;
+struct StepCore;
+struct StepNotes;
 
 /// What Trainer::log does.
-void log_value(Run& run, std::string_view name, const at::Tensor& value, const LogOptions& options);
-void log_value(Run& run, std::string_view name, double value, const LogOptions& options);
-void log_value(Run& run, std::string_view name, metrics::Metric& metric, const LogOptions& options);
+void log_value(StepCore& core, std::string_view name, const at::Tensor& value, const LogOptions& options);
+void log_value(StepCore& core, std::string_view name, double value, const LogOptions& options);
+void log_value(StepCore& core, std::string_view name, metrics::Metric& metric, const LogOptions& options);
 
-/// Logs the values of the shares as those of a whole batch: the k-th values of a name are reduced by their reduce_fx;
+/// Logs the values of the shares as values of a whole batch: the k-th values of a name are reduced by their reduce_fx;
 /// mean is weighted by samples.
-void log_shares(Run& run, const std::vector<StepShare>& shares);
+void log_shares(StepCore& core, const std::vector<StepShare>& shares);
+
+// Where step_output goes: to the notes of a step being recorded, to the share of a batch that the thread computes, or
+// to the hooks after the batch.
+
+/// What LightningModule::step_output does. Throws Error for a name that is empty or given twice in a step.
+void publish_output(StepCore& core, std::string_view name, const at::Tensor& value);
+
+/// Publishes the outputs of the shares as outputs of a whole batch, on the first one's slot: rows one after another
+/// where the first dimension is the share's samples; of numbers () the mean weighted by samples. Throws Error for other
+/// shapes, and for an output that a share lacks.
+void join_outputs(StepCore& core, const std::vector<StepShare>& shares);
+
+/// After a replay: the recorded step's outputs, copied, as the next replay overwrites them.
+void give_outputs_again(StepCore& core, const StepNotes& notes);
 
 }  // namespace levin

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string_view>
 
-#include "levin/core/console.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/process/console.h"
+#include "levin/core/tensors.h"
 
 namespace levin {
 

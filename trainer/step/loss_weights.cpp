@@ -12,13 +12,11 @@
 #include <string>
 #include <utility>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
-#include "levin/core/gradients.h"
-#include "levin/core/short_number.h"
+#include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
 #include "levin/strategies/device/scatter_gather.h"
 #include "levin/trainer/lightning_module.h"
-#include "levin/trainer/run/run.h"
+#include "levin/trainer/step/step_core.h"
 #include "levin/trainer/step/step_notes.h"
 #include "levin/trainer/step/step_share.h"
 
@@ -29,17 +27,17 @@ namespace {
 using Kind = WeightKind;
 
 // For the open window; for the entire fit once ranks have agreed.
-Kind kind_of(const Fit& fit) {
-  return fit.loss_weights.agreed != Kind::open ? fit.loss_weights.agreed : fit.epoch.window.weights.kind;
+Kind kind_of(const StepCore& core) {
+  return core.loss_weights.agreed != Kind::open ? core.loss_weights.agreed : core.window.weights.kind;
 }
 
-std::string batch_text(const Run& run) {
-  return "batch " + std::to_string(run.fit.epoch.batch_idx) + " of epoch " + std::to_string(run.progress.epoch);
+std::string batch_text(const StepCore& core) {
+  return "batch " + std::to_string(core.place.batch_idx) + " of epoch " + std::to_string(core.place.epoch);
 }
 
-[[noreturn]] void refuse_mixture(const Run& run, const std::string& what) {
-  const std::string others = run.has_peers() ? "of this fit, on all ranks," : "of its accumulation window";
-  throw Error("training_step: " + batch_text(run) + " " + what + ", unlike others " + others +
+[[noreturn]] void refuse_mixture(const StepCore& core, const std::string& what) {
+  const std::string others = core.has_peers() ? "of this fit, on all ranks," : "of its accumulation window";
+  throw Error("training_step: " + batch_text(core) + " " + what + ", unlike others " + others +
               ". Call set_loss_weight for every batch that has a loss, or for none.");
 }
 
@@ -57,9 +55,9 @@ void check_weight(const at::Tensor& weight) {
               ". Give what the batch's loss is a mean over, e.g. its number of tokens.");
 }
 
-// 2^k, close to the probable weight of the entire window. Reads the weight, once per fit.
-double unit_for(const Fit& fit, const at::Tensor& weight, int64_t parts) {
-  const double window = weight.item().toDouble() * static_cast<double>(parts * fit.epoch.window.size);
+// 2^k, close to the probable weight of the entire window. Reads the weight, once per core.
+double unit_for(const StepCore& core, const at::Tensor& weight, int64_t parts) {
+  const double window = weight.item().toDouble() * static_cast<double>(parts * core.window.size);
   return std::isfinite(window) && window > 0 ? std::exp2(std::round(std::log2(window))) : 1;
 }
 
@@ -77,110 +75,109 @@ at::Tensor as_summand(const at::Tensor& weight) {
 
 }  // namespace
 
-void multiply_gradients(Fit& fit, double factor) {
+void multiply_gradients(StepCore& core, double factor) {
   if (factor == 1) return;
   const at::NoGradGuard no_grad;
-  for (auto& wrapped : fit.optimizers) {
+  for (auto& wrapped : core.optimizers) {
     const std::vector<at::Tensor> grads = gradients_of(wrapped.optimizer().parameters());
     if (!grads.empty()) at::_foreach_mul_(grads, factor);
   }
 }
 
-void note_loss_weight(Run& run, const at::Tensor& weight) {
-  if (run.entry.phase != Phase::train || run.entry.place.hook != Hook::training_step) return;
-  if (!run.entry.module->automatic_optimization()) {
+void note_loss_weight(StepCore& core, const at::Tensor& weight) {
+  if (!core.module.automatic_optimization()) {
     throw Error(
         "set_loss_weight: with manual optimization training_step itself decides what a batch counts. Multiply the loss "
         "before manual_backward.");
   }
-  if (run.fit.step_graph != nullptr && run.plan.record_steps == RecordSteps::yes) {
+  if (core.step_graph != nullptr && core.settings.record_steps == RecordSteps::yes) {
     throw Error(
         "set_loss_weight: the sum of a window's weights is read by the host, which a recorded step cannot wait for. "
         "Turn TrainerOptions.record_steps off.");
   }
-  if (run.fit.recording != nullptr) {
-    refuse_recording(run, "set_loss_weight was called, and the sum of a window's weights is read by the host");
+  if (core.recording != nullptr) {
+    refuse_recording(core, "set_loss_weight was called, and the sum of a window's weights is read by the host");
   }
   check_weight(weight);
   if (StepShare* share = this_share()) {
     share->loss_weight = weight.detach();
   } else {
-    run.fit.loss_weights.said = weight.detach();
+    core.loss_weights.said = weight.detach();
   }
 }
 
-at::Tensor take_loss_weight(Fit& fit) {
-  return std::exchange(fit.loss_weights.said, at::Tensor());
+at::Tensor take_loss_weight(StepCore& core) {
+  return std::exchange(core.loss_weights.said, at::Tensor());
 }
 
-at::Tensor weigh(Run& run, const at::Tensor& loss, const at::Tensor& weight, int64_t parts) {
+at::Tensor weigh(StepCore& core, const at::Tensor& loss, const at::Tensor& weight, int64_t parts) {
   if (!loss.defined()) return loss;
-  const Kind kind = weight.defined() ? Kind::weighted : Kind::plain, others = kind_of(run.fit);
+  const Kind kind = weight.defined() ? Kind::weighted : Kind::plain, others = kind_of(core);
   if (others != Kind::open && others != kind) {
-    refuse_mixture(run, weight.defined() ? "says a loss weight" : "says no loss weight");
+    refuse_mixture(core, weight.defined() ? "says a loss weight" : "says no loss weight");
   }
-  WindowWeights& window = run.fit.epoch.window.weights;
+  WindowWeights& window = core.window.weights;
   window.kind = kind;
   if (kind == Kind::plain) return loss;
   if (is_zero_here(weight)) return {};
-  double& unit = run.fit.loss_weights.unit;
-  if (unit == 0) unit = unit_for(run.fit, weight, parts);
+  double& unit = core.loss_weights.unit;
+  if (unit == 0) unit = unit_for(core, weight, parts);
   const at::Tensor own = as_summand(weight);
   window.total = window.total.defined() ? window.total + own.to(window.total.device()) : own;
   return loss;
 }
 
-void agree_on_weights(Run& run, bool sync) {
-  LossWeights& weights = run.fit.loss_weights;
+void agree_on_weights(StepCore& core, bool sync) {
+  LossWeights& weights = core.loss_weights;
   const bool agreed = weights.agreed != Kind::open;
-  if (!run.has_peers() || agreed || !(sync || run.strategy->has_sharded_weights())) return;
-  const Kind own = run.fit.epoch.window.weights.kind;
-  const at::Tensor all = run.strategy->reduce(
+  if (!core.has_peers() || agreed || !(sync || core.strategy.sharding().has_sharded_weights())) return;
+  const Kind own = core.window.weights.kind;
+  const at::Tensor all = core.strategy.ranks().reduce(
       at::tensor({weights.unit, own == Kind::weighted ? 1.0 : 0.0, own == Kind::plain ? 1.0 : 0.0}, at::kDouble),
       ReduceOp::max);
   const auto* found = all.const_data_ptr<double>();
   if (found[1] > 0 && found[2] > 0) {
-    refuse_mixture(run, "is the first that all ranks know of, and some of them say a loss weight and some do not");
+    refuse_mixture(core, "is the first that all ranks know of, and some of them say a loss weight and some do not");
   }
   if (found[1] == 0 && found[2] == 0) return;  // no rank has had a loss yet
   weights.agreed = found[1] > 0 ? Kind::weighted : Kind::plain;
   if (weights.agreed == Kind::plain) return;
   const double unit = found[0] > 0 ? found[0] : 1;
-  if (weights.unit > 0) multiply_gradients(run.fit, weights.unit / unit);
+  if (weights.unit > 0) multiply_gradients(core, weights.unit / unit);
   weights.unit = unit;
 }
 
-at::Tensor counted_loss(const Fit& fit, const at::Tensor& loss, const at::Tensor& weight, double share) {
+at::Tensor counted_loss(const StepCore& core, const at::Tensor& loss, const at::Tensor& weight, double share) {
   if (!weight.defined()) {
-    const auto window = static_cast<double>(fit.epoch.window.size);
+    const auto window = static_cast<double>(core.window.size);
     if (share != 1) return loss * (share / window);
     return window > 1 ? loss / window : loss;
   }
-  const double unit = fit.loss_weights.unit;
+  const double unit = core.loss_weights.unit;
   if (weight.is_cpu()) return loss * (weight.item().toDouble() / unit);
   return loss * (weight.reshape({}).to(loss.options()) / unit);
 }
 
-bool normalize_gradients(Run& run) {
-  if (kind_of(run.fit) != Kind::weighted) return false;
-  const at::Tensor sum = run.fit.epoch.window.weights.total;
+bool normalize_gradients(StepCore& core) {
+  if (kind_of(core) != Kind::weighted) return false;
+  const at::Tensor sum = core.window.weights.total;
   double total = sum.defined() ? sum.item().toDouble() : 0;
-  if (run.has_peers()) {
+  if (core.has_peers()) {
     const at::Tensor own = at::scalar_tensor(total, at::kDouble);
-    total = run.strategy->reduce(own, ReduceOp::sum).item().toDouble();
+    total = core.strategy.ranks().reduce(own, ReduceOp::sum).item().toDouble();
   }
   if (!std::isfinite(total)) {
-    throw Error("set_loss_weight: a weight of the window that ends with " + batch_text(run) +
+    throw Error("set_loss_weight: a weight of the window that ends with " + batch_text(core) +
                 " is negative or not a finite number. Give what the batch's loss is a mean over, e.g. its number of "
                 "tokens.");
   }
   // The ranks' gradients were averaged. If the sum is 0, all gradients are zeros.
-  const auto ranks = static_cast<double>(run.strategy->world_size());
-  if (total > 0) multiply_gradients(run.fit, run.fit.loss_weights.unit * ranks / total);
+  const auto ranks = static_cast<double>(core.strategy.ranks().mesh().data().size());
+  if (total > 0) multiply_gradients(core, core.loss_weights.unit * ranks / total);
   return true;
 }
 
-at::Tensor mean_of_shares(Run& run, const std::vector<at::Tensor>& losses, const std::vector<StepShare>& shares,
+at::Tensor mean_of_shares(StepCore& core, const std::vector<at::Tensor>& losses, const std::vector<StepShare>& shares,
                           bool note) {
   std::vector<int64_t> sizes;
   at::Tensor sum, mean;
@@ -196,36 +193,36 @@ at::Tensor mean_of_shares(Run& run, const std::vector<at::Tensor>& losses, const
     sum = sum.defined() ? sum + own : own;
     mean = mean.defined() ? mean + part : part;
   }
-  if (weighted && plain) refuse_mixture(run, "says a loss weight in some of its parts only");
+  if (weighted && plain) refuse_mixture(core, "says a loss weight in some of its parts only");
   if (!weighted) return mean_loss(losses, sizes, shares.empty() ? DeviceSlot() : shares[0].slot);
-  if (note) note_loss_weight(run, sum.defined() ? sum : at::scalar_tensor(0.0, at::kDouble));
+  if (note) note_loss_weight(core, sum.defined() ? sum : at::scalar_tensor(0.0, at::kDouble));
   return mean.defined() ? mean / sum.to(mean.scalar_type()) : mean;
 }
 
 // Between two windows there is only the unit.
-void save_loss_weights(const Run& run, State& progress) {
-  const LossWeights& weights = run.fit.loss_weights;
-  const Kind kind = kind_of(run.fit);
+void save_loss_weights(const StepCore& core, State& progress, bool in_batch, bool failing) {
+  const LossWeights& weights = core.loss_weights;
+  const Kind kind = kind_of(core);
   if (kind == Kind::open && weights.unit == 0) return;
-  if (run.has_peers() && weights.agreed == Kind::open) return;
+  if (core.has_peers() && weights.agreed == Kind::open) return;
   progress.set("loss_weights", kind != Kind::plain);
   if (kind == Kind::plain) return;
   progress.set("loss_weight_unit", weights.unit);
-  const at::Tensor sum = run.fit.epoch.window.weights.total;
+  const at::Tensor sum = core.window.weights.total;
   double total = sum.defined() ? sum.item().toDouble() : 0;
-  if (run.has_peers() && !run.entry.failing) {
-    total = run.strategy->reduce(at::scalar_tensor(total, at::kDouble), ReduceOp::mean).item().toDouble();
+  if (core.has_peers() && !failing) {
+    total = core.strategy.ranks().reduce(at::scalar_tensor(total, at::kDouble), ReduceOp::mean).item().toDouble();
   }
-  progress.set("loss_weight_total", run.fit.epoch.batch_running ? 0.0 : total);
+  progress.set("loss_weight_total", in_batch ? 0.0 : total);
 }
 
-void load_loss_weights(Fit& fit, const State& progress) {
-  fit.loss_weights = {};
-  WindowWeights& window = fit.epoch.window.weights = {};
+void load_loss_weights(StepCore& core, const State& progress) {
+  core.loss_weights = {};
+  WindowWeights& window = core.window.weights = {};
   if (!progress.has("loss_weights")) return;
   window.kind = progress.get<bool>("loss_weights") ? Kind::weighted : Kind::plain;
   if (window.kind == Kind::plain) return;
-  fit.loss_weights.unit = progress.get<double>("loss_weight_unit");
+  core.loss_weights.unit = progress.get<double>("loss_weight_unit");
   window.total = at::scalar_tensor(progress.get<double>("loss_weight_total"), at::kDouble);
 }
 

@@ -1,4 +1,4 @@
-// How much each batch of an accumulation window counts (LightningModule::set_loss_weight): the update is that of
+// How much each batch of an accumulation window counts (LightningModule::set_loss_weight): the update follows
 // sum(w_i loss_i) / sum(w_i) over the window and over all ranks, which is the big batch's where each loss is a mean
 // over w_i tokens. Internal.
 #pragma once
@@ -12,8 +12,7 @@
 
 namespace levin {
 
-struct Fit;
-struct Run;
+struct StepCore;
 struct StepShare;
 
 // Note [Where a loss weight goes]
@@ -24,42 +23,42 @@ struct StepShare;
 // Ranks must have the same unit before they reduce their gradients, and all of them must set weights. They agree on
 // both once per fit, at the first reduction, so a run without weights sends nothing else.
 
-/// What LightningModule::set_loss_weight does. Does nothing outside of the training steps of a fit. Throws Error for a
-/// weight that is negative, not finite or not one number, and where weights are meaningless.
-void note_loss_weight(Run& run, const at::Tensor& weight);
+/// What LightningModule::set_loss_weight does inside a training step. Throws Error for a weight that is negative, not
+/// finite or not one number, and where weights are meaningless.
+void note_loss_weight(StepCore& core, const at::Tensor& weight);
 
 /// Returns and resets the batch's weight.
-[[nodiscard]] at::Tensor take_loss_weight(Fit& fit);
+[[nodiscard]] at::Tensor take_loss_weight(StepCore& core);
 
 /// Adds a loss (undefined: none) of `parts` in the batch to the window with its weight (undefined: none). Returns the
 /// loss, undefined if it does not count: a weight of 0 that is known without waiting for a device. Throws Error if some
 /// batches of the window have a weight and others do not.
-[[nodiscard]] at::Tensor weigh(Run& run, const at::Tensor& loss, const at::Tensor& weight, int64_t parts = 1);
+[[nodiscard]] at::Tensor weigh(StepCore& core, const at::Tensor& loss, const at::Tensor& weight, int64_t parts = 1);
 
 /// With several ranks, called by every rank before the first backward that reduces their gradients (`sync`).
-void agree_on_weights(Run& run, bool sync);
+void agree_on_weights(StepCore& core, bool sync);
 
 /// The loss that backward starts from: the loss times its `share` of the batch over the window's size, or its weight
 /// over the unit.
-[[nodiscard]] at::Tensor counted_loss(const Fit& fit, const at::Tensor& loss, const at::Tensor& weight,
+[[nodiscard]] at::Tensor counted_loss(const StepCore& core, const at::Tensor& loss, const at::Tensor& weight,
                                       double share = 1);
 
-/// At the end of a window, on every rank: turns the gradients into those of the weighted mean. Throws Error for a
+/// At the end of a window, on every rank: turns the gradients into gradients of the weighted mean. Throws Error for a
 /// weight on a device that was negative or not a number. Returns true if there were weights; then the gradients need no
 /// other division.
-bool normalize_gradients(Run& run);
+bool normalize_gradients(StepCore& core);
 
 /// The mean loss of a batch whose parts are `losses`: by their weights if they have some, else by `sizes`. Undefined
 /// ones do not count. The batch's own weight is then the sum of theirs: noted if `note`.
-[[nodiscard]] at::Tensor mean_of_shares(Run& run, const std::vector<at::Tensor>& losses,
+[[nodiscard]] at::Tensor mean_of_shares(StepCore& core, const std::vector<at::Tensor>& losses,
                                         const std::vector<StepShare>& shares, bool note);
 
 /// Multiplies the gradients of the optimizers' parameters.
-void multiply_gradients(Fit& fit, double factor);
+void multiply_gradients(StepCore& core, double factor);
 
 /// The state of an open window, for checkpoints. Ranks save the mean over all ranks, as for gradients, unless the run
 /// is failing.
-void save_loss_weights(const Run& run, State& progress);
-void load_loss_weights(Fit& fit, const State& progress);
+void save_loss_weights(const StepCore& core, State& progress, bool in_batch, bool failing);
+void load_loss_weights(StepCore& core, const State& progress);
 
 }  // namespace levin

@@ -8,15 +8,12 @@
 #include <string>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/trainer/run/hook_caller.h"
-#include "levin/trainer/run/memory_report.h"
-#include "levin/trainer/run/out_of_memory.h"
-#include "levin/trainer/run/ranks.h"
-#include "levin/trainer/step/nonfinite_loss.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/trainer/step/out_of_memory.h"
 #include "levin/trainer/step/pass.h"
 #include "levin/trainer/step/undo_scope.h"
+#include "levin/trainer/step/window_verdict.h"
 
 namespace levin {
 
@@ -43,29 +40,29 @@ std::string samples_text(int64_t samples) {
 
 }  // namespace
 
-MicroBatching::MicroBatching(Run& run)
-    : run_(run),
-      automatic_(run.plan.micro_batch_size == kAutoMicroBatch),
-      size_(automatic_ ? 0 : run.plan.micro_batch_size) {
-  if (run.strategy->micro_batches() > 1) {
-    refuse_micro_batches(run.strategy->name() + " cuts batches into micro-batches itself. Drop one of the two.");
+MicroBatching::MicroBatching(StepCore& core)
+    : core_(core),
+      automatic_(core.settings.micro_batch_size == kAutoMicroBatch),
+      size_(automatic_ ? 0 : core.settings.micro_batch_size) {
+  if (core.strategy.gradients().micro_batches() > 1) {
+    refuse_micro_batches(core.strategy.name() + " cuts batches into micro-batches itself. Drop one of the two.");
   }
-  if (run.plan.record_steps == RecordSteps::yes) {
+  if (core.settings.record_steps == RecordSteps::yes) {
     refuse_micro_batches("recorded steps take full batches. Turn TrainerOptions.record_steps off.");
   }
-  if (!run.fit.optimizers.empty() && run.fit.optimizers[0].optimizer().needs_closure()) {
-    refuse_micro_batches(run.fit.optimizers[0].optimizer().name() +
+  if (!core.optimizers.empty() && core.optimizers[0].optimizer().needs_closure()) {
+    refuse_micro_batches(core.optimizers[0].optimizer().name() +
                          " evaluates its batch several times in one step. Use another optimizer.");
   }
-  if (!automatic_ || !run.has_peers()) return;
+  if (!automatic_ || !core.has_peers()) return;
   const std::string ask = " Give a number, e.g. what a run of one rank finds.";
-  if (run.strategy->is_sharded()) {
+  if (core.strategy.sharding().is_sharded()) {
     refuse_micro_batches(
-        "auto is not possible with " + run.strategy->name() +
+        "auto is not possible with " + core.strategy.name() +
         ", whose ranks wait for each other inside their passes, and a rank that is out of memory leaves its pass." +
         ask);
   }
-  if (run.options.sync_batchnorm) {
+  if (core.settings.sync_batchnorm) {
     refuse_micro_batches(
         "auto is not possible with sync_batchnorm, whose ranks wait for each other inside their passes." + ask);
   }
@@ -76,16 +73,16 @@ void MicroBatching::continue_with(int64_t size) {
 }
 
 at::Tensor MicroBatching::step(const Batch& batch, int64_t batch_idx, const WindowPart& window, bool skipped) {
-  if (window.first) zero_gradients(run_);
+  if (window.first) zero_gradients(core_);
   const at::Tensor loss =
       automatic_ ? step_that_fits(batch, batch_idx, window, skipped) : step_of_size(batch, batch_idx, window, skipped);
-  run_.entry.time_split.enter(StepPart::callbacks);
-  call_plain(run_, Hook::on_after_backward, &Callback::on_after_backward, &LightningModule::on_after_backward);
+  core_.time_split.enter(StepPart::callbacks);
+  core_.hooks.on_after_backward();
   return loss;
 }
 
 BatchParts MicroBatching::cut(const Batch& batch) const {
-  const DeviceSlot home{0, run_.strategy->device()};
+  const DeviceSlot home{0, core_.strategy.placement().device()};
   const auto sizes = part_sizes(batch.size(), size_);
   if (sizes.size() == 1) return {batch, home};
   return {batch, sizes, std::vector<DeviceSlot>(sizes.size(), home)};
@@ -94,14 +91,14 @@ BatchParts MicroBatching::cut(const Batch& batch) const {
 at::Tensor MicroBatching::step_of_size(const Batch& batch, int64_t batch_idx, const WindowPart& window, bool skipped) {
   BatchParts parts = cut(batch);
   run_passes(parts, batch_idx, window.last, skipped);
-  return finish_parts(run_, parts);
+  return finish_parts(core_, parts);
 }
 
 at::Tensor MicroBatching::step_that_fits(const Batch& batch, int64_t batch_idx, const WindowPart& window,
                                          bool skipped) {
-  UndoScope undo(*run_.entry.module, {});
-  const LossWeights weights = run_.fit.loss_weights;
-  const WindowWeights window_weights = run_.fit.epoch.window.weights;
+  UndoScope undo(core_.module, {});
+  const LossWeights weights = core_.loss_weights;
+  const WindowWeights window_weights = core_.window.weights;
   std::optional<BatchParts> parts;
   while (true) {
     const int64_t tried = size_ == 0 ? batch.size() : std::min(size_, batch.size());
@@ -117,10 +114,10 @@ at::Tensor MicroBatching::step_that_fits(const Batch& batch, int64_t batch_idx, 
     if (fits == kFits) break;
     parts.reset();
     undo.restore();
-    run_.fit.loss_weights = weights;
-    run_.fit.epoch.window.weights = window_weights;
-    free_cached_memory(run_.strategy->device());
-    const std::string place = "epoch " + std::to_string(run_.progress.epoch) + ", batch " + std::to_string(batch_idx);
+    core_.loss_weights = weights;
+    core_.window.weights = window_weights;
+    free_cached_memory(core_.strategy.placement().device());
+    const std::string place = "epoch " + std::to_string(core_.place.epoch) + ", batch " + std::to_string(batch_idx);
     if (fits == kNothingFits) {
       throw OutOfMemoryError("training_step, " + place + ": out of memory with micro-batches of 1 sample" +
                              (failure ? ". " + failure->substr(0, failure->find('\n')) : " on another rank.") +
@@ -130,26 +127,26 @@ at::Tensor MicroBatching::step_that_fits(const Batch& batch, int64_t batch_idx, 
     Console::instance().print("micro_batch_size: out of memory with " + samples_text(tried) + " in one pass (" + place +
                               "); from here on batches are computed in parts of " + samples_text(size_) + ".");
   }
-  const at::Tensor mean = finish_parts(run_, *parts);
+  const at::Tensor mean = finish_parts(core_, *parts);
   if (!judge(*parts)) return mean;
   // Reduces the gradients accumulated by the passes, with a backward of zeros.
-  if (run_.has_peers() && window.last) (void)run_pass(run_, {.batch_idx = batch_idx});
+  if (core_.has_peers() && window.last) (void)run_pass(core_, {.batch_idx = batch_idx});
   return mean;
 }
 
 // Whether the batch's loss is finite, if that is known yet (see keep_or_note).
 bool MicroBatching::judge(const BatchParts& parts) {
-  const at::Tensor mean = mean_loss(run_, parts);
-  return !mean.defined() || keep_or_note(run_, mean);
+  const at::Tensor mean = mean_loss(core_, parts);
+  return !mean.defined() || core_.verdict->add(mean);
 }
 
 // kFits if the passes succeeded on all ranks; else the next size to try, the smallest that any rank proposes.
 int64_t MicroBatching::agreed_size(bool failed, int64_t largest) {
   const int64_t own = !failed ? kFits : largest <= 1 ? kNothingFits : (largest + 1) / 2;
-  if (!run_.has_peers()) return own;
-  run_.entry.time_split.enter(StepPart::communication);
+  if (!core_.has_peers()) return own;
+  core_.time_split.enter(StepPart::communication);
   const at::Tensor number = at::scalar_tensor(static_cast<double>(own), at::kDouble);
-  return static_cast<int64_t>(run_.strategy->reduce(number, ReduceOp::min).item().toDouble());
+  return static_cast<int64_t>(core_.strategy.ranks().reduce(number, ReduceOp::min).item().toDouble());
 }
 
 // A pass for each part; gradients of the last are reduced if `sync`. Without `auto`, the last pass has no backward
@@ -168,7 +165,7 @@ void MicroBatching::run_passes(BatchParts& parts, int64_t batch_idx, bool sync, 
       if (loss.defined()) parts.losses[k] = loss.detach();
       return automatic_ || !last || judge(parts);
     };
-    (void)run_pass(run_, pass);
+    (void)run_pass(core_, pass);
   }
 }
 

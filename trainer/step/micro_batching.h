@@ -1,5 +1,5 @@
 // TrainerOptions::micro_batch_size: a batch as parts that are run forward and backward one after another, so that only
-// one part's activations are in memory. The gradients are those of the batch's mean loss. Internal.
+// one part's activations are in memory. The result is the gradient of the batch's mean loss. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,24 +8,24 @@
 #include <vector>
 
 #include "levin/data/batch.h"
-#include "levin/trainer/run/run.h"
-#include "levin/trainer/run/window.h"
 #include "levin/trainer/step/batch_parts.h"
+#include "levin/trainer/step/step_core.h"
+#include "levin/trainer/step/window.h"
 
 namespace levin {
 
 // Note [A micro-batch that does not fit]
 // With `auto` a batch begins as a whole. When its passes run out of memory, all their changes are undone (UndoScope;
-// logged values are withheld until all parts succeed), and the same batch is run in parts of half the size: bit for bit
-// as if that size had been given. Ranks must not wait for the gradients of one that has failed, so with several ranks
-// no part reduces any: after the passes the ranks exchange their outcomes, one message per batch, and when all have
-// succeeded a backward of zeros reduces the accumulated gradients. From then on all use the largest part that fits on
-// every rank.
+// logged values are withheld until all parts succeed), and the same batch is run in parts of half the size: bitwise
+// identical as if that size had been given. Ranks must not wait for the gradients of one that has failed, so with
+// several ranks no part reduces any: after the passes the ranks exchange their outcomes, one message per batch, and
+// when all have succeeded a backward of zeros reduces the accumulated gradients. From then on all use the largest part
+// that fits on every rank.
 
 class MicroBatching {
  public:
   /// Throws ConfigError for strategies and optimizers that do not support it.
-  explicit MicroBatching(Run& run);
+  explicit MicroBatching(StepCore& core);
 
   /// The part of automatic_step before the update; returns the detached mean loss divided by the window.
   /// `skipped`: this rank has nothing to compute. Every rank. Throws OutOfMemoryError if one sample does not fit.
@@ -45,14 +45,14 @@ class MicroBatching {
   [[nodiscard]] bool judge(const BatchParts& parts);
   [[nodiscard]] int64_t agreed_size(bool failed, int64_t largest);
 
-  Run& run_;
+  StepCore& core_;
   bool automatic_;
   int64_t size_;
 };
 
 /// Samples of one forward and backward pass of the running fit; 0: a whole batch.
-[[nodiscard]] inline int64_t micro_batch_size(const Fit& fit) {
-  return fit.micro_batching != nullptr ? fit.micro_batching->size() : 0;
+[[nodiscard]] inline int64_t micro_batch_size(const StepCore& core) {
+  return core.micro_batching != nullptr ? core.micro_batching->size() : 0;
 }
 
 }  // namespace levin

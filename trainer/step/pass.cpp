@@ -8,20 +8,16 @@
 #include <optional>
 #include <utility>
 
-#include "levin/core/count_of.h"
-#include "levin/core/error.h"
+#include "levin/core/options/error.h"
 #include "levin/precision/grad_scaler.h"
 #include "levin/recompute/recomputation.h"
-#include "levin/trainer/run/hook_caller.h"
-#include "levin/trainer/run/ranks.h"
-#include "levin/trainer/step/late_check.h"
 #include "levin/trainer/step/loss_shapes.h"
 #include "levin/trainer/step/loss_weights.h"
 #include "levin/trainer/step/module_replicas.h"
-#include "levin/trainer/step/nonfinite_loss.h"
 #include "levin/trainer/step/step_notes.h"
 #include "levin/trainer/step/step_share.h"
 #include "levin/trainer/step/unregistered_leaves.h"
+#include "levin/trainer/step/window_verdict.h"
 
 namespace levin {
 
@@ -29,78 +25,78 @@ namespace {
 
 void refuse_weight(const Optimizer& optimizer) {
   throw Error("set_loss_weight: " + optimizer.name() +
-              " evaluates one batch several times for an update, and the batch has nothing beside it to be weighed "
+              " evaluates one batch several times for an update, and there is no other batch to weigh it "
               "against. Drop the call, or use another optimizer.");
 }
 
-at::Tensor scaled(Run& run, const at::Tensor& loss) {
-  GradScaler* scaler = run.precision->scaler();
+at::Tensor scaled(StepCore& core, const at::Tensor& loss) {
+  GradScaler* scaler = core.precision.scaler();
   return scaler == nullptr || !loss.defined() ? loss : scaler->scale(loss);
 }
 
 // On the device: what the host says, and whether a loss of the window is not finite, which the device finds out.
-at::Tensor said_on_device(const Run& run, const RankNotes& own) {
+at::Tensor flags_on_device(const StepCore& core, const RankFlags& own) {
   const at::NoGradGuard no_grad;
-  const auto number = at::TensorOptions(at::kFloat).device(run.strategy->device());
-  at::Tensor said = at::zeros({static_cast<int64_t>(kRankNotes)}, number);
-  if (!own.empty()) said.copy_(notes_tensor(own));
-  const at::Tensor& losses = run.fit.epoch.window.unread_loss;
-  if (losses.defined()) mark_if_not_finite(said.select(0, static_cast<int64_t>(RankNote::nonfinite_loss)), losses);
+  const auto number = at::TensorOptions(at::kFloat).device(core.strategy.placement().device());
+  at::Tensor said = at::zeros({static_cast<int64_t>(kRankFlags)}, number);
+  if (!own.empty()) said.copy_(flags_tensor(own));
+  const at::Tensor& losses = core.window.unread_loss;
+  if (losses.defined()) mark_if_not_finite(said.select(0, static_cast<int64_t>(RankFlag::nonfinite_loss)), losses);
   return said;
 }
 
-// The notes of a recorded step: whether the window's losses are finite, which it finds itself, and those of the host.
-// On a device those are heard otherwise (agree_on_replay).
-at::Tensor said_in_step(const Run& run, bool sync) {
-  if (run.strategy->has_notes_on_device()) return sync ? said_on_device(run, {}) : at::Tensor();
+// The flags of a recorded step: whether the window's losses are finite, which the step finds out itself, and the host's
+// flags. On a device the host's flags are exchanged by agree_on_replay.
+at::Tensor flags_in_step(const StepCore& core, bool sync) {
+  if (core.strategy.recorder().has_flags_on_device()) return sync ? flags_on_device(core, {}) : at::Tensor();
   const at::NoGradGuard no_grad;
-  const at::Tensor& said = run.fit.recording->said;
-  const at::Tensor& losses = run.fit.epoch.window.unread_loss;
+  const at::Tensor& said = core.recording->said;
+  const at::Tensor& losses = core.window.unread_loss;
   if (!losses.defined() || !said.defined()) return said;
-  static_assert(static_cast<size_t>(RankNote::nonfinite_loss) == 0);
+  static_assert(static_cast<size_t>(RankFlag::nonfinite_loss) == 0);
   return at::cat({at::isfinite(losses).logical_not().to(said.scalar_type()).reshape({1}), said.slice(0, 1)});
 }
 
-// Whether ranks say it there. A recorded step has its own way.
-bool says_on_device(const Run& run) {
-  return run.has_peers() && run.strategy->has_notes_on_device() && run.fit.recording == nullptr;
+// Whether ranks exchange flags on the device. A recorded step does it differently.
+bool says_on_device(const StepCore& core) {
+  return core.has_peers() && core.strategy.recorder().has_flags_on_device() && core.recording == nullptr;
 }
 
 // `loss`: undefined on a rank that has none. What is said stays on the device until LateCheck reads it, if there is
 // one.
-void run_backward_on_device(Run& run, const at::Tensor& loss, bool sync) {
-  const at::Tensor own = sync ? said_on_device(run, take_notes(run.entry, run.fit, /*sync=*/true)) : at::Tensor();
-  const at::Tensor heard = run.strategy->backward_recorded(scaled(run, loss), sync, own);
-  if (sync) hear_device(run, heard);
+void run_backward_on_device(StepCore& core, const at::Tensor& loss, bool sync) {
+  const at::Tensor own = sync ? flags_on_device(core, core.flags_to_send(/*sync=*/true)) : at::Tensor();
+  const at::Tensor received_flags = core.strategy.recorder().backward_recorded(scaled(core, loss), sync, own);
+  if (sync) core.verdict->receive_on_device(received_flags);
 }
 
 // Where they were already taken for a recording, because it runs this step too.
-RankNotes own_notes(Run& run, bool sync) {
-  const StepNotes* recording = run.fit.recording;
-  if (recording != nullptr && recording->said.defined()) return sync ? notes_of(recording->said) : RankNotes();
-  return take_notes(run.entry, run.fit, sync);
+RankFlags own_flags(StepCore& core, bool sync) {
+  const StepNotes* recording = core.recording;
+  if (recording != nullptr && recording->said.defined()) return sync ? flags_of(recording->said) : RankFlags();
+  return core.flags_to_send(sync);
 }
 
 // training_step has returned, and its hook has ended; the mistake is there.
-void check_result(Run& run, const at::Tensor& loss) {
+void check_result(StepCore& core, const at::Tensor& loss) {
   try {
     check_loss(loss);
   } catch (const Error&) {
-    run.entry.failed_hook = Hook::training_step;
+    core.running.failed_hook = Hook::training_step;
     throw;
   }
 }
 
 // The part between training_step and backward.
-void count(Run& run, const Pass& pass, PassLoss& result) {
-  result.weight = pass.part != nullptr ? pass.part->loss_weight : take_loss_weight(run.fit);
-  check_result(run, result.loss);
+void count(StepCore& core, const Pass& pass, PassLoss& result) {
+  result.weight = pass.part != nullptr ? pass.part->loss_weight : take_loss_weight(core);
+  check_result(core, result.loss);
   if (pass.closure != nullptr && result.weight.defined()) refuse_weight(*pass.closure);
-  result.loss = weigh(run, result.loss, result.weight, pass.parts);
+  result.loss = weigh(core, result.loss, result.weight, pass.parts);
   const bool counts = !pass.judge || pass.judge(result.loss);
-  if (pass.opens_window) zero_gradients(run);
-  agree_on_weights(run, pass.sync);
-  if (result.loss.defined() && counts) result.counted = counted_loss(run.fit, result.loss, result.weight, pass.share);
+  if (pass.opens_window) zero_gradients(core);
+  agree_on_weights(core, pass.sync);
+  if (result.loss.defined() && counts) result.counted = counted_loss(core, result.loss, result.weight, pass.share);
 }
 
 }  // namespace
@@ -118,94 +114,89 @@ void check_loss(const at::Tensor& loss) {
   }
 }
 
-at::Tensor run_training_step(Run& run, const Batch& batch, int64_t batch_idx) {
-  run.entry.time_split.enter(StepPart::forward);
-  (void)take_loss_weight(run.fit);                                                       // of a step that failed
-  if (!run.entry.outputs.empty() && this_share() == nullptr) run.entry.outputs.clear();  // of a closure's last call
-  const ProfilerScope profile(run.profiler.get(), "training_step");
-  const ForwardScope forward(*run.precision, run.strategy->device().type());
-  const HookScope scope(run.entry, Hook::training_step);
+at::Tensor run_training_step(StepCore& core, const Batch& batch, int64_t batch_idx) {
+  core.time_split.enter(StepPart::forward);
+  (void)take_loss_weight(core);                                                // of a step that failed
+  if (!core.outputs.empty() && this_share() == nullptr) core.outputs.clear();  // of a closure's last call
+  const ProfilerScope profile(core.profiler, "training_step");
+  const ForwardScope forward(core.precision, core.strategy.placement().device().type());
+  const HookScope scope(core.running, Hook::training_step);
   std::optional<LossShapeCheck> shapes;
-  if (!std::exchange(run.fit.looked_at_loss_shapes, true)) shapes.emplace();
-  const ReadLeavesScope leaves(run);
-  at::Tensor loss = run_step(run, batch, ModuleReplicas::Result::loss,
+  if (!std::exchange(core.looked_at_loss_shapes, true)) shapes.emplace();
+  const ReadLeavesScope leaves(core);
+  at::Tensor loss = run_step(core, batch, ModuleReplicas::Result::loss,
                              [&](LightningModule& m, const Batch& b) { return m.training_step(b, batch_idx); });
-  if (run.entry.recomputation) run.entry.recomputation->check_called();
+  if (core.recomputation) core.recomputation->check_called();
   return loss;
 }
 
-void zero_gradients(Run& run) {
-  run.entry.time_split.enter(StepPart::optimizer);
-  for (auto& wrapped : run.fit.optimizers) {
+void zero_gradients(StepCore& core) {
+  core.time_split.enter(StepPart::optimizer);
+  for (auto& wrapped : core.optimizers) {
     Optimizer& optimizer = wrapped.optimizer();
-    call_hook(
-        run.entry, Hook::on_before_zero_grad,
-        [&](Callback& callback) { callback.on_before_zero_grad(run.trainer, *run.entry.module, optimizer); },
-        [&](LightningModule& module) { module.on_before_zero_grad(optimizer); });
-    run.entry.module->optimizer_zero_grad(optimizer);
+    core.hooks.on_before_zero_grad(optimizer);
+    core.module.optimizer_zero_grad(optimizer);
   }
 }
 
-void run_backward(Run& run, const at::Tensor& loss, bool sync, bool has_hooks) {
+void run_backward(StepCore& core, const at::Tensor& loss, bool sync, bool has_hooks) {
   if (has_hooks) {
-    run.entry.time_split.enter(StepPart::callbacks);
-    call_hook(
-        run.entry, Hook::on_before_backward,
-        [&](Callback& callback) { callback.on_before_backward(run.trainer, *run.entry.module, loss); },
-        [&](LightningModule& module) { module.on_before_backward(loss); });
+    core.time_split.enter(StepPart::callbacks);
+    core.hooks.on_before_backward(loss);
   }
-  note_leaves(run, loss);
-  run.entry.time_split.enter(StepPart::backward);
+  note_leaves(core, loss);
+  core.time_split.enter(StepPart::backward);
   {
-    const ProfilerScope profile(run.profiler.get(), "backward");
-    const HookScope scope(run.entry, Hook::backward);
-    if (run.fit.recording != nullptr && run.has_peers()) {
-      run.fit.recording->heard = run.strategy->backward_recorded(scaled(run, loss), sync, said_in_step(run, sync));
-    } else if (says_on_device(run)) {
-      run_backward_on_device(run, loss, sync);
+    const ProfilerScope profile(core.profiler, "backward");
+    const HookScope scope(core.running, Hook::backward);
+    if (core.recording != nullptr && core.has_peers()) {
+      core.recording->received_flags =
+          core.strategy.recorder().backward_recorded(scaled(core, loss), sync, flags_in_step(core, sync));
+    } else if (says_on_device(core)) {
+      run_backward_on_device(core, loss, sync);
     } else {
-      hear(run.entry, run.fit, run.strategy->backward(scaled(run, loss), sync, own_notes(run, sync)));
+      core.receive(core.strategy.gradients().backward(scaled(core, loss), sync, own_flags(core, sync)));
     }
   }
   if (has_hooks) {
-    run.entry.time_split.enter(StepPart::callbacks);
-    call_plain(run, Hook::on_after_backward, &Callback::on_after_backward, &LightningModule::on_after_backward);
+    core.time_split.enter(StepPart::callbacks);
+    core.hooks.on_after_backward();
   }
 }
 
-void run_backward_without_loss(Run& run, bool sync) {
-  if (!run.has_peers() || !(sync || run.strategy->has_sharded_weights())) return;
-  run.entry.time_split.enter(StepPart::backward);
-  if (says_on_device(run)) return run_backward_on_device(run, {}, sync);
-  hear(run.entry, run.fit, run.strategy->backward_without_loss(sync, own_notes(run, sync)));
+void run_backward_without_loss(StepCore& core, bool sync) {
+  if (!core.has_peers() || !(sync || core.strategy.sharding().has_sharded_weights())) return;
+  core.time_split.enter(StepPart::backward);
+  if (says_on_device(core)) return run_backward_on_device(core, {}, sync);
+  core.receive(core.strategy.gradients().backward_without_loss(sync, own_flags(core, sync)));
 }
 
-PassLoss run_pass(Run& run, const Pass& pass) {
+PassLoss run_pass(StepCore& core, const Pass& pass) {
   PassLoss result;
-  if (run.has_peers()) run.strategy->before_forward(pass.sync);
+  if (core.has_peers()) core.strategy.gradients().before_forward(pass.sync);
   if (pass.batch != nullptr) {
     std::optional<ShareScope> part;
     if (pass.part != nullptr) part.emplace(*pass.part);
-    result.loss = run_training_step(run, *pass.batch, pass.batch_idx);
+    result.loss = run_training_step(core, *pass.batch, pass.batch_idx);
   }
-  count(run, pass, result);
+  count(core, pass, result);
   if (result.counted.defined()) {
-    run_backward(run, result.counted, pass.sync, pass.has_hooks);
+    run_backward(core, result.counted, pass.sync, pass.has_hooks);
   } else {
-    run_backward_without_loss(run, pass.sync);  // the others wait for this rank's gradients
+    run_backward_without_loss(core, pass.sync);  // the others wait for this rank's gradients
   }
   return result;
 }
 
-at::Tensor begin_piped_pass(Run& run, const Pass& pass, PassLoss& result) {
+at::Tensor begin_piped_pass(StepCore& core, const Pass& pass, PassLoss& result) {
   const ShareScope part(*pass.part);
   {
-    const ForwardScope forward(*run.precision, run.strategy->device().type());
-    result.loss = run.entry.module->training_step(*pass.batch, pass.batch_idx);
+    const ForwardScope forward(core.precision, core.strategy.placement().device().type());
+    result.loss = core.module.training_step(*pass.batch, pass.batch_idx);
   }
-  count(run, pass, result);
-  if (result.counted.defined()) note_leaves(run, result.counted);
-  return scaled(run, result.counted);
+  count(core, pass, result);
+  if (result.counted.defined()) note_leaves(core, result.counted);
+  return scaled(core, result.counted);
 }
 
 }  // namespace levin

@@ -12,7 +12,7 @@
 namespace levin {
 
 class Optimizer;
-struct Run;
+struct StepCore;
 struct StepShare;
 
 /// What is computed, and with which weight.
@@ -40,26 +40,26 @@ struct PassLoss {
 
 /// before_forward, training_step, its checks, its weight, the check of the loss, zero_grad if the pass opens a window,
 /// backward. Throws Error for a loss that is not one number, or has no gradient.
-PassLoss run_pass(Run& run, const Pass& pass);
+PassLoss run_pass(StepCore& core, const Pass& pass);
 
 /// The same without backward: a pipeline runs that stage by stage, from the result. Undefined: no
 /// loss. Called on the threads of the strategy's micro-batches, one at a time.
-[[nodiscard]] at::Tensor begin_piped_pass(Run& run, const Pass& pass, PassLoss& result);
+[[nodiscard]] at::Tensor begin_piped_pass(StepCore& core, const Pass& pass, PassLoss& result);
 
 /// training_step under the precision's autocast: the loss, or undefined.
-[[nodiscard]] at::Tensor run_training_step(Run& run, const Batch& batch, int64_t batch_idx);
+[[nodiscard]] at::Tensor run_training_step(StepCore& core, const Batch& batch, int64_t batch_idx);
 
 /// Throws Error for a loss that is not one number, or has no gradient; an undefined one is allowed.
 void check_loss(const at::Tensor& loss);
 
 /// At the start of a window, with its hooks.
-void zero_gradients(Run& run);
+void zero_gradients(StepCore& core);
 
 /// Backward of a loss that is not scaled yet; `sync` is false inside an accumulation window. Notes that ranks sent with
-/// the gradients are in Fit::heard afterwards.
-void run_backward(Run& run, const at::Tensor& loss, bool sync, bool has_hooks = true);
+/// the gradients are received afterwards (StepCore::receive).
+void run_backward(StepCore& core, const at::Tensor& loss, bool sync, bool has_hooks = true);
 
 /// The same on a rank that has no loss, while others have one.
-void run_backward_without_loss(Run& run, bool sync);
+void run_backward_without_loss(StepCore& core, bool sync);
 
 }  // namespace levin

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "levin/core/tensor_text.h"
+#include "levin/core/tensors.h"
 #include "levin/data/batch_rows.h"
 #include "levin/trainer/step/left_memory.h"
 

@@ -5,37 +5,37 @@
 #include <chrono>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/error.h"
-#include "levin/core/log.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/log.h"
 #include "levin/trainer/lightning_module.h"
-#include "levin/trainer/run/run.h"
 #include "levin/trainer/step/left_memory.h"
-#include "levin/trainer/step/publish_output.h"
-#include "levin/trainer/step/recording_scope.h"
+#include "levin/trainer/step/log_value.h"
+#include "levin/trainer/step/step_core.h"
+#include "levin/trainer/step/step_notes.h"
 
 namespace levin {
 
-std::shared_ptr<RecordedEvaluation> RecordedEvaluation::make(Run& run) {
-  if (run.plan.record_steps == RecordSteps::no || run.entry.replicas != nullptr) return nullptr;
+std::shared_ptr<RecordedEvaluation> RecordedEvaluation::make(StepCore& core) {
+  if (core.settings.record_steps == RecordSteps::no || core.replicas != nullptr) return nullptr;
   std::shared_ptr<StepRecorder> recorder;
   try {
-    recorder = run.strategy->make_recorder();
+    recorder = core.strategy.recorder().make_recorder();
   } catch (const ConfigError& error) {
-    log::trainer.info("{} Evaluation steps run as they are.", error.what());
+    log::trainer.info("{} Evaluation steps run eagerly.", error.what());
     return nullptr;
   }
   if (recorder == nullptr || !recorder->runs_step()) {
-    log::trainer.info("record_steps: evaluation steps of {} on {} run as they are", run.strategy->name(),
-                      run.strategy->device().str());
+    log::trainer.info("record_steps: evaluation steps of {} on {} run eagerly", core.strategy.name(),
+                      core.strategy.placement().device().str());
     return nullptr;
   }
-  return std::shared_ptr<RecordedEvaluation>(new RecordedEvaluation(run, std::move(recorder)));
+  return std::shared_ptr<RecordedEvaluation>(new RecordedEvaluation(core, std::move(recorder)));
 }
 
-RecordedEvaluation::RecordedEvaluation(Run& run, std::shared_ptr<StepRecorder> recorder)
-    : run_(run), recorder_(std::move(recorder)) {
-  if (run.plan.record_steps == RecordSteps::automatic) trial_.emplace();
+RecordedEvaluation::RecordedEvaluation(StepCore& core, std::shared_ptr<StepRecorder> recorder)
+    : core_(core), recorder_(std::move(recorder)) {
+  if (core.settings.record_steps == RecordSteps::automatic) trial_.emplace();
 }
 
 void RecordedEvaluation::begin_pass() {
@@ -48,16 +48,16 @@ void RecordedEvaluation::forget() {
   recorded_ = {};
   inputs_ = {};
   replays_ = 0;
-  if (++changes_ <= kMostChanges) return;
+  if (++changes_ <= kMaxChanges) return;
   log::trainer.info(
       "record_steps: the weights' memory or the batches' shapes have changed {} times, so evaluation steps "
-      "run as they are",
+      "run eagerly",
       changes_);
   stop();
 }
 
 void RecordedEvaluation::give_up(const std::string& why) {
-  Console::instance().warn(about_recording(why + ". These steps are not recorded, and run as they are."));
+  Console::instance().warn(about_recording(why + ". These steps are not recorded, and run eagerly."));
   stop();
 }
 
@@ -65,7 +65,7 @@ void RecordedEvaluation::give_up_if_unrecordable(const Batch& batch) {
   const std::string why = why_not_recorded(batch);
   if (why.empty()) return;
   if (!trial_) return give_up(why);
-  log::trainer.info("{}", about_recording("auto: " + why + ", so evaluation steps run as they are."));
+  log::trainer.info("{}", about_recording("auto: " + why + ", so evaluation steps run eagerly."));
   stop();
 }
 
@@ -106,11 +106,11 @@ void RecordedEvaluation::time(double seconds) {
   if (!trial_->is_over()) return;
   const RecordingTrial trial = *trial_;
   trial_.reset();
-  const std::string name(hook_name(run_.entry.place.hook));
-  if (trial.pays()) {
+  const std::string name(hook_name(core_.running.place.hook));
+  if (trial.is_faster()) {
     log::trainer.info("record_steps: auto: {} is replayed from a recording: {} each", name, trial.text());
   } else {
-    log::trainer.info("record_steps: auto: a recorded {} is no faster ({}), so it runs as it is", name, trial.text());
+    log::trainer.info("record_steps: auto: a recorded {} is not faster ({}), so it runs eagerly", name, trial.text());
     stop();
   }
 }
@@ -118,7 +118,7 @@ void RecordedEvaluation::time(double seconds) {
 at::Tensor RecordedEvaluation::repeat(const Batch& batch, int64_t batch_idx, Step step) {
   const bool is_new = recording_ == nullptr;
   if (is_new) {
-    reader_.emplace(*run_.entry.module);
+    reader_.emplace(core_.module);
     settings_ = reader_->read();
     inputs_.make(batch);
   }
@@ -137,7 +137,7 @@ at::Tensor RecordedEvaluation::repeat(const Batch& batch, int64_t batch_idx, Ste
   }
   ++replays_of_pass_;
   log_again(recorded_.notes);
-  give_outputs_again(run_, recorded_.notes);
+  give_outputs_again(core_, recorded_.notes);
   // The next replay writes to the recording's memory.
   at::Tensor prediction = recorded_.prediction.defined() ? recorded_.prediction.clone() : at::Tensor();
   if (!problem.empty()) give_up(problem);
@@ -151,7 +151,7 @@ std::string RecordedEvaluation::record(Step step) {
   if (recording_ == nullptr) return recorder_->refusal();
   if (!recorded_.problem.empty()) return recorded_.problem;
   if (!uses.have_grown(known_results(recorded_), recording_.get())) return "";
-  return kept_batch_text(hook_name(run_.entry.place.hook));
+  return kept_batch_text(hook_name(core_.running.place.hook));
 }
 
 std::vector<at::Tensor> RecordedEvaluation::known_results(const Result& result) {
@@ -166,7 +166,7 @@ std::string RecordedEvaluation::check(int64_t batch_idx, Step step) {
   std::string problem = check_replay(*recording_, {.step = [&] { run_recorded(own, step); },
                                                    .of_step = [&] { return results_of(own); },
                                                    .of_replay = [&] { return results_of(recorded_); }});
-  const std::string name(hook_name(run_.entry.place.hook));
+  const std::string name(hook_name(core_.running.place.hook));
   if (problem.empty()) problem = own.notes.refusal;
   if (problem.empty()) problem = own.problem;
   if (problem.empty() && uses.have_grown(known_results(own), nullptr)) problem = kept_batch_text(name);
@@ -177,7 +177,7 @@ std::string RecordedEvaluation::check(int64_t batch_idx, Step step) {
 
 void RecordedEvaluation::run_recorded(Result& result, Step step) {
   result.notes = StepNotes{.step_runs = true};
-  const RecordingScope scope(run_, result.notes);
+  const RecordingScope scope(core_, result.notes);
   StepMemory memory(/*holds=*/false);
   result.prediction = step(inputs_.lent());
   // A tensor of its own, so that one that the step keeps is noticed.
@@ -185,7 +185,7 @@ void RecordedEvaluation::run_recorded(Result& result, Step step) {
   scope.check_metrics();
   StepResults results = {{"its prediction", result.prediction}};
   for (const auto& [name, value] : result.notes.outputs) results.emplace_back("the output \"" + name + "\"", value);
-  result.problem = memory.problem(results, known_results(result), hook_name(run_.entry.place.hook));
+  result.problem = memory.problem(results, known_results(result), hook_name(core_.running.place.hook));
 }
 
 StepResults RecordedEvaluation::results_of(const Result& result) {
@@ -198,9 +198,7 @@ StepResults RecordedEvaluation::results_of(const Result& result) {
 
 void RecordedEvaluation::log_again(const StepNotes& notes) {
   for (const auto& value : notes.logged) {
-    MetricStore::Place place = run_.entry.place;
-    place.hook = value.hook;
-    run_.entry.eval_metrics.log(place, value.name, value.value, value.options);
+    core_.hooks.log_replayed(value.hook, value.name, value.value, value.options);
   }
 }
 

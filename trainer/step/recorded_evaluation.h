@@ -16,31 +16,31 @@
 #include "levin/data/batch.h"
 #include "levin/trainer/step/check_replay.h"
 #include "levin/trainer/step/recorded_batch.h"
+#include "levin/trainer/step/recorded_part.h"
 #include "levin/trainer/step/recording_settings.h"
-#include "levin/trainer/step/recording_trial.h"
 #include "levin/trainer/step/step_notes.h"
 
 namespace levin {
 
-struct Run;
+struct StepCore;
 
 class RecordedEvaluation {
  public:
   /// The step on a batch, with all that belongs to it (autocast's scope). Returns the prediction, or nothing.
   using Step = c10::function_ref<at::Tensor(const Batch&)>;
 
-  /// Batches of all passes that run as they are before one is recorded.
+  /// The number of batches, over all passes, that run eagerly before one is recorded.
   static constexpr int64_t kWarmUpBatches = 2;
   /// Steps are recorded again if weights are elsewhere or modes change; at most this often.
-  static constexpr int64_t kMostChanges = 8;
+  static constexpr int64_t kMaxChanges = 8;
 
-  /// Null if the run does not record its steps, or the strategy cannot record those of an evaluation.
-  [[nodiscard]] static std::shared_ptr<RecordedEvaluation> make(Run& run);
+  /// Null if the run does not record its steps, or the strategy cannot record steps of an evaluation.
+  [[nodiscard]] static std::shared_ptr<RecordedEvaluation> make(StepCore& core);
 
   /// A pass over the loader begins. Every rank by itself.
   void begin_pass();
   /// `step` on the batch, or its replay if there is a recording that fits. A step that cannot be recorded is said once,
-  /// and runs as it is.
+  /// and runs eagerly.
   [[nodiscard]] at::Tensor step(const Batch& batch, int64_t batch_idx, Step step);
 
  private:
@@ -50,7 +50,7 @@ class RecordedEvaluation {
     at::Tensor prediction = {};
     std::string problem = "";  // what the step keeps, a clause
   };
-  RecordedEvaluation(Run& run, std::shared_ptr<StepRecorder> recorder);
+  RecordedEvaluation(StepCore& core, std::shared_ptr<StepRecorder> recorder);
 
   [[nodiscard]] at::Tensor repeat(const Batch& batch, int64_t batch_idx, Step step);
   // These return why the steps are not to be recorded any more; "" if they may be.
@@ -66,7 +66,7 @@ class RecordedEvaluation {
   void give_up_if_unrecordable(const Batch& batch);
   void stop();
 
-  Run& run_;
+  StepCore& core_;
   std::shared_ptr<StepRecorder> recorder_;
   std::optional<RecordingTrial> trial_;   // record_steps: auto, until it is decided
   std::optional<SettingsReader> reader_;  // of the recording

@@ -3,19 +3,58 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "levin/core/device_work.h"
-#include "levin/trainer/run/window.h"
 #include "levin/trainer/step/check_replay.h"
-#include "levin/trainer/step/check_schedule.h"
 #include "levin/trainer/step/step_notes.h"
+#include "levin/trainer/step/window.h"
 
 namespace levin {
+
+// Which replays of a recorded training step are checked. Internal to StepGraph.
+
+// Note [When a replay is checked]
+// A captured graph is what the GPU ran. A tape may miss something that the host did, so in place of some replays the
+// step itself runs, and a replay from the same memory and random numbers must be bitwise identical (check_replay.h).
+// The step's own results count. At the first difference the run continues eagerly. Checked are a recording's replays 1,
+// 2, 4, 8 and 16, and in windows all 2^k; the batches 2^k and 60 * 2^k of the fit, which most "every so many batches"
+// meet; and the first replay of an epoch, before which hooks may have changed anything: of epochs 1, 2, 4, 8 and so on,
+// and of each that begins kFewReplays after a check.
+
+class CheckSchedule {
+ public:
+  /// A check takes about as long as three steps, which is to be little.
+  static constexpr int64_t kFewReplays = 256;
+  static constexpr int64_t kEarlyReplays = 16;
+
+  void record_in(int64_t epoch) { epoch_ = epoch; }
+
+  /// `replay`: from 1; `epoch` and `batch`: completed before it, over the fit; `in_windows`: of several batches, whose
+  /// round batches are first ones. Called once for each replay.
+  [[nodiscard]] bool is_due(int64_t replay, int64_t epoch, int64_t batch, bool in_windows) {
+    const bool begins_epoch = std::exchange(epoch_, epoch) != epoch;
+    const bool checks_epoch = begins_epoch && (is_power(epoch) || replay - last_check_ >= kFewReplays);
+    const bool is_round = is_power(batch) || (batch % 60 == 0 && is_power(batch / 60));
+    const bool is_early = is_power(replay) && (replay <= kEarlyReplays || in_windows);
+    if (!checks_epoch && !is_round && !is_early) return false;
+    last_check_ = replay;
+    return true;
+  }
+
+ private:
+  [[nodiscard]] static bool is_power(int64_t number) { return std::has_single_bit(static_cast<uint64_t>(number)); }
+
+  int64_t epoch_ = 0;  // of the last replay
+  int64_t last_check_ = 0;
+};
 
 struct RecordedPart {
   static constexpr size_t kCount = 4;
@@ -32,7 +71,7 @@ struct RecordedPart {
   CheckSchedule checks = {};
   bool is_checked = false;  // its last replay was
 
-  /// The loss as it is now. The next replay writes to the loss's own memory.
+  /// A copy of the loss. The next replay writes to the loss's own memory.
   [[nodiscard]] at::Tensor copy_of_loss() const;
   /// What users get copies of after each replay.
   [[nodiscard]] StepResults handed_out() const;
@@ -40,6 +79,29 @@ struct RecordedPart {
   [[nodiscard]] StepResults compared(const std::vector<at::Tensor>& gradients) const;
   /// Adds all tensors that it holds.
   void add_tensors(std::vector<at::Tensor>& to) const;
+};
+
+// record_steps: auto: whether replaying steps is faster than running them, found out by doing both in turn.
+
+class RecordingTrial {
+ public:
+  /// Whether the next accumulation window is to be replayed; otherwise it is to run eagerly.
+  [[nodiscard]] bool replays_next() const { return windows_ % 2 == 0; }
+  /// Records how many seconds the window took for which replays_next() was called.
+  void add(double seconds);
+
+  [[nodiscard]] bool is_over() const { return windows_ == kWindows; }
+  /// Whether replays are faster by more than noise. Only if is_over().
+  [[nodiscard]] bool is_faster() const { return fastest_[1] < kMaxTimeRatio * fastest_[0]; }
+  /// "31 us instead of 75 us".
+  [[nodiscard]] std::string text() const;
+
+ private:
+  static constexpr int64_t kWindows = 16;
+  static constexpr double kMaxTimeRatio = 0.95;
+
+  int64_t windows_ = 0;
+  std::array<double, 2> fastest_ = {-1, -1};  // eagerly, replayed; seconds
 };
 
 }  // namespace levin

@@ -2,7 +2,6 @@
 
 #include "levin/optim/batched_optimizer.h"
 #include "levin/trainer/lightning_module.h"
-#include "levin/trainer/step/tensors_of_step.h"
 
 namespace levin {
 

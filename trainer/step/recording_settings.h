@@ -4,7 +4,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <unordered_set>
 #include <vector>
+
+#include "levin/trainer/lightning_module.h"
 
 namespace torch::nn {
 class Module;
@@ -46,5 +49,20 @@ class SettingsReader {
   std::vector<at::Tensor> tensors_;
   std::vector<const torch::nn::Module*> modules_;  // the module's own
 };
+
+// The tensors that a recorded training step finds in place.
+
+/// The module's parameters and buffers, and the parameters in `trained`, the optimizer's, that are not registered.
+[[nodiscard]] inline std::vector<at::Tensor> tensors_of_step(const LightningModule& module,
+                                                             const std::vector<at::Tensor>& trained) {
+  std::vector<at::Tensor> tensors;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const auto& some : {module.parameters(), trained, module.buffers()}) {
+    for (const at::Tensor& tensor : some) {
+      if (seen.insert(tensor.unsafeGetTensorImpl()).second) tensors.push_back(tensor);
+    }
+  }
+  return tensors;
+}
 
 }  // namespace levin

@@ -7,43 +7,40 @@
 #include <tuple>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/freed_memory.h"
-#include "levin/core/log.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/log.h"
+#include "levin/core/process/process_memory.h"
 #include "levin/trainer/lightning_module.h"
-#include "levin/trainer/run/ranks.h"
 #include "levin/trainer/step/automatic_step.h"
-#include "levin/trainer/step/capture_step.h"
 #include "levin/trainer/step/check_recordable.h"
-#include "levin/trainer/step/late_check.h"
-#include "levin/trainer/step/publish_output.h"
-#include "levin/trainer/step/recording_scope.h"
-#include "levin/trainer/step/replay_agreement.h"
+#include "levin/trainer/step/log_value.h"
+#include "levin/trainer/step/step_notes.h"
 #include "levin/trainer/step/undo_scope.h"
 #include "levin/trainer/step/update.h"
+#include "levin/trainer/step/window_verdict.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
 
-StepGraph::StepGraph(Run& run, RecordSteps record)
-    : run_(run),
-      recorder_(recorder_for(run, record)),
-      leaves_updates_(leaves_updates(run)),
-      optimizer_(run.fit.optimizers[0].optimizer()),
-      reader_(*run.entry.module, optimizer_.parameters()),
+StepGraph::StepGraph(StepCore& core, RecordSteps record)
+    : core_(core),
+      recorder_(recorder_for(core, record)),
+      updates_on_host_(updates_on_host(core)),
+      optimizer_(core.optimizers[0].optimizer()),
+      reader_(core.module, optimizer_.parameters()),
       gradients_(optimizer_.parameters()),
-      asks_others_(run.strategy->replays_together()) {
-  if (!run.strategy->device().is_cpu()) {
-    recorder_->warm_up([this] { stays_on_stream_ = run_.strategy->use_recorder_stream(); });
+      asks_others_(core.strategy.recorder().replays_together()) {
+  if (!core.strategy.placement().device().is_cpu()) {
+    recorder_->warm_up([this] { stays_on_stream_ = core_.strategy.recorder().use_recorder_stream(); });
   }
   if (record == RecordSteps::automatic) trial_.emplace();
-  if (!leaves_updates_) optimizer_.make_recordable();
+  if (!updates_on_host_) optimizer_.make_recordable();
 }
 
-std::shared_ptr<StepGraph> StepGraph::make(Run& run, RecordSteps record) {
+std::shared_ptr<StepGraph> StepGraph::make(StepCore& core, RecordSteps record) {
   try {
-    return std::shared_ptr<StepGraph>(new StepGraph(run, record));
+    return std::shared_ptr<StepGraph>(new StepGraph(core, record));
   } catch (const ConfigError& error) {
     if (record == RecordSteps::yes) throw;
     log::trainer.info("{}", error.what());
@@ -53,15 +50,15 @@ std::shared_ptr<StepGraph> StepGraph::make(Run& run, RecordSteps record) {
 
 at::Tensor StepGraph::step(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
   if (!gave_up_ && window.first && (inputs_.empty() || batch.structure() != nullptr)) give_up_if_unrecordable(batch);
-  if (gave_up_ && !asks_others_) return run_plain(batch, batch_idx, window);
+  if (gave_up_ && !asks_others_) return step_eagerly(batch, batch_idx, window);
   const auto start = std::chrono::steady_clock::now();
   if (window.first) {
-    window_is_plain_ = true;
-    window_repeats_ = !gave_up_ && !run_.fit.skip_batch && may_repeat(batch);
+    window_is_uniform_ = true;
+    window_repeats_ = !gave_up_ && !core_.skip_batch && may_repeat(batch);
   }
-  const bool cut = window.last && run_.fit.epoch.window.seen < run_.fit.epoch.window.size;
-  // A batch of the window that ran as it is may have had a loss that is not finite.
-  const bool may_repeat_now = !run_.fit.skip_batch && !cut && !run_.fit.epoch.window.spoilt;
+  const bool cut = window.last && core_.window.seen < core_.window.size;
+  // A batch of the window that ran eagerly may have had a loss that is not finite.
+  const bool may_repeat_now = !core_.skip_batch && !cut && !core_.window.has_nonfinite_loss;
   bool repeats = window_repeats_ && may_repeat_now && inputs_.fits(batch) && (window.first || is_unchanged());
   const std::string problem = repeats ? problem_before_replay(window) : "";
   if (!problem.empty()) {
@@ -69,28 +66,28 @@ at::Tensor StepGraph::step(const Batch& batch, int64_t batch_idx, const WindowPa
     repeats = false;
   }
   if (window.last && asks_others_) repeats = do_all_repeat(repeats, window);
-  window_is_plain_ = window_is_plain_ && (repeats || (!window_repeats_ && trial_ && trial_runs_plain_));
-  at::Tensor loss = repeats ? repeat(batch, batch_idx, window) : run_as_it_is(batch, batch_idx, window);
+  window_is_uniform_ = window_is_uniform_ && (repeats || (!window_repeats_ && trial_ && trial_runs_eagerly_));
+  at::Tensor loss = repeats ? repeat(batch, batch_idx, window) : run_eagerly(batch, batch_idx, window);
   if (trial_) time_window(window, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   return loss;
 }
 
 RecordingSettings StepGraph::settings_now() const {
-  return reader_.read(leaves_updates_ ? nullptr : &optimizer_, run_.progress.accumulate);
+  return reader_.read(updates_on_host_ ? nullptr : &optimizer_, core_.counters.accumulate);
 }
 
 // Of a window's first batch: all must use the same memory for gradients. Later ones may still differ in shape, or find
 // other settings.
 bool StepGraph::may_repeat(const Batch& batch) {
   warms_up_ = warm_up_left_ > 0;
-  trial_runs_plain_ = false;
+  trial_runs_eagerly_ = false;
   if (warms_up_) {
     --warm_up_left_;
     settings_ = settings_now();
     return false;
   }
-  // A window shortened by the end of an epoch divides its losses by another number.
-  if (run_.fit.epoch.window.size != run_.progress.accumulate) return false;
+  // A window shortened by the end of an epoch divides its losses by a different number.
+  if (core_.window.size != core_.counters.accumulate) return false;
   RecordingSettings now = settings_now();
   // The optimizer makes its state, and takes in what is trained now, in a window that runs eagerly.
   const bool is_new = inputs_.empty();
@@ -104,8 +101,8 @@ bool StepGraph::may_repeat(const Batch& batch) {
     return true;
   }
   if (!inputs_.fits(batch)) return false;
-  trial_runs_plain_ = trial_ && is_checked_twice() && !trial_->replays_next();
-  return !trial_runs_plain_;
+  trial_runs_eagerly_ = trial_ && is_checked_twice() && !trial_->replays_next();
+  return !trial_runs_eagerly_;
 }
 
 // Of a window's later batches: what callbacks change between two of them is not in the recordings.
@@ -125,10 +122,10 @@ std::string StepGraph::problem_before_replay(const WindowPart& window) const {
 bool StepGraph::do_all_repeat(bool repeats, const WindowPart& window) {
   Part& part = parts_[Part::index(window)];
   const ReplayVote all =
-      agree_on_replay(run_, {.replays = repeats, .is_recorded = part.recording != nullptr, .goes_on = !gave_up_});
+      agree_on_replay(core_, {.replays = repeats, .is_recorded = part.recording != nullptr, .goes_on = !gave_up_});
   if (!all.goes_on) {
     asks_others_ = false;
-    if (!gave_up_) log::trainer.info("another rank cannot record its steps any more, so they run as they are");
+    if (!gave_up_) log::trainer.info("another rank cannot record its steps any more, so they run eagerly");
     stop();
     return false;
   }
@@ -141,26 +138,26 @@ bool StepGraph::is_checked_twice() const {
                      [](const Part& part) { return part.recording == nullptr || part.replays >= 2; });
 }
 
-// Of windows that were only replayed, without a check, or only run as they are.
+// For windows that were only replayed, without a check, or only run eagerly.
 void StepGraph::time_window(const WindowPart& window, double seconds) {
   window_seconds_ = window.first ? seconds : window_seconds_ + seconds;
-  if (!window.last || !window_is_plain_ || !is_checked_twice()) return;
+  if (!window.last || !window_is_uniform_ || !is_checked_twice()) return;
   if (trial_->replays_next() != window_repeats_) return;
   trial_->add(window_seconds_);
   if (!trial_->is_over()) return;
   const RecordingTrial trial = *trial_;
   trial_.reset();
-  if (trial.pays()) {
+  if (trial.is_faster()) {
     Console::instance().print("record_steps: auto: steps are replayed from a recording: " + trial.text() + " each.");
   } else {
-    log::trainer.info("record_steps: auto: a recorded step is no faster ({}), so steps run as they are", trial.text());
+    log::trainer.info("record_steps: auto: a recorded step is not faster ({}), so steps run eagerly", trial.text());
     stop();
   }
 }
 
 // OneCycleLR and CyclicLR move the momentum at every step, and a recorded update has the one it was recorded with.
 void StepGraph::record_anew(const RecordingSettings& now) {
-  if (now.numbers != settings_.numbers && ++moves_ >= kMostMoves) leaves_updates_ = true;
+  if (now.numbers != settings_.numbers && ++moves_ >= kMaxMoves) updates_on_host_ = true;
   forget();
   settings_ = settings_now();
 }
@@ -175,7 +172,7 @@ void StepGraph::drop_recordings() {
 void StepGraph::forget() {
   drop_recordings();
   warm_up_left_ = 1;
-  if (++changes_ <= kMostChanges) return;
+  if (++changes_ <= kMaxChanges) return;
   Console::instance().warn(about_recording(
       "what a step depends on (momentum, weight decay, frozen layers, the optimizer's tensors) has changed " +
       count_of(changes_, "time") + " since training began, so the steps are not recorded any more."));
@@ -183,7 +180,7 @@ void StepGraph::forget() {
 }
 
 void StepGraph::give_up(const std::string& why) {
-  Console::instance().warn(about_recording(why + ". The steps are not recorded, and run as they are."));
+  Console::instance().warn(about_recording(why + ". The steps are not recorded, and run eagerly."));
   stop();
 }
 
@@ -191,7 +188,7 @@ void StepGraph::give_up_if_unrecordable(const Batch& batch) {
   const std::string why = why_not_recorded(batch);
   if (why.empty()) return;
   if (!trial_) return give_up(why);
-  log::trainer.info("{}", about_recording("auto: " + why + ", so steps run as they are."));
+  log::trainer.info("{}", about_recording("auto: " + why + ", so steps run eagerly."));
   stop();
 }
 
@@ -203,32 +200,32 @@ void StepGraph::stop() {
   trial_.reset();
 }
 
-at::Tensor StepGraph::run_as_it_is(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
-  if (!inputs_.empty() && !run_.fit.skip_batch && !inputs_.fits(batch) && !std::exchange(told_of_shape_, true)) {
+at::Tensor StepGraph::run_eagerly(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
+  if (!inputs_.empty() && !core_.skip_batch && !inputs_.fits(batch) && !std::exchange(warned_of_shape_, true)) {
     Console::instance().warn(about_recording("batch " + std::to_string(batch_idx) + ' ' +
                                              difference_text(batch, inputs_.batch()) +
                                              ", so such batches are not repeated from the recording."));
   }
-  return run_plain(batch, batch_idx, window);
+  return step_eagerly(batch, batch_idx, window);
 }
 
-at::Tensor StepGraph::run_plain(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
-  if (!warms_up_ && !stays_on_stream_) return automatic_step(run_, batch, batch_idx, window);
+at::Tensor StepGraph::step_eagerly(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
+  if (!warms_up_ && !stays_on_stream_) return automatic_step(core_, batch, batch_idx, window);
   at::Tensor loss;
-  recorder_->warm_up([&] { loss = automatic_step(run_, batch, batch_idx, window); });
+  recorder_->warm_up([&] { loss = automatic_step(core_, batch, batch_idx, window); });
   return loss;
 }
 
 at::Tensor StepGraph::repeat(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
   inputs_.take(batch);
-  if (window.last && !leaves_updates_) {
+  if (window.last && !updates_on_host_) {
     const at::NoGradGuard no_grad;
     optimizer_.send_learning_rates();
   }
-  if (window.last) say_notes();
+  if (window.last) write_flags();
   if (window.first) gradients_.hold();
   Part& part = parts_[Part::index(window)];
-  run_.entry.time_split.enter(StepPart::forward);  // the entire step, whose parts the host cannot distinguish
+  core_.time_split.enter(StepPart::forward);  // the entire step, whose parts the host cannot distinguish
   std::string problem;
   const bool is_new = part.recording == nullptr;
   const std::vector<size_t> uses = is_new ? gradients_.uses() : std::vector<size_t>();
@@ -236,18 +233,18 @@ at::Tensor StepGraph::repeat(const Batch& batch, int64_t batch_idx, const Window
     // A run that has replayed steps continues eagerly if it cannot record them again.
     std::optional<UndoScope> before;
     const bool may_give_up = recorded_ > 0 && !recorder_->runs_step() && !asks_others_;
-    if (may_give_up) before.emplace(*run_.entry.module, UndoScope::Options{});
-    const std::pair weights(run_.fit.loss_weights, run_.fit.epoch.window.weights);
-    const at::Tensor unread_loss = run_.fit.epoch.window.unread_loss;
+    if (may_give_up) before.emplace(core_.module, UndoScope::Options{});
+    const std::pair weights(core_.loss_weights, core_.window.weights);
+    const at::Tensor unread_loss = core_.window.unread_loss;
     try {
       problem = record(part, batch_idx, window);
     } catch (const CannotCapture& error) {
       if (!before) throw;
       before->restore();
-      std::tie(run_.fit.loss_weights, run_.fit.epoch.window.weights) = weights;
-      run_.fit.epoch.window.unread_loss = unread_loss;
+      std::tie(core_.loss_weights, core_.window.weights) = weights;
+      core_.window.unread_loss = unread_loss;
       give_up(error.why());
-      return run_as_it_is(batch, batch_idx, window);
+      return run_eagerly(batch, batch_idx, window);
     }
   }
   const bool has_run = is_new && recorder_->runs_step();
@@ -259,8 +256,8 @@ at::Tensor StepGraph::repeat(const Batch& batch, int64_t batch_idx, const Window
   }
   if (window.first) gradients_.take();
   if (is_new && problem.empty()) problem = prepare_replays(uses);
-  window_is_plain_ = window_is_plain_ && !has_run && !part.is_checked;
-  run_.fit.epoch.window.unread_loss = part.unread_loss;
+  window_is_uniform_ = window_is_uniform_ && !has_run && !part.is_checked;
+  core_.window.unread_loss = part.unread_loss;
   take_notes(part, window);
   const at::Tensor loss = part.copy_of_loss();
   if (!problem.empty()) give_up(problem);
@@ -270,17 +267,17 @@ at::Tensor StepGraph::repeat(const Batch& batch, int64_t batch_idx, const Window
 std::string StepGraph::record(Part& part, int64_t batch_idx, const WindowPart& window) {
   const BatchUses uses(inputs_);
   {
-    const ProfilerScope profile(run_.profiler.get(), "record_step");
+    const ProfilerScope profile(core_.profiler, "record_step");
     part.recording =
         capture_step(*recorder_, [this, &part, batch_idx, window] { run_recorded(part, batch_idx, window); });
   }
   if (!part.notes.refusal.empty()) return part.notes.refusal;
   if (part.recording == nullptr) return recorder_->refusal();
   ++recorded_;
-  part.checks.record_in(run_.progress.epoch);
+  part.checks.record_in(core_.place.epoch);
   inputs_.note_changes();
   // The optimizer has made its state in this step, whose recording is not used again (settings).
-  if (!leaves_updates_ && optimizer_.version() != settings_.optimizer_version) return "";
+  if (!updates_on_host_ && optimizer_.version() != settings_.optimizer_version) return "";
   if (!part.problem.empty()) return part.problem;
   if (uses.have_grown(known_results(part), part.recording.get())) return kept_batch_text("training_step");
   if (window.first || gradients_.are_in_place()) return "";
@@ -308,11 +305,11 @@ std::vector<at::Tensor> StepGraph::known_results(const Part& part) const {
   return known;
 }
 
-// The recorded step reads them from `said_`.
-void StepGraph::say_notes() {
-  if (!run_.has_peers() || run_.strategy->replays_together()) return;
-  const auto numbers = levin::take_notes(run_.entry, run_.fit, /*sync=*/true).numbers();
-  if (!said_.defined()) said_ = notes_tensor({});
+// The recorded step reads the flags from `said_`.
+void StepGraph::write_flags() {
+  if (!core_.has_peers() || core_.strategy.recorder().replays_together()) return;
+  const auto numbers = core_.flags_to_send(/*sync=*/true).numbers();
+  if (!said_.defined()) said_ = flags_tensor({});
   std::copy(numbers.begin(), numbers.end(), said_.mutable_data_ptr<double>());
 }
 
@@ -320,16 +317,16 @@ std::string StepGraph::replay(Part& part, int64_t batch_idx, const WindowPart& w
   ++part.replays;
   ++repeated_;
   part.is_checked =
-      recorder_->runs_step() && part.checks.is_due(part.replays, run_.progress.epoch, run_.progress.total_batches,
-                                                   /*in_windows=*/run_.progress.accumulate > 1);
+      recorder_->runs_step() && part.checks.is_due(part.replays, core_.place.epoch, core_.place.total_batches,
+                                                   /*in_windows=*/core_.counters.accumulate > 1);
   if (part.is_checked) return check(part, batch_idx, window);
-  const ProfilerScope profile(run_.profiler.get(), "recorded_step");
-  run_.strategy->run_replay([&part] { part.recording->replay(); });
+  const ProfilerScope profile(core_.profiler, "recorded_step");
+  core_.strategy.recorder().run_replay([&part] { part.recording->replay(); });
   return "";
 }
 
 std::string StepGraph::check(Part& part, int64_t batch_idx, const WindowPart& window) {
-  const ProfilerScope profile(run_.profiler.get(), "check_recorded_step");
+  const ProfilerScope profile(core_.profiler, "check_recorded_step");
   Part own;
   const BatchUses uses(inputs_);
   auto results = [&](const Part& of, const std::vector<at::Tensor>& gradients) {
@@ -356,17 +353,17 @@ std::string StepGraph::check(Part& part, int64_t batch_idx, const WindowPart& wi
 }
 
 void StepGraph::run_recorded(Part& part, int64_t batch_idx, const WindowPart& window) {
-  part.notes = StepNotes{.leaves_update = leaves_updates_, .step_runs = recorder_->runs_step()};
+  part.notes = StepNotes{.updates_on_host = updates_on_host_, .step_runs = recorder_->runs_step()};
   if (window.last) part.notes.said = said_;
-  const RecordingScope scope(run_, part.notes);
+  const RecordingScope scope(core_, part.notes);
   StepMemory memory(/*holds=*/!recorder_->runs_step());
-  part.loss = automatic_step(run_, inputs_.lent(), batch_idx, window);
+  part.loss = automatic_step(core_, inputs_.lent(), batch_idx, window);
   if (!part.loss.defined()) {
-    refuse_recording(run_, "training_step returned no loss for batch " + std::to_string(batch_idx) +
-                               ", and whether a batch counts cannot be decided inside a recorded step");
+    refuse_recording(core_, "training_step returned no loss for batch " + std::to_string(batch_idx) +
+                                ", and whether a batch counts cannot be decided inside a recorded step");
   }
   scope.check_metrics();
-  part.unread_loss = run_.fit.epoch.window.unread_loss;
+  part.unread_loss = core_.window.unread_loss;
   part.problem = memory.problem(part.handed_out(), known_results(part), "training_step");
   if (window.first) gradients_.note_made(memory);
   for (auto& storage : memory.take_found()) {
@@ -378,29 +375,29 @@ void StepGraph::run_recorded(Part& part, int64_t batch_idx, const WindowPart& wi
 
 void StepGraph::take_notes(const Part& part, const WindowPart& window) {
   for (const auto& value : part.notes.logged) {
-    MetricStore::Place place = run_.entry.place;
-    place.hook = value.hook;
-    run_.entry.train_metrics.log(place, value.name, value.value, value.options);
-    run_.note_logged(value.name);
+    core_.hooks.log_replayed(value.hook, value.name, value.value, value.options);
   }
-  give_outputs_again(run_, part.notes);
+  give_outputs_again(core_, part.notes);
   if (!window.last) return;
-  const at::Tensor& heard = part.notes.heard;
-  if (leaves_updates_) {
-    if (heard.defined()) heard.is_cpu() ? hear(run_.entry, run_.fit, notes_of(heard)) : hear_device(run_, heard);
-    if (!run_.fit.epoch.window.spoilt) update(run_, window);
+  const at::Tensor& received_flags = part.notes.received_flags;
+  if (updates_on_host_) {
+    if (received_flags.defined())
+      received_flags.is_cpu() ? core_.receive(flags_of(received_flags))
+                              : core_.verdict->receive_on_device(received_flags);
+    if (!core_.window.has_nonfinite_loss) update(core_, window);
     return;
   }
-  if (heard.defined() && heard.is_cpu()) act_on_notes(heard);
+  if (received_flags.defined() && received_flags.is_cpu()) act_on_flags(received_flags);
   const at::Tensor& flags = part.notes.flags;
-  count_window(run_, flags.defined() ? judge_window(run_, flags, part.notes.loss, heard) : WindowResult::good);
+  count_window(core_, flags.defined() ? core_.verdict->decide_by_flags(flags, part.notes.loss, received_flags)
+                                      : WindowResult::good);
 }
 
 // Whether a loss was not finite is among the flags.
-void StepGraph::act_on_notes(const at::Tensor& heard) {
-  RankNotes notes = notes_of(heard);
-  (void)notes.take(RankNote::nonfinite_loss);
-  hear(run_.entry, run_.fit, notes);
+void StepGraph::act_on_flags(const at::Tensor& received_flags) {
+  RankFlags notes = flags_of(received_flags);
+  (void)notes.take(RankFlag::nonfinite_loss);
+  core_.receive(notes);
 }
 
 }  // namespace levin

@@ -4,8 +4,8 @@
 //
 // Recorded are training_step, backward, clipping and the update; of an accumulation window, the first, a middle and the
 // last batch separately. The host performs clipping and the update itself where something of them is host code
-// (leaves_updates). Each batch is copied into the same memory. A window that differs from what was recorded (another
-// shape of batch, another number of batches) runs as it is. Recording is done by the strategy's StepRecorder.
+// (updates_on_host). Each batch is copied into the same memory. A window that differs from what was recorded (another
+// shape of batch, another number of batches) runs eagerly. Recording is done by the strategy's StepRecorder.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,14 +20,13 @@
 
 #include "levin/core/device_work.h"
 #include "levin/trainer/metrics.h"
-#include "levin/trainer/run/run.h"
-#include "levin/trainer/run/window.h"
 #include "levin/trainer/step/left_memory.h"
 #include "levin/trainer/step/recorded_batch.h"
 #include "levin/trainer/step/recorded_gradients.h"
 #include "levin/trainer/step/recorded_part.h"
 #include "levin/trainer/step/recording_settings.h"
-#include "levin/trainer/step/recording_trial.h"
+#include "levin/trainer/step/step_core.h"
+#include "levin/trainer/step/window.h"
 
 namespace levin {
 
@@ -43,25 +42,25 @@ namespace levin {
 // only one that communicates, ranks tell each other, through their hosts' memory, whether they can replay it, and
 // whether they have recorded it. The host is ahead of the device meanwhile. The notes of ranks go with that message and
 // not with the gradients, except whether losses are finite, which the device finds. A rank that can no longer record
-// says so once, and from then on all run their steps as they are.
+// tells the others once, and from then on all run their steps eagerly.
 
 class StepGraph {
  public:
-  /// Windows that run as they are before the first is recorded: PyTorch's number; by then loss scaling, momentum and
-  /// libraries have done their initial work.
+  /// The number of windows that run eagerly before the first is recorded: PyTorch's number; by then loss scaling,
+  /// momentum and libraries have done their initial work.
   static constexpr int64_t kWarmUpWindows = 3;
   /// Steps are recorded again if frozen layers, momentum or the like change; at most this often. The rest of a window
   /// in which they change runs eagerly.
-  static constexpr int64_t kMostChanges = 8;
+  static constexpr int64_t kMaxChanges = 8;
   /// A momentum that has moved so often is moved by a schedule: from then on the host performs the update.
-  static constexpr int64_t kMostMoves = 2;
+  static constexpr int64_t kMaxMoves = 2;
 
   /// Null if the run's steps cannot be recorded and `record` is automatic; throws ConfigError with one sentence on why
   /// they cannot if it is yes.
-  [[nodiscard]] static std::shared_ptr<StepGraph> make(Run& run, RecordSteps record);
+  [[nodiscard]] static std::shared_ptr<StepGraph> make(StepCore& core, RecordSteps record);
 
   /// automatic_step, or its replay if there is a recording that fits. If a GPU cannot capture it, throws Error with one
-  /// sentence on what cannot be captured; on a CPU, says so and goes on as it is.
+  /// sentence on what cannot be captured; on a CPU, logs a warning and continues eagerly.
   [[nodiscard]] at::Tensor step(const Batch& batch, int64_t batch_idx, const WindowPart& window);
 
   /// Batches that were replayed.
@@ -72,15 +71,15 @@ class StepGraph {
  private:
   using Part = RecordedPart;
 
-  StepGraph(Run& run, RecordSteps record);
+  StepGraph(StepCore& core, RecordSteps record);
 
   [[nodiscard]] RecordingSettings settings_now() const;
   [[nodiscard]] bool may_repeat(const Batch& batch);
   [[nodiscard]] bool is_unchanged() const;
   [[nodiscard]] std::string problem_before_replay(const WindowPart& window) const;
   [[nodiscard]] bool do_all_repeat(bool repeats, const WindowPart& window);
-  [[nodiscard]] at::Tensor run_as_it_is(const Batch& batch, int64_t batch_idx, const WindowPart& window);
-  [[nodiscard]] at::Tensor run_plain(const Batch& batch, int64_t batch_idx, const WindowPart& window);
+  [[nodiscard]] at::Tensor run_eagerly(const Batch& batch, int64_t batch_idx, const WindowPart& window);
+  [[nodiscard]] at::Tensor step_eagerly(const Batch& batch, int64_t batch_idx, const WindowPart& window);
   [[nodiscard]] at::Tensor repeat(const Batch& batch, int64_t batch_idx, const WindowPart& window);
   // These return why the steps are not to be recorded any more; "" if they may be.
   [[nodiscard]] std::string record(Part& part, int64_t batch_idx, const WindowPart& window);
@@ -91,8 +90,8 @@ class StepGraph {
   [[nodiscard]] std::vector<at::Tensor> known_results(const Part& part) const;
   void run_recorded(Part& part, int64_t batch_idx, const WindowPart& window);
   void take_notes(const Part& part, const WindowPart& window);
-  void say_notes();
-  void act_on_notes(const at::Tensor& heard);
+  void write_flags();
+  void act_on_flags(const at::Tensor& received_flags);
   [[nodiscard]] bool is_checked_twice() const;
   void time_window(const WindowPart& window, double seconds);
   void record_anew(const RecordingSettings& now);
@@ -102,9 +101,9 @@ class StepGraph {
   void give_up_if_unrecordable(const Batch& batch);
   void stop();
 
-  Run& run_;
+  StepCore& core_;
   std::shared_ptr<StepRecorder> recorder_;
-  bool leaves_updates_;  // so from then on, if it becomes true
+  bool updates_on_host_;  // so from then on, if it becomes true
   Optimizer& optimizer_;
   SettingsReader reader_;
   std::array<Part, Part::kCount> parts_;
@@ -118,17 +117,17 @@ class StepGraph {
   int64_t moves_ = 0;  // changes of Settings::numbers
   bool gave_up_ = false;
   bool asks_others_;              // ranks replay together, and none has given up, as far as this one knows
-  bool stays_on_stream_ = false;  // steps that run as they are do so on the recorder's stream
+  bool stays_on_stream_ = false;  // eager steps run on the recorder's stream
   bool warms_up_ = false;         // the running window prepares recording
   bool window_repeats_ = false;   // the running window began with a recording
-  bool told_of_shape_ = false;
+  bool warned_of_shape_ = false;
   int64_t repeated_ = 0;
   int64_t recorded_ = 0;
 
   // record_steps: auto, until it is decided.
   std::optional<RecordingTrial> trial_;
-  bool trial_runs_plain_ = false;  // the running window is run as it is, to be timed
-  bool window_is_plain_ = false;   // it is nothing but replayed, or run as it is
+  bool trial_runs_eagerly_ = false;  // the running window is run eagerly, to be timed
+  bool window_is_uniform_ = false;   // all of its batches are replayed, or all run eagerly
   double window_seconds_ = 0;
 };
 

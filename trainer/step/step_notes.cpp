@@ -1,43 +1,85 @@
 #include "levin/trainer/step/step_notes.h"
 
-#include "levin/core/error.h"
-#include "levin/trainer/run/run.h"
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "levin/core/options/error.h"
+#include "levin/trainer/step/step_core.h"
 
 namespace levin {
 
 void StepNotes::add_results(std::vector<at::Tensor>& to) const {
   for (const Logged& value : logged) to.push_back(value.value);
   for (const auto& [name, value] : outputs) to.push_back(value);
-  to.insert(to.end(), {flags, loss, said, heard});
+  to.insert(to.end(), {flags, loss, said, received_flags});
 }
 
 std::string about_recording(const std::string& text) {
   return "TrainerOptions.record_steps: " + text;
 }
 
-void refuse_recording(Run& run, const std::string& why) {
-  StepNotes& notes = *run.fit.recording;
+void refuse_recording(StepCore& core, const std::string& why) {
+  StepNotes& notes = *core.recording;
   if (!notes.step_runs) throw Error(about_recording(why + "."));
   if (notes.refusal.empty()) notes.refusal = why;
 }
 
-void note_logged(Run& run, std::string_view name, const at::Tensor& value, const LogOptions& options) {
-  if (!run.plan.logging) return;
-  if (!value.defined() || value.device() != run.strategy->device()) {
-    refuse_logged(run, name);
-    return run.log_metric(name, value, options);
+void note_logged(StepCore& core, std::string_view name, const at::Tensor& value, const LogOptions& options) {
+  if (!core.settings.logging) return;
+  if (!value.defined() || value.device() != core.strategy.placement().device()) {
+    refuse_logged(core, name);
+    return core.hooks.log(name, value, options);
   }
-  // A copy, made at this place in the step: what the tensor holds now is logged, and the step may go on to change it.
-  run.fit.recording->logged.push_back({run.entry.place.hook, std::string(name), value.detach().clone(), options});
+  // A copy, made at this place in the step: the tensor's current values are logged, and the step may change them later.
+  core.recording->logged.push_back({core.running.place.hook, std::string(name), value.detach().clone(), options});
 }
 
-void refuse_logged(Run& run, std::string_view name) {
-  if (!run.plan.logging) return;
-  const bool is_gpu = !run.strategy->device().is_cpu();
-  refuse_recording(run, std::string(hook_name(run.entry.place.hook)) + " logs \"" + std::string(name) +
-                            "\" from the host, which a recorded step does once and not at each batch; log a tensor" +
-                            (is_gpu ? " that is on " + run.strategy->device().str() : "") +
-                            ", or log it in on_train_batch_end");
+void refuse_logged(StepCore& core, std::string_view name) {
+  if (!core.settings.logging) return;
+  const bool is_gpu = !core.strategy.placement().device().is_cpu();
+  refuse_recording(core, std::string(hook_name(core.running.place.hook)) + " logs \"" + std::string(name) +
+                             "\" from the host, which a recorded step does once and not at each batch; log a tensor" +
+                             (is_gpu ? " that is on " + core.strategy.placement().device().str() : "") +
+                             ", or log it in on_train_batch_end");
+}
+
+CannotCapture::CannotCapture(std::string why) : Error(about_recording(why)), why_(std::move(why)) {}
+
+std::unique_ptr<Recording> capture_step(StepRecorder& recorder, const std::function<void()>& step) {
+  try {
+    return recorder.record(step);
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const c10::Error& error) {
+    if (recorder.runs_step()) throw;  // an error of the step
+    const std::string text = error.what_without_backtrace();
+    throw CannotCapture(
+        "the step cannot be recorded, because something in it waits for the GPU (item(), cpu(), a branch on a tensor's "
+        "value, or a copy from the host): " +
+        text.substr(0, text.find('\n')));
+  }
+}
+
+ReplayVote agree_on_replay(StepCore& core, const ReplayVote& own) {
+  core.time_split.enter(StepPart::communication);
+  const std::array<bool, 3> against = {!own.replays, !own.is_recorded, !own.goes_on};
+  const auto notes = core.flags_to_send(/*sync=*/true).numbers();
+  at::Tensor said = at::empty({static_cast<int64_t>(notes.size() + against.size())}, at::kDouble);
+  auto* numbers = said.mutable_data_ptr<double>();
+  std::copy(against.begin(), against.end(), std::copy(notes.begin(), notes.end(), numbers));
+
+  const at::Tensor received_flags = core.strategy.ranks().reduce_in_step(said, ReduceOp::max);
+  const auto* most = received_flags.const_data_ptr<double>();
+  std::array<double, kRankFlags> of_all = {};
+  std::copy_n(most, of_all.size(), of_all.begin());
+  core.receive(RankFlags::from(of_all));
+  most += of_all.size();
+  core.time_split.enter(StepPart::other);
+  return {.replays = most[0] == 0, .is_recorded = most[1] == 0, .goes_on = most[2] == 0};
 }
 
 }  // namespace levin

@@ -2,17 +2,24 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "levin/core/device_work.h"
+#include "levin/core/options/error.h"
+#include "levin/metrics/update_count.h"
 #include "levin/trainer/hook.h"
 #include "levin/trainer/metrics.h"
+#include "levin/trainer/step/step_core.h"
 
 namespace levin {
 
-struct Run;
+struct StepCore;
 
 /// What the host does after each replay of a part of a window.
 struct StepNotes {
@@ -27,28 +34,84 @@ struct StepNotes {
   at::Tensor flags = {};  // of window_flags(); undefined: not needed, or the window has not ended
   at::Tensor loss = {};   // the sum of the losses that the flags are about
   // With several ranks, where their gradients are reduced: this rank's notes, which the host writes before each replay,
-  // and those of all ranks after it (GradientSync::backward_recorded).
+  // and the flags of all ranks after it (StrategyRecorder::backward_recorded).
   at::Tensor said = {};
-  at::Tensor heard = {};
+  at::Tensor received_flags = {};
 
-  bool leaves_update = false;  // the window's update is not part of it; the host performs it afterwards
-  bool step_runs = false;      // it is run while it is recorded, so what cannot be recorded need not end the run
-  std::string refusal = "";    // why it cannot be recorded, a clause; "": it can
+  bool updates_on_host = false;  // the window's update is not part of it; the host performs it afterwards
+  bool step_runs = false;        // it is run while it is recorded, so what cannot be recorded need not end the run
+  std::string refusal = "";      // why it cannot be recorded, a clause; "": it can
 
   /// Adds what the step leaves for the host.
   void add_results(std::vector<at::Tensor>& to) const;
 };
 
 /// Trainer::log while a step is recorded.
-void note_logged(Run& run, std::string_view name, const at::Tensor& value, const LogOptions& options);
+void note_logged(StepCore& core, std::string_view name, const at::Tensor& value, const LogOptions& options);
 /// A number from the host would be the same in every replay: as refuse_recording.
-void refuse_logged(Run& run, std::string_view name);
+void refuse_logged(StepCore& core, std::string_view name);
 
 /// Within a step that is being recorded: notes that it cannot be, for the reason `why` (a clause). Throws Error if that
-/// means that it cannot go on (a captured step does not run).
-void refuse_recording(Run& run, const std::string& why);
+/// means that the step cannot continue (a captured step does not run).
+void refuse_recording(StepCore& core, const std::string& why);
 
 /// For messages: names the option.
 [[nodiscard]] std::string about_recording(const std::string& text);
+
+// While a step is recorded, what the host must do after each replay is noted.
+
+/// During its lifetime, notes go to `notes`.
+class RecordingScope {
+ public:
+  RecordingScope(StepCore& core, StepNotes& notes)
+      : core_(core), outer_(std::exchange(core.recording, &notes)), updates_(metrics::updates_of_this_thread()) {}
+  ~RecordingScope() { core_.recording = outer_; }
+  RecordingScope(const RecordingScope&) = delete;
+  RecordingScope& operator=(const RecordingScope&) = delete;
+
+  /// After the step: refuse_recording() if it has updated a metric, which also counts on the host.
+  void check_metrics() const {
+    if (metrics::updates_of_this_thread() == updates_) return;
+    refuse_recording(core_,
+                     "the step updates a metric, which a recorded step would not do at each batch; update it in "
+                     "the hook after the batch");
+  }
+
+ private:
+  StepCore& core_;
+  StepNotes* outer_;
+  int64_t updates_;
+};
+
+// A recorder's errors, in words.
+
+/// The device cannot capture the step.
+class CannotCapture final : public Error {
+ public:
+  explicit CannotCapture(std::string why);
+  /// A clause.
+  [[nodiscard]] const std::string& why() const { return why_; }
+
+ private:
+  std::string why_;
+};
+
+/// recorder.record(step). Throws CannotCapture if a step that is captured waits for the device, and what the step
+/// throws. Null as recorder.record().
+[[nodiscard]] std::unique_ptr<Recording> capture_step(StepRecorder& recorder, const std::function<void()>& step);
+
+// Ranks that replay recorded steps together (StrategyRecorder::replays_together) agree on it before the last batch of
+// each window, whose backward reduces their gradients.
+
+/// Of one rank, or true where it is true of all.
+struct ReplayVote {
+  bool replays = true;      // the batch and the window so far fit what is recorded
+  bool is_recorded = true;  // there is a recording of this part of a window
+  bool goes_on = true;      // steps may still be recorded
+};
+
+/// What is true of all ranks. This rank's flags are sent along, and all ranks' flags are received, as with gradients.
+/// Every rank; blocks until all have called it.
+[[nodiscard]] ReplayVote agree_on_replay(StepCore& core, const ReplayVote& own);
 
 }  // namespace levin

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "levin/metrics/update_undo.h"
-#include "levin/strategies/device_slot.h"
+#include "levin/strategies/device_placement.h"
 #include "levin/trainer/metrics.h"
 
 namespace levin {
@@ -20,7 +20,7 @@ struct StepShare {
     std::string name;
     at::Tensor value;  // on a device, or not one number; else undefined
     double number = 0;
-    double weight = 1;  // samples behind it
+    double weight = 1;  // number of samples
     LogOptions options = {};
     metrics::Metric* metric = nullptr;  // the replica's own
   };

@@ -15,13 +15,13 @@
 #include <unordered_set>
 #include <utility>
 
-#include "levin/core/component.h"
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
-#include "levin/core/tensor_text.h"
+#include "levin/core/options/error.h"
+#include "levin/core/options/registry.h"
+#include "levin/core/process/console.h"
+#include "levin/core/tensors.h"
 #include "levin/data/batch_rows.h"
 #include "levin/trainer/lightning_module.h"
-#include "levin/trainer/run/run.h"
+#include "levin/trainer/step/step_core.h"
 
 namespace levin {
 
@@ -72,9 +72,9 @@ bool is_used(const LightningOptimizer& wrapped, const at::Tensor& tensor) {
 
 }  // namespace
 
-void UnregisteredLeaves::add(const Run& run, const at::Tensor& loss) {
+void UnregisteredLeaves::add(const StepCore& core, const at::Tensor& loss) {
   std::unordered_set<const c10::TensorImpl*> known;
-  for (const at::Tensor& parameter : run.entry.module->parameters()) known.insert(parameter.unsafeGetTensorImpl());
+  for (const at::Tensor& parameter : core.module.parameters()) known.insert(parameter.unsafeGetTensorImpl());
   for (const Leaf& leaf : leaves_) known.insert(leaf.tensor._unsafe_get_target());  // of another pass of the batch
   visit_graph(loss, [&](const Node& node, const std::string& reader) {
     const auto* accumulates = dynamic_cast<const torch::autograd::AccumulateGrad*>(&node);
@@ -87,7 +87,7 @@ void UnregisteredLeaves::add_read(const at::Tensor& leaf, const std::string& use
   read_.push_back({decltype(Leaf::tensor)(leaf.getIntrusivePtr()), used_by});
 }
 
-bool UnregisteredLeaves::report(const Run& run, const Batch& batch) const {
+bool UnregisteredLeaves::report(const StepCore& core, const Batch& batch) const {
   std::vector<at::Tensor> inputs = batch.tensors;
   Batch values = batch;
   visit_values(values, [&](at::Tensor& tensor) { inputs.push_back(tensor); });
@@ -104,20 +104,20 @@ bool UnregisteredLeaves::report(const Run& run, const Batch& batch) const {
     if (!named.insert(tensor.unsafeGetTensorImpl()).second) return;
     names.push_back(shape_text(tensor.sizes()) + " " + c10::toString(tensor.scalar_type()) +
                     (leaf.used_by.empty() ? "" : " in " + leaf.used_by));
-    for (const auto& wrapped : run.fit.optimizers) is_trained = is_trained || is_used(wrapped, tensor);
+    for (const auto& wrapped : core.optimizers) is_trained = is_trained || is_used(wrapped, tensor);
   };
   for (const Leaf& leaf : leaves_) add_name(leaf, false);
   for (const Leaf& leaf : read_) add_name(leaf, true);
   if (names.empty()) return false;
-  if (run.strategy->rank() != 0) return true;
-  const std::string model = detail::readable_type_name(typeid(*run.entry.module));
+  if (core.strategy.ranks().rank() != 0) return true;
+  const std::string model = detail::readable_type_name(typeid(core.module));
   const bool one = names.size() == 1;
   Console::instance().warn(
       "training_step: the loss depends on " + count_of(names.size(), "tensor") + " that " +
       (one ? "requires a gradient and is" : "require gradients and are") + " not among the parameters of " + model +
       ": " + join(names) + ". " + (one ? "It is" : "They are") + " in no checkpoint" +
       (is_trained ? "" : " and never trained") +
-      (run.has_peers() ? ", and ranks have different values of " + std::string(one ? "it" : "them") : "") +
+      (core.has_peers() ? ", and ranks have different values of " + std::string(one ? "it" : "them") : "") +
       ". Register the layer, such as layer_{register_module(\"layer\", torch::nn::Linear(8, 1))}, or the tensor with "
       "register_parameter; where it should stay as it is, turn its gradient off with set_requires_grad(false).");
   return true;
@@ -125,18 +125,17 @@ bool UnregisteredLeaves::report(const Run& run, const Batch& batch) const {
 
 namespace {
 
-bool is_looked_at(const Run& run) {
+bool is_looked_at(const StepCore& core) {
   const auto is_power_of_2 = [](int64_t number) { return std::has_single_bit(static_cast<uint64_t>(number)); };
-  const Epoch& epoch = run.fit.epoch;
-  if (!epoch.batch_running || run.fit.found_leaves) return false;  // a trial run is not in an epoch
-  if (run.fit.recording != nullptr) return false;                  // its inputs are not the batch's tensors
-  return !run.fit.looked_at_leaves || is_power_of_2(run.progress.total_batches) ||
-         (epoch.batch_idx == 0 && is_power_of_2(run.progress.epoch));
+  if (core.place.is_trial || core.found_leaves) return false;
+  if (core.recording != nullptr) return false;  // its inputs are not the batch's tensors
+  return !core.looked_at_leaves || is_power_of_2(core.place.total_batches) ||
+         (core.place.batch_idx == 0 && is_power_of_2(core.place.epoch));
 }
 
-UnregisteredLeaves& leaves_of(Run& run) {
-  if (run.fit.leaves == nullptr) run.fit.leaves = std::make_shared<UnregisteredLeaves>();
-  return *run.fit.leaves;
+UnregisteredLeaves& leaves_of(StepCore& core) {
+  if (core.leaves == nullptr) core.leaves = std::make_shared<UnregisteredLeaves>();
+  return *core.leaves;
 }
 
 // What the open ReadLeavesScope of this thread notes.
@@ -167,15 +166,15 @@ std::unique_ptr<at::ObserverContext> add_inputs(const at::RecordFunction& call) 
 
 }  // namespace
 
-void note_leaves(Run& run, const at::Tensor& loss) {
-  if (is_looked_at(run)) leaves_of(run).add(run, loss);
+void note_leaves(StepCore& core, const at::Tensor& loss) {
+  if (is_looked_at(core)) leaves_of(core).add(core, loss);
 }
 
-ReadLeavesScope::ReadLeavesScope(Run& run) {
+ReadLeavesScope::ReadLeavesScope(StepCore& core) {
   const bool is_nested = read_here.leaves != nullptr;  // in a step that runs another trainer
-  if (is_nested || run.entry.module->automatic_optimization() || !is_looked_at(run)) return;
-  read_here.leaves = &leaves_of(run);
-  for (const at::Tensor& parameter : run.entry.module->parameters()) {
+  if (is_nested || core.module.automatic_optimization() || !is_looked_at(core)) return;
+  read_here.leaves = &leaves_of(core);
+  for (const at::Tensor& parameter : core.module.parameters()) {
     read_here.known.insert(parameter.unsafeGetTensorImpl());
   }
   handle_ = at::addThreadLocalCallback(
@@ -188,11 +187,11 @@ ReadLeavesScope::~ReadLeavesScope() {
   read_here = {};
 }
 
-void report_leaves(Run& run, const Batch& batch) {
-  const auto leaves = std::exchange(run.fit.leaves, nullptr);
+void report_leaves(StepCore& core, const Batch& batch) {
+  const auto leaves = std::exchange(core.leaves, nullptr);
   if (leaves == nullptr) return;
-  run.fit.looked_at_leaves = true;
-  run.fit.found_leaves = leaves->report(run, batch);
+  core.looked_at_leaves = true;
+  core.found_leaves = leaves->report(core, batch);
 }
 
 }  // namespace levin

@@ -14,20 +14,20 @@
 
 namespace levin {
 
-struct Run;
+struct StepCore;
 
 /// The leaves of a batch's losses that are not among the module's parameters. Only tensors that outlive the batch are
 /// reported: inputs that a step makes, as for a gradient penalty, are gone by then.
 class UnregisteredLeaves {
  public:
   /// Adds the leaves that backward of `loss` would reach.
-  void add(const Run& run, const at::Tensor& loss);
+  void add(const StepCore& core, const at::Tensor& loss);
   /// Adds a leaf that an operator has read, in case a backward pass that the trainer does not run computes its
   /// gradient.
   void add_read(const at::Tensor& leaf, const std::string& used_by);
   /// Once the graph is gone: logs a warning that names what is left, and returns whether there is any. `batch`: its own
   /// tensors are inputs.
-  bool report(const Run& run, const Batch& batch) const;
+  bool report(const StepCore& core, const Batch& batch) const;
 
  private:
   struct Leaf {
@@ -42,13 +42,13 @@ class UnregisteredLeaves {
 // with the numbers 1, 2, 4, 8, … and the first batches of the epochs 1, 2, 4, 8, …, until a warning is logged.
 
 /// Before a backward pass: notes its leaves, if the batch is looked at.
-void note_leaves(Run& run, const at::Tensor& loss);
+void note_leaves(StepCore& core, const at::Tensor& loss);
 
 /// During a training step with manual optimization, which may call backward of a loss itself: notes the leaves that
 /// operators of this thread read, if the batch is looked at.
 class ReadLeavesScope {
  public:
-  explicit ReadLeavesScope(Run& run);
+  explicit ReadLeavesScope(StepCore& core);
   ~ReadLeavesScope();
   ReadLeavesScope(const ReadLeavesScope&) = delete;
   ReadLeavesScope& operator=(const ReadLeavesScope&) = delete;
@@ -58,6 +58,6 @@ class ReadLeavesScope {
 };
 
 /// After that batch: reports what was noted.
-void report_leaves(Run& run, const Batch& batch);
+void report_leaves(StepCore& core, const Batch& batch);
 
 }  // namespace levin

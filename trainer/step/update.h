@@ -3,22 +3,19 @@
 
 #include <c10/util/FunctionRef.h>
 
-#include "levin/trainer/run/window.h"
 #include "levin/trainer/step/loss_scaling.h"
+#include "levin/trainer/step/window.h"
 
 namespace levin {
 
 /// The hooks before an optimizer's update, and clipping. Returns false if they have made a gradient nan or inf on some
 /// rank, which the policy skips (or throws NonFiniteLossError): there must be no update.
-[[nodiscard]] bool before_update(Run& run, Optimizer& optimizer);
+[[nodiscard]] bool before_update(StepCore& core, Optimizer& optimizer);
 /// The update itself. Every rank calls it.
-void step_optimizer(Run& run, c10::function_ref<void()> step);
+void step_optimizer(StepCore& core, c10::function_ref<void()> step);
 /// The update of automatic optimization, or its counterpart during capture.
-void update(Run& run, const WindowPart& window);
-/// One more optimizer step.
-void count_step(Progress& progress, Epoch& epoch);
-
+void update(StepCore& core, const WindowPart& window);
 /// Follows the update of a window, or its omission: counters, and the loss scale.
-void count_window(Run& run, WindowResult finding);
+void count_window(StepCore& core, WindowResult finding);
 
 }  // namespace levin

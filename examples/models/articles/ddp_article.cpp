@@ -2,7 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
-#include "levin/core/console.h"
+#include "levin/core/process/console.h"
 
 LEVIN_REGISTER_MODEL(EightWeights, "a linear model of eight weights: DDP equals gradient accumulation");
 LEVIN_REGISTER_DATA(EightNumbers, "the eight samples that EightWeights is trained on");
@@ -33,7 +33,7 @@ void EightWeights::on_train_end() {
 EightNumbers::EightNumbers(EightNumbersOptions options) : options_(levin::checked(options, "EightNumbersOptions")) {}
 
 std::shared_ptr<levin::Loader> EightNumbers::train_dataloader() {
-  // A generator of its own: the run's random numbers stay as they are.
+  // A separate generator, so that the run's random numbers do not change.
   const auto samples = torch::rand({8, 8}, at::make_generator<at::CPUGeneratorImpl>(uint64_t{0}));
   // Sample k goes to rank k % n: n ranks' batches one after another.
   const int64_t at_once = options_.batch_size * options_.interleave;

@@ -37,7 +37,7 @@ struct EightNumbersOptions {
     using O = EightNumbersOptions;
     return levin::fields(
         levin::field("batch_size", &O::batch_size, "samples of a batch").min(1),
-        levin::field("interleave", &O::interleave, "batches in the order that so many ranks see them").min(1));
+        levin::field("interleave", &O::interleave, "batches in the order in which this many ranks see them").min(1));
   }
 };
 

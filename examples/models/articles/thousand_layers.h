@@ -19,7 +19,7 @@ struct ThousandLayersOptions {
   template <class = void>
   static auto fields() {
     using O = ThousandLayersOptions;
-    return levin::fields(levin::field("layers", &O::layers, "Linear layers, one behind the other").min(1),
+    return levin::fields(levin::field("layers", &O::layers, "Linear layers in a chain").min(1),
                          levin::field("width", &O::width, "inputs and outputs of each layer").min(1),
                          levin::field("in_features", &O::in_features, "numbers of a sample").min(1),
                          levin::field("num_classes", &O::num_classes, "classes").min(2),

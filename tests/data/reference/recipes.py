@@ -1,7 +1,8 @@
 """Records the numbers that tests/optim/recipe_reference_test.cpp compares with: python recipes.py > recipes.json
 
-Muon is torch.optim.Muon of PyTorch 2.11 (the other parameters: torch.optim.AdamW). The others are written here from the
-formulas of their papers, on numpy's float64, and share no code or rearrangement with Levin's.
+Muon and Adafactor are the classes of torch.optim of PyTorch 2.11 (Muon's other parameters: torch.optim.AdamW). The
+others are written here from the formulas of their papers, on numpy's float64, and share no code or rearrangement with
+Levin's.
 """
 
 import json
@@ -10,11 +11,12 @@ import numpy as np
 import torch
 
 SHAPES = [(4, 3), (2, 5), (3,)]
+CONVOLUTION = [(2, 3, 2, 4), (4, 3), (5,)]  # Adafactor factors the last two dimensions
 STEPS = 8
 
 
-def start():
-    return [np.sin(0.37 * (i + 1) * np.arange(1, np.prod(s) + 1)).reshape(s) for i, s in enumerate(SHAPES)]
+def start(shapes=SHAPES):
+    return [np.sin(0.37 * (i + 1) * np.arange(1, np.prod(s) + 1)).reshape(s) for i, s in enumerate(shapes)]
 
 
 def gradient(p):
@@ -121,6 +123,16 @@ def muon(adamw_lr, by_adamw=(), **options):
         yield lists([p.detach().numpy() for p in params])
 
 
+def adafactor(**options):
+    params = [torch.tensor(p, dtype=torch.float64, requires_grad=True) for p in start(CONVOLUTION)]
+    optimizer = torch.optim.Adafactor(params, **options)
+    for _ in range(STEPS):
+        for p in params:
+            p.grad = p.detach() - 0.3 + p.detach() ** 2 / 10
+        optimizer.step()
+        yield lists([p.detach().numpy() for p in params])
+
+
 def main():
     cases = []
 
@@ -146,6 +158,9 @@ def main():
                  "weight_decay": 0.3},
         muon(0.02, lr=0.02, adjust_lr_fn="match_rms_adamw", nesterov=False, momentum=0.8, ns_steps=3, weight_decay=0.3))
     add("Muon", {"lr": 0.05, "adamw_lr": 0.01, "adamw_params": ["p1"]}, muon(0.01, (1,), lr=0.05))
+    for args in ({"lr": 0.05}, {"lr": 0.3, "beta2_decay": -0.5, "eps": [0.01, 0.5], "d": 1.5, "weight_decay": 0.1},
+                 {"lr": 0.02, "eps": [None, 1e-3], "maximize": True}):
+        add("Adafactor", args, adafactor(**args), shapes=CONVOLUTION)
     lr = torch.optim.SGD([torch.zeros(1)], lr=0.3)
     warmup, total = 7, 40
     schedule = torch.optim.lr_scheduler.SequentialLR(

@@ -22,7 +22,7 @@ def finalise(z):
 
 
 def mix_seed(seed, value):
-    """core/seed.h"""
+    """core/random.h"""
     return finalise((finalise((seed + INCREMENT) & MASK) + (value + 1) * INCREMENT) & MASK)
 
 

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "levin/strategies/accelerator.h"
-#include "levin/strategies/stream_copier.h"
+#include "levin/strategies/device_copies.h"
 #include "support/device/generators.h"
 #include "support/device/memory.h"
 #include "support/device/recorder.h"

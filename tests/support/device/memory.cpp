@@ -121,7 +121,8 @@ void DeviceMemory::drop_pool(const void* pool) {
 char* DeviceMemory::for_kernels(const void* address) const {
   if (address == nullptr) return nullptr;
   const auto offset = static_cast<const char*>(address) - tensors_;
-  TORCH_CHECK(offset >= 0 && static_cast<size_t>(offset) < kReserved, "testdev: this is no memory of the device");
+  TORCH_CHECK(offset >= 0 && static_cast<size_t>(offset) < kReserved,
+              "testdev: the address is not in the device's memory");
   return kernels_ + offset;
 }
 

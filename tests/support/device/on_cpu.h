@@ -18,7 +18,7 @@ namespace levin::test {
 /// Tensors of the CPU on a device's memory, for one operator.
 class OnCpu {
  public:
-  /// A tensor of the device as one of the CPU; others are returned as they are.
+  /// Returns a device tensor as a CPU tensor; other tensors are returned unchanged.
   [[nodiscard]] at::Tensor alias(const at::Tensor& tensor);
   /// A result of the kernel as a tensor of the device: an argument, a view of one, or new memory.
   [[nodiscard]] at::Tensor on_device(const at::Tensor& result);

@@ -115,7 +115,7 @@ void refuse_while_recording(const char* why) {
   TORCH_CHECK(!is_recording(), "testdev: operation not permitted when a step is recorded: ", why);
 }
 
-// A number of the host is recorded as it is now, as a launch of a kernel does.
+// A host number is recorded with its current value, like an argument of a kernel launch.
 RecordedCall::RecordedCall(const c10::OperatorHandle& op, const torch::jit::Stack& stack)
     : op_(op), recording_(is_recording()) {
   if (!recording_) return;

@@ -69,7 +69,7 @@ class TestGuard final : public c10::impl::DeviceGuardImplInterface {
   }
   c10::Device getDevice() const override { return current_device(); }
   void setDevice(c10::Device device) const override {
-    TORCH_CHECK(device.index() < kTestDevices, "testdev: there is no device ", int(device.index()));
+    TORCH_CHECK(device.index() < kTestDevices, "testdev: unknown device ", int(device.index()));
     if (device.has_index()) device_index = device.index();
   }
   void uncheckedSetDevice(c10::Device device) const noexcept override {

@@ -6,18 +6,18 @@
 
 namespace simulated {
 
-/// Addresses that the host cannot read: a host that does ends with SIGSEGV, as with a GPU. The numbers behind them lie
-/// elsewhere. All GPUs share it. Guarded by gate() (stream.h).
+/// Addresses that the host cannot read: reading one raises SIGSEGV, as with a GPU. Their contents are stored elsewhere.
+/// All GPUs share the memory. Guarded by gate() (stream.h).
 class DeviceMemory {
  public:
   static DeviceMemory& instance();
 
-  /// nullptr if less is free. At a multiple of 512, as cudaMalloc's.
+  /// Allocates memory at a multiple of 512, like cudaMalloc. Returns nullptr if not enough is free.
   [[nodiscard]] void* take(size_t bytes);
-  /// False if no allocation begins there.
+  /// Frees an allocation. Returns false if none begins at the address.
   bool give(void* address);
   [[nodiscard]] bool holds(const void* address) const;
-  /// Where the host finds what is behind an address of a device; other addresses are returned as they are.
+  /// Returns the host address of a device address's contents; other addresses are returned unchanged.
   [[nodiscard]] void* on_host(const void* address) const;
 
   [[nodiscard]] size_t total() const { return total_; }

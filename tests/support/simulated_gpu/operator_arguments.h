@@ -1,4 +1,4 @@
-// An operator's arguments and results, on the simulated GPU and behind it.
+// An operator's arguments and results on the simulated GPU, and in the host memory that holds their contents.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,13 +13,13 @@ using torch::jit::Stack;
 
 void for_each_tensor(const c10::IValue& value, const std::function<void(const at::Tensor&)>& function);
 
-/// Its memory behind the GPU's, as a tensor of the CPU, which does not keep it alive. A number of the host is copied:
-/// its owner may change it before the stream comes to it.
+/// Returns a CPU tensor of the contents of a GPU tensor, without keeping them alive. A host number is copied, because
+/// its owner may change it before the stream reaches it.
 [[nodiscard]] at::Tensor on_cpu(const at::Tensor& tensor);
 [[nodiscard]] Stack on_cpu(const Stack& values);
-/// With memory of their own.
+/// Like on_cpu(), but with separate memory.
 [[nodiscard]] Stack copies_on_cpu(const Stack& values);
-/// Tensors of the GPU of the same sizes and strides, with nothing in them.
+/// Uninitialized GPU tensors of the same sizes and strides.
 [[nodiscard]] Stack on_device(const Stack& results);
 /// `places`: on_cpu(on_device(results)).
 void fill(const Stack& places, const Stack& results);

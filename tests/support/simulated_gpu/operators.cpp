@@ -1,6 +1,6 @@
 // Computes what the simulated GPU's kernels do not: each operator of LibTorch's CUDA part is called on a CPU instead,
-// on the memory behind the GPU's, in the order of its stream, and again whenever a graph that contains it is launched.
-// The allocator, streams, events, graphs and random generators are still LibTorch's own for CUDA.
+// on the host memory that holds the GPU's contents, in stream order, and again whenever a graph that contains it is
+// launched. The allocator, streams, events, graphs and random generators are still LibTorch's own for CUDA.
 //
 // Opened by the runtime (runtime_memory.cpp) when LibTorch first allocates, because the last kernel that is registered
 // for an operator is the one that is called.
@@ -106,7 +106,8 @@ struct Call {
 void return_written(const c10::FunctionSchema& schema, const Stack& given, Stack& stack) {
   for (const auto& result : schema.returns()) {
     const auto* place = result.alias_info();
-    TORCH_CHECK(place != nullptr, "simulated GPU: ", schema.name(), " returns a new tensor beside a written one");
+    TORCH_CHECK(place != nullptr, "simulated GPU: ", schema.name(),
+                " returns a new tensor in addition to a written one");
     for (size_t i = 0; i < given.size(); ++i) {
       const auto* written = schema.arguments()[i].alias_info();
       if (written == nullptr || written->beforeSets() != place->beforeSets()) continue;
@@ -128,7 +129,7 @@ void resize_empty(const c10::FunctionSchema& schema, const Stack& given, const C
 }
 
 // A result's size is known once it has been computed. While a graph is captured nothing is: then it is computed from
-// copies, and from zeros where what is in memory, such as an index, is no argument.
+// copies, and from zeros if its inputs in memory, such as an index, are not arguments.
 Stack sized_results(const Stack& given, const Call& call, cudaStream_t stream) {
   if (!is_capturing(stream)) {
     synchronize(Stream::of(stream), "a result");

@@ -30,7 +30,7 @@ const char* kind_of(const void* address) {
   return PinnedMemory::instance().holds(address) ? "pinned" : "pageable";
 }
 
-// Of a copy; gigabytes a second are those of an H100 and of PCI Express.
+// The duration of a copy in microseconds, with the bandwidths of an H100 and of PCI Express.
 double us_of(const void* to, const void* from, size_t bytes) {
   const bool on_device = DeviceMemory::instance().holds(to) && DeviceMemory::instance().holds(from);
   return settings().kernel_us + static_cast<double>(bytes) / (on_device ? 1.5e6 : 5e4);

@@ -1,4 +1,4 @@
-// What the environment says of the simulated GPUs.
+// Settings of the simulated GPUs, from the environment.
 #pragma once
 
 #include <cstddef>

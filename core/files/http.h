@@ -1,0 +1,83 @@
+// One HTTP request, to a server's API or for a file: no retries and no cookies.
+//
+// Note [Redirects and credentials]
+// Unless a request permits redirects, a redirect is an answer like any other (status 3xx; `location` is its target): a
+// client that followed it would send credentials or values to a host that nobody named.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "levin/core/options/units.h"
+
+namespace levin {
+
+/// Receives a body piece by piece, with the size of the whole if the server has announced it. Returns false to end the
+/// request.
+using HttpReceiver = std::function<bool(std::span<const std::byte> piece, std::optional<uint64_t> total)>;
+
+struct HttpRequest {
+  std::string method = "GET";
+  std::string url = "";                      // http or https; user and password belong in the members below
+  std::vector<std::string> headers = {};     // "Content-Type: application/json"
+  std::string body = "";                     // sent unless the method is GET
+  std::string body_file = "";                // the contents of this file are sent instead
+  std::string user = "";                     // for Basic authentication
+  std::string password = "";                 //
+  std::string token = "";                    // for Bearer authentication; replaces user and password
+  Seconds connect_timeout = Seconds(10);     //
+  Seconds timeout = Seconds(30);             // of the whole request; of a stall if a file is sent or a receiver is set
+  uint64_t max_answer = uint64_t{16} << 20;  // bytes; a larger answer is a problem
+  long max_redirects = 0;                    // not for requests with credentials
+  HttpReceiver receiver = {};                // gets the body of a successful answer instead of HttpAnswer::body
+  std::function<bool()> cancelled = {};      // asked several times a second; true ends the request
+};
+
+/// The reason for a missing answer.
+enum class HttpFailure {
+  none,
+  network,   // the connection; the same request may succeed later
+  too_long,  // more than max_answer bytes
+  receiver,  // the receiver returned false
+  other,     // cancelled, or a URL that cannot be used
+};
+
+struct HttpAnswer {
+  long status = 0;                       // 0: no answer
+  std::string body = "";                 //
+  std::string location = "";             // of a redirect
+  std::optional<Seconds> retry_after{};  // the server's wish, where it is a number of seconds
+  std::string problem = "";              // the reason for a missing answer: "Connection refused"
+  HttpFailure failure = HttpFailure::none;
+
+  [[nodiscard]] bool is_success() const { return status >= 200 && status < 300; }
+  /// Whether the same request may succeed later: no answer, 408, 429, 5xx.
+  [[nodiscard]] bool is_passing() const { return status == 0 || status == 408 || status == 429 || status >= 500; }
+};
+
+/// Sends the request and waits for the answer. Thread-safe. Never throws because of the network or the server; throws
+/// Error if libcurl cannot be set up or body_file cannot be read.
+[[nodiscard]] HttpAnswer http_request(const HttpRequest& request);
+
+/// Returns `text` as a part of a URL: all characters but letters, digits, -._~ and those in `keep` become %XX.
+[[nodiscard]] std::string url_encoded(const std::string& text, const std::string& keep = "");
+
+/// A URL without the user and password that may be in it ("http://user:secret@host/a" becomes "http://host/a"), and
+/// these two, decoded.
+struct SplitUrl {
+  std::string url = "";
+  std::string user = "";
+  std::string password = "";
+};
+[[nodiscard]] SplitUrl split_credentials(const std::string& url);
+
+/// Returns scheme, host and port of a URL as libcurl reads it: "https://host:443"; "" for an invalid URL. Two URLs with
+/// the same origin lead to the same server.
+[[nodiscard]] std::string url_origin(const std::string& url);
+
+}  // namespace levin

@@ -1,0 +1,311 @@
+// Classes that YAML may name. Built-ins are added in builtins.cpp, one line each; a user's own class by
+// LEVIN_REGISTER_CALLBACK and its siblings in the user's program.
+//
+// A registered class T has `using Options = TOptions;` (a struct with fields()) and a constructor T(TOptions),
+// or no Options and a default constructor.
+#pragma once
+
+#include <atomic>
+#include <concepts>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "levin/core/options/fields.h"
+
+namespace levin {
+
+/// Registers Levin's own classes (builtins.cpp); the Trainer and the command line call it. Call it
+/// yourself before reading options that name classes.
+void add_builtins();
+
+/// A class by name with its options as written: {class_path: X, init_args: {…}}, or just X.
+struct ClassSpec {
+  std::string class_path = "";
+  ConfigNode init_args = {};
+  Mark mark = {};
+
+  [[nodiscard]] bool empty() const { return class_path.empty(); }
+  /// The part after the last dot: "lightning.pytorch.callbacks.EarlyStopping" names EarlyStopping.
+  [[nodiscard]] std::string short_name() const;
+};
+
+template <>
+struct ValueType<ClassSpec> {
+  static std::string name() { return "class"; }
+  static bool read(const ConfigNode& node, ClassSpec& value, const std::string& path, Problems& problems);
+  static ConfigNode write(const ClassSpec& value);
+};
+
+/// A registered class, without its interface.
+struct ClassEntry {
+  std::string name;
+  std::string doc;
+  std::string file;
+  int line = 0;
+  std::vector<FieldInfo> (*describe)() = nullptr;
+  /// Reads init_args into the options and writes all of them back, defaults included; problems are collected.
+  ConfigNode (*resolve)(const ConfigNode& init_args, const std::string& path, Problems& problems) = nullptr;
+};
+
+namespace detail {
+template <class T>
+struct OptionsOf {
+  using type = NoOptions;
+};
+template <class T>
+requires requires {
+  typename T::Options;
+}
+struct OptionsOf<T> {
+  using type = typename T::Options;
+};
+
+template <class T>
+ConfigNode resolve_options(const ConfigNode& init_args, const std::string& path, Problems& problems) {
+  typename OptionsOf<T>::type options{};
+  if (!read_options(init_args, options, path, problems)) return init_args;
+  return write_options(options);
+}
+[[noreturn]] void duplicate_class(const std::string& kind, const ClassEntry& first, const ClassEntry& second);
+/// Resolves an alias to its class and options; prints a note.
+extern std::atomic<void (*)(const std::string& text)> print_alias_note;  // set by Console; null: nothing is printed
+ClassSpec without_alias(const std::string& kind, const ClassSpec& spec, const ClassSpec& stands_for);
+std::string unknown_class(const std::string& kind, const std::string& name, const std::vector<std::string>& known);
+}  // namespace detail
+
+/// All classes of one interface by name. Messages call them by `Interface::registry_name()` ("callback"). Filled before
+/// main() and by plugins; not thread-safe while classes are added.
+template <class Interface>
+class Registry {
+ public:
+  struct Entry : ClassEntry {
+    std::function<std::shared_ptr<Interface>(const ConfigNode& init_args, const std::string& path)> make;
+  };
+
+  static Registry& instance() {
+    static Registry registry;
+    return registry;
+  }
+
+  /// Adds T under `name`; throws Error naming both places if the name is taken. clang has std::source_location from
+  /// version 16 on only.
+  template <class T>
+  void add(const std::string& name, const std::string& doc, const char* file = __builtin_FILE(),
+           int line = __builtin_LINE()) {
+    static_assert(std::derived_from<T, Interface>,
+                  "levin: a registered class must derive publicly from the interface that the macro names: "
+                  "LightningModule for LEVIN_REGISTER_MODEL, DataModule for _DATA, Callback for _CALLBACK, Logger, "
+                  "Precision, Optimizer or LRScheduler for the others");
+    if constexpr (std::derived_from<T, Interface>) add_class<T>(name, doc, file, line);
+  }
+
+  [[nodiscard]] const Entry* find(const std::string& name) const {
+    for (const auto& entry : entries_) {
+      if (entry.name == name) return &entry;
+    }
+    return nullptr;
+  }
+
+  /// An alias, such as the class's name in another library: a run that uses it gets a note. `init_args`: options
+  /// implied by the alias; given options take precedence.
+  void add_alias(const std::string& alias, const std::string& name, ConfigNode init_args = {}) {
+    aliases_[alias] = {name, std::move(init_args), {}};
+  }
+
+  [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
+
+  [[nodiscard]] std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : entries_) names.push_back(entry.name);
+    return names;
+  }
+
+  /// The spec with every option filled in; an unknown class or bad options become problems.
+  ClassSpec resolve(const ClassSpec& spec, const std::string& path, Problems& problems) const {
+    const Entry* entry = find(spec.short_name());
+    if (entry == nullptr) {
+      if (const auto other = aliases_.find(spec.short_name()); other != aliases_.end()) {
+        return resolve(detail::without_alias(Interface::registry_name(), spec, other->second), path, problems);
+      }
+      problems.add(spec.mark, path, detail::unknown_class(Interface::registry_name(), spec.class_path, names()));
+      return spec;
+    }
+    return {entry->name, entry->resolve(spec.init_args, join_path(path, "init_args"), problems), spec.mark};
+  }
+
+  /// Builds the object; throws ConfigError if the class is unknown or its options are wrong.
+  [[nodiscard]] std::shared_ptr<Interface> make(const ClassSpec& spec, const std::string& path) const {
+    Problems problems;
+    const ClassSpec resolved = resolve(spec, path, problems);
+    problems.throw_if_any();
+    const auto object = find(resolved.class_path)->make(resolved.init_args, join_path(path, "init_args"));
+    // Kept so that another object of this kind (a replica) can be created later.
+    if constexpr (requires { object->set_made_from(resolved); }) object->set_made_from(resolved);
+    return object;
+  }
+
+ private:
+  template <class T>
+  void add_class(const std::string& name, const std::string& doc, const char* file, int line) {
+    using Options = typename detail::OptionsOf<T>::type;
+    static_assert(std::is_same_v<Options, NoOptions> || HasFields<Options>,
+                  "levin: the Options of a registered class must be a struct with a static function fields()");
+    static_assert(
+        std::is_same_v<Options, NoOptions> ? std::is_default_constructible_v<T> : std::is_constructible_v<T, Options>,
+        "levin: a registered class needs a public constructor that takes its Options, or none if it has no "
+        "Options, and must override all pure virtual functions of its interface");
+    Entry entry;
+    entry.name = name;
+    entry.doc = doc;
+    entry.file = file;
+    entry.line = line;
+    entry.describe = &describe_options<Options>;
+    entry.resolve = &detail::resolve_options<T>;
+    entry.make = [](const ConfigNode& init_args, const std::string& path) -> std::shared_ptr<Interface> {
+      Options options{};
+      Problems problems;
+      read_options(init_args, options, path, problems);
+      problems.throw_if_any();
+      if constexpr (std::is_same_v<Options, NoOptions>) return std::make_shared<T>();
+      if constexpr (!std::is_same_v<Options, NoOptions>) return std::make_shared<T>(options);
+    };
+    if (const Entry* first = find(name)) detail::duplicate_class(Interface::registry_name(), *first, entry);
+    entries_.push_back(std::move(entry));
+  }
+
+  std::vector<Entry> entries_;
+  std::map<std::string, ClassSpec> aliases_;
+};
+
+// A part of a run as specified by its user: an object, or the name of a registered class with options. C++ and YAML
+// thus share one field: `.strategy = "ddp"`, `.callbacks = {EarlyStopping({.monitor = "val_loss"}), my_shared_ptr}`.
+
+namespace detail {
+[[nodiscard]] std::string readable_type_name(const std::type_info& type);
+}  // namespace detail
+
+template <class Interface>
+class Component {
+ public:
+  Component() = default;
+  /// A registered class by name; created at first use.
+  Component(const char* name) { spec_.class_path = name; }             // NOLINT(google-explicit-constructor)
+  Component(std::string name) { spec_.class_path = std::move(name); }  // NOLINT(google-explicit-constructor)
+  Component(ClassSpec spec) : spec_(std::move(spec)) {}                // NOLINT(google-explicit-constructor)
+  /// An object by value.
+  template <class T>
+  requires std::derived_from<std::decay_t<T>, Interface> Component(T&& object)  // NOLINT(google-explicit-constructor)
+      : object_(std::make_shared<std::decay_t<T>>(std::forward<T>(object))) {}
+  /// An object that the caller keeps using.
+  template <class T>
+  requires std::derived_from<T, Interface> Component(std::shared_ptr<T> object)
+      : object_(std::move(object)) {}  // NOLINT(google-explicit-constructor)
+
+  [[nodiscard]] bool empty() const { return object_ == nullptr && spec_.empty(); }
+  [[nodiscard]] bool is_name(const std::string& name) const { return object_ == nullptr && spec_.class_path == name; }
+
+  /// The object; created by the registry if only a name was given. `path` is shown in errors.
+  std::shared_ptr<Interface> object(const std::string& path) {
+    if (object_ == nullptr && !spec_.empty()) object_ = Registry<Interface>::instance().make(spec_, path);
+    return object_;
+  }
+
+  /// Its description in a saved configuration; for an object created in C++ only the class is known.
+  [[nodiscard]] ClassSpec spec() const {
+    if (!spec_.empty() || object_ == nullptr) return spec_;
+    const Interface& made = *object_;
+    return {detail::readable_type_name(typeid(made)), {}, {}};
+  }
+
+ private:
+  std::shared_ptr<Interface> object_ = nullptr;
+  ClassSpec spec_ = {};
+};
+
+/// Components in order.
+template <class Interface>
+class ComponentList {
+ public:
+  ComponentList() = default;
+  ComponentList(std::initializer_list<Component<Interface>> items) : items_(items) {}
+  /// A single one needs no braces.
+  template <class T>
+  requires(!std::same_as<std::decay_t<T>, ComponentList> && std::convertible_to<T, Component<Interface>>)
+      ComponentList(T&& item)
+      : items_{Component<Interface>(std::forward<T>(item))} {}  // NOLINT(google-explicit-constructor)
+
+  void push_back(Component<Interface> item) { items_.push_back(std::move(item)); }
+  [[nodiscard]] bool empty() const { return items_.empty(); }
+  [[nodiscard]] size_t size() const { return items_.size(); }
+  auto begin() { return items_.begin(); }
+  auto end() { return items_.end(); }
+  [[nodiscard]] auto begin() const { return items_.begin(); }
+  [[nodiscard]] auto end() const { return items_.end(); }
+
+ private:
+  std::vector<Component<Interface>> items_ = {};
+};
+
+template <class Interface>
+struct ValueType<Component<Interface>> {
+  static std::string name() { return Interface::registry_name(); }
+  static bool read(const ConfigNode& node, Component<Interface>& value, const std::string& path, Problems& problems) {
+    value = Component<Interface>();
+    if (node.is_null()) return true;
+    ClassSpec spec;
+    if (!ValueType<ClassSpec>::read(node, spec, path, problems)) return false;
+    const size_t before = problems.size();
+    if (!spec.empty() && spec.class_path != "auto")
+      spec = Registry<Interface>::instance().resolve(spec, path, problems);
+    value = Component<Interface>(std::move(spec));
+    return problems.size() == before;
+  }
+  static ConfigNode write(const Component<Interface>& value) { return ValueType<ClassSpec>::write(value.spec()); }
+};
+
+template <class Interface>
+struct ValueType<ComponentList<Interface>> {
+  static std::string name() { return std::string("list of ") + Interface::registry_name() + "s"; }
+  static bool read(const ConfigNode& node, ComponentList<Interface>& value, const std::string& path,
+                   Problems& problems) {
+    value = ComponentList<Interface>();
+    if (node.is_null()) return true;
+    std::vector<Component<Interface>> items;
+    if (!node.is_list()) {
+      items.emplace_back();
+      if (!ValueType<Component<Interface>>::read(node, items.back(), path, problems)) return false;
+    } else if (!ValueType<std::vector<Component<Interface>>>::read(node, items, path, problems)) {
+      return false;
+    }
+    for (auto& item : items) value.push_back(std::move(item));
+    return true;
+  }
+  static ConfigNode write(const ComponentList<Interface>& value) {
+    ConfigNode node = ConfigNode::list();
+    for (const auto& item : value) node.items.push_back(ValueType<Component<Interface>>::write(item));
+    return node;
+  }
+};
+
+}  // namespace levin
+
+#define LEVIN_REGISTER(Interface, Class, doc)                                                               \
+  [[maybe_unused]] static const bool levin_registered_##Class = [] {                                        \
+    ::levin::Registry<::levin::Interface>::instance().template add<Class>(#Class, doc, __FILE__, __LINE__); \
+    return true;                                                                                            \
+  }()
+
+#define LEVIN_REGISTER_MODEL(Class, doc) LEVIN_REGISTER(LightningModule, Class, doc)
+#define LEVIN_REGISTER_DATA(Class, doc) LEVIN_REGISTER(DataModule, Class, doc)
+#define LEVIN_REGISTER_CALLBACK(Class, doc) LEVIN_REGISTER(Callback, Class, doc)
+#define LEVIN_REGISTER_LOGGER(Class, doc) LEVIN_REGISTER(Logger, Class, doc)
+#define LEVIN_REGISTER_PRECISION(Class, doc) LEVIN_REGISTER(Precision, Class, doc)
+#define LEVIN_REGISTER_OPTIMIZER(Class, doc) LEVIN_REGISTER(Optimizer, Class, doc)
+#define LEVIN_REGISTER_LR_SCHEDULER(Class, doc) LEVIN_REGISTER(LRScheduler, Class, doc)

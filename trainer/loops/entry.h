@@ -1,0 +1,45 @@
+// An entry point of the Trainer from setup to teardown: what fit and the evaluations have in common, and what they run.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/trainer/loops/plan_recomputation.h"
+#include "levin/trainer/run/run.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+/// A data module made of loaders that were passed in.
+class LoaderData final : public DataModule {
+ public:
+  /// Throws ConfigError for several training loaders.
+  LoaderData(Loaders train, Loaders eval);
+  std::shared_ptr<Loader> train_dataloader() override { return train_.empty() ? nullptr : train_[0]; }
+  Loaders val_dataloader() override { return eval_; }
+  Loaders test_dataloader() override { return eval_; }
+  Loaders predict_dataloader() override { return eval_; }
+
+ private:
+  Loaders train_;
+  Loaders eval_;
+};
+
+/// Trainer::fit. `data`: null: the module's own loaders.
+void fit(Run& run, LightningModule& module, DataModule* data, const std::string& ckpt_path);
+
+/// Trainer::validate, test and predict: the metrics of each loader. `predictions`: gets those of predict; null: they
+/// are dropped.
+std::vector<Metrics> evaluate(Run& run, LightningModule& module, DataModule* data, Stage stage,
+                              const std::string& ckpt_path, Predictions* predictions = nullptr);
+
+/// Runs fit up to its first training batch, and measures its module instead of training it: what "levin plan memory"
+/// shows. Unset if there is no batch. `replicas`: the share of the batch that one of this many replicas computes is
+/// measured. Throws what fit throws until there, and ConfigError for steps that cannot be measured (measure_chain).
+[[nodiscard]] std::optional<MeasuredFit> measure_fit(Trainer& trainer, LightningModule& module, DataModule* data,
+                                                     int64_t replicas = 1);
+[[nodiscard]] std::optional<MeasuredFit> measure_fit(Trainer& trainer, LightningModule& module, Loaders train,
+                                                     int64_t replicas = 1);
+
+}  // namespace levin

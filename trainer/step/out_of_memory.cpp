@@ -1,0 +1,37 @@
+#include "levin/trainer/step/out_of_memory.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <new>
+#include <string_view>
+
+namespace levin {
+
+namespace {
+
+// LibTorch 2.11 throws a plain c10::Error on a CPU (c10/core/impl/alloc_cpu.cpp), and so do its checks of libraries'
+// status; workers of several devices wrap it in an Error with the same text.
+constexpr std::array<std::string_view, 5> kTexts{"DefaultCPUAllocator: can't allocate memory",
+                                                 "DefaultCPUAllocator: not enough memory", "out of memory",
+                                                 "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"};
+
+}  // namespace
+
+bool is_out_of_memory(const std::exception& error) {
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  const std::string_view text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  for (const auto& known : kTexts) {
+    if (text.find(known) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+void free_cached_memory(at::Device device) {
+  if (!device.is_cpu()) at::getDeviceAllocator(device.type())->emptyCache();
+}
+
+}  // namespace levin

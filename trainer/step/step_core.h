@@ -1,0 +1,101 @@
+// The parts and the state of a StepEngine, for the files of this folder. A function takes a StepCore if it is a part of
+// a step; what it changes is named in its comment.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "levin/precision/precision.h"
+#include "levin/profilers/profiler.h"
+#include "levin/profilers/time_split.h"
+#include "levin/strategies/gradient_sync.h"
+#include "levin/strategies/strategy.h"
+#include "levin/trainer/lightning_module.h"
+#include "levin/trainer/lightning_optimizer.h"
+#include "levin/trainer/step/step_hooks.h"
+#include "levin/trainer/step/step_parts.h"
+#include "levin/trainer/step/window.h"
+#include "levin/trainer/step_output.h"
+
+namespace levin {
+
+class MicroBatching;
+class ModuleReplicas;
+class Recomputation;
+class StepGraph;
+class UnregisteredLeaves;
+class WindowVerdict;
+struct StepNotes;
+
+struct StepCore {
+  explicit StepCore(const StepParts& parts)
+      : module(parts.module),
+        strategy(parts.strategy),
+        precision(parts.precision),
+        hooks(parts.hooks),
+        running(parts.running),
+        counters(parts.counters),
+        time_split(parts.time_split),
+        outputs(parts.outputs),
+        replicas(parts.replicas),
+        recomputation(parts.recomputation),
+        profiler(parts.profiler),
+        settings(parts.settings) {}
+
+  LightningModule& module;
+  Strategy& strategy;
+  Precision& precision;
+  StepHooks& hooks;
+  RunningHook& running;
+  StepCounters& counters;
+  TimeSplit& time_split;
+  StepOutput& outputs;                                  // of the running batch
+  const std::shared_ptr<ModuleReplicas>& replicas;      // null: the module computes whole batches
+  const std::shared_ptr<Recomputation>& recomputation;  // null: nothing is computed again
+  Profiler* profiler;                                   // null: nothing is profiled
+  const StepSettings settings;
+
+  std::vector<LightningOptimizer> optimizers = {};
+  std::shared_ptr<WindowVerdict> verdict = nullptr;         // never null in an engine
+  std::shared_ptr<MicroBatching> micro_batching = nullptr;  // null: a batch is one pass
+  std::shared_ptr<StepGraph> step_graph = nullptr;          // with record_steps; null: every step runs eagerly
+
+  StepPlace place = {};  // of the running batch
+  Window window = {};
+  LossWeights loss_weights = {};
+  StepNotes* recording = nullptr;  // while a step is recorded: what the host must do after each replay
+  RankFlags to_send = {};          // with several ranks: about losses, with the next gradients that ranks reduce
+  RankFlags received = {};         // the same from any rank, until it is acted on
+  bool skip_batch = false;         // the running batch is skipped
+  // Manual optimization with a loss scaler: whether a scaled gradient of the running batch overflowed; unset: no
+  // optimizer was stepped.
+  std::optional<bool> batch_overflowed = std::nullopt;
+  bool module_is_gone = false;  // it was destroyed
+
+  bool looked_at_loss_shapes = false;
+  bool looked_at_leaves = false;                         // whether all that the loss depends on is registered
+  bool found_leaves = false;                             // some of it is not
+  std::shared_ptr<UnregisteredLeaves> leaves = nullptr;  // while that is found out
+
+  [[nodiscard]] bool has_peers() const { return strategy.ranks().world_size() > 1; }
+  /// This rank's flags, sent with the gradients that ranks reduce (`sync`); none with others.
+  [[nodiscard]] RankFlags flags_to_send(bool sync) {
+    if (!sync) return {};
+    RankFlags flags = hooks.flags_to_send();
+    flags |= std::exchange(to_send, RankFlags());
+    return flags;
+  }
+  /// Takes the flags of all ranks. The one about losses stays until it is acted on.
+  void receive(RankFlags flags) {
+    if (flags.take(RankFlag::nonfinite_loss)) received.add(RankFlag::nonfinite_loss);
+    hooks.receive(flags);
+  }
+};
+
+}  // namespace levin
