@@ -16,9 +16,9 @@
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/run_access.h"
 #include "levin/trainer/state/sharded_state.h"
-#include "levin/trainer/step/log_value.h"
 #include "levin/trainer/step/loss_weights.h"
 #include "levin/trainer/step/pass.h"
+#include "levin/trainer/step/step_context.h"
 #include "levin/trainer/step/step_core.h"
 #include "levin/trainer/step/window_verdict.h"
 #include "levin/trainer/trainer.h"
@@ -45,19 +45,31 @@ bool is_logged(const Trainer* trainer, const LightningModule& module, std::strin
 
 }  // namespace
 
+namespace {
+
+// The engine of the last fit must not call its module any more.
+void end_module(Run& run, const LightningModule& module) {
+  if (run.fit.engine != nullptr && &run.fit.engine->core().module == &module)
+    run.fit.engine->core().module_is_gone = true;
+}
+
+}  // namespace
+
 LightningModule::~LightningModule() {
   Trainer* trainer = trainer_;
   while (trainer != nullptr && RunAccess::of(*trainer).entry.module == this) {  // a replica is no trainer's module
     Run& run = RunAccess::of(*trainer);
     run.entry.module = nullptr;
-    if (run.fit.engine != nullptr && &run.fit.engine->core().module == this)
-      run.fit.engine->core().module_is_gone = true;
+    end_module(run, *this);
     trainer = std::exchange(run.earlier, nullptr);
   }
 }
 
 void RunAccess::attach(LightningModule& module, Trainer& trainer) {
-  if (LightningModule* before = of(trainer).entry.module) detach(*before, trainer);
+  if (LightningModule* before = of(trainer).entry.module) {
+    if (before != &module) end_module(of(trainer), *before);
+    detach(*before, trainer);
+  }
   of(trainer).earlier = std::exchange(module.trainer_, &trainer);
 }
 
@@ -195,7 +207,7 @@ void LightningModule::step_output(std::string_view name, const at::Tensor& value
   if (trainer_ == nullptr || is_recomputing()) return;
   const auto& engine = RunAccess::of(*trainer_).entry.engine;
   if (engine == nullptr) throw Error("step_output: no step is running. Call it in a step.");
-  publish_output(engine->core(), name, value);
+  context_of(engine->core()).publish(name, value);
 }
 
 void LightningModule::manual_backward(const at::Tensor& loss) {

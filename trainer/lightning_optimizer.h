@@ -10,6 +10,7 @@ namespace levin {
 
 struct StepCore;
 
+/// Of the running or last fit: valid until the trainer's next fit begins.
 class LightningOptimizer {
  public:
   LightningOptimizer(StepCore& core, std::shared_ptr<Optimizer> optimizer)

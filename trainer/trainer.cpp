@@ -1,57 +1,26 @@
 #include "levin/trainer/trainer.h"
 
-#include <ATen/Context.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "levin/core/options/error.h"
-#include "levin/core/options/utf8.h"
 #include "levin/core/process/console.h"
-#include "levin/core/process/log.h"
 #include "levin/core/process/program_start.h"
-#include "levin/core/process/stop_signal.h"
 #include "levin/data/data_module.h"
-#include "levin/metrics/update_sources.h"
 #include "levin/precision/default_dtype.h"
-#include "levin/strategies/launch/rank_process.h"
 #include "levin/trainer/loops/entry.h"
-#include "levin/trainer/loops/evaluation_loop.h"
-#include "levin/trainer/loops/fit_loop.h"
 #include "levin/trainer/loops/make_run.h"
 #include "levin/trainer/loops/outside_requests.h"
-#include "levin/trainer/loops/plan_recomputation.h"
-#include "levin/trainer/loops/run_end.h"
-#include "levin/trainer/plan/backend_settings.h"
 #include "levin/trainer/plan/resolve_period.h"
-#include "levin/trainer/run/anomaly_scope.h"
-#include "levin/trainer/run/failed_place.h"
 #include "levin/trainer/run/fit_length.h"
-#include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/loader_set.h"
-#include "levin/trainer/run/make_replicas.h"
-#include "levin/trainer/run/memory_format.h"
-#include "levin/trainer/run/profiled_stage.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run.h"
 #include "levin/trainer/run/run_access.h"
 #include "levin/trainer/run/run_folders.h"
-#include "levin/trainer/run/run_hooks.h"
-#include "levin/trainer/run/run_reporter.h"
-#include "levin/trainer/run/set_up_optimizers.h"
-#include "levin/trainer/run/warnings_once.h"
-#include "levin/trainer/state/checkpoint.h"
-#include "levin/trainer/state/checkpoint_search.h"
-#include "levin/trainer/state/missing_state.h"
-#include "levin/trainer/state/model_match.h"
-#include "levin/trainer/state/progress_state.h"
-#include "levin/trainer/state/run_records.h"
-#include "levin/trainer/step/log_value.h"
-#include "levin/trainer/step/loss_scaling.h"
-#include "levin/trainer/step/override.h"
+#include "levin/trainer/step/step_context.h"
 #include "levin/trainer/step/step_share.h"
 
 namespace levin {
@@ -73,28 +42,6 @@ Trainer::~Trainer() {
   if (run_->entry.module != nullptr) RunAccess::detach(*run_->entry.module, *this);
 }
 
-namespace {
-
-// Before anything of the run is changed: a hook that calls an entry point gets an error, and its run can continue.
-void attach(Trainer& trainer, LightningModule& module, Stage stage) {
-  const std::string call = "Trainer::" + enum_name(stage);
-  Run& run = RunAccess::of(trainer);
-  if (run.entry.running) {
-    throw Error(call + " was called in " + calling_hook(run.entry) + ", while the same trainer runs " +
-                enum_name(*run.entry.stage) +
-                ". Call it after that has returned, or use another Trainer with another module.");
-  }
-  if (module.has_trainer() && RunAccess::of(module.trainer()).entry.running) {
-    const Run& other = RunAccess::of(module.trainer());
-    throw Error(call + " was called in " + calling_hook(other.entry) + ", for a module that another trainer runs " +
-                enum_name(*other.entry.stage) +
-                " with. Call it after that has returned, or give it a module of its own.");
-  }
-  RunAccess::attach(module, trainer);
-}
-
-}  // namespace
-
 std::shared_ptr<void> Trainer::init_module() const {
   const auto dtype = run_->precision->dtype();
   return dtype ? std::make_shared<DefaultDtype>(*dtype) : nullptr;
@@ -109,37 +56,30 @@ void Trainer::keep_config(KeptConfig config) {
 }
 
 void Trainer::fit(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
-  attach(*this, module, Stage::fit);
   levin::fit(*run_, module, &data, ckpt_path);
 }
 
 void Trainer::fit(LightningModule& module, const std::string& ckpt_path) {
-  attach(*this, module, Stage::fit);
   levin::fit(*run_, module, nullptr, ckpt_path);
 }
 
 std::vector<Metrics> Trainer::validate(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
-  attach(*this, module, Stage::validate);
   return evaluate(*run_, module, &data, Stage::validate, ckpt_path);
 }
 
 std::vector<Metrics> Trainer::test(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
-  attach(*this, module, Stage::test);
   return evaluate(*run_, module, &data, Stage::test, ckpt_path);
 }
 
 std::vector<Metrics> Trainer::validate(LightningModule& module, const std::string& ckpt_path) {
-  attach(*this, module, Stage::validate);
   return evaluate(*run_, module, nullptr, Stage::validate, ckpt_path);
 }
 
 std::vector<Metrics> Trainer::test(LightningModule& module, const std::string& ckpt_path) {
-  attach(*this, module, Stage::test);
   return evaluate(*run_, module, nullptr, Stage::test, ckpt_path);
 }
 
 Predictions Trainer::predict(LightningModule& module, const std::string& ckpt_path, bool return_predictions) {
-  attach(*this, module, Stage::predict);
   Predictions predictions;
   evaluate(*run_, module, nullptr, Stage::predict, ckpt_path, return_predictions ? &predictions : nullptr);
   return predictions;
@@ -147,7 +87,6 @@ Predictions Trainer::predict(LightningModule& module, const std::string& ckpt_pa
 
 Predictions Trainer::predict(LightningModule& module, DataModule& data, const std::string& ckpt_path,
                              bool return_predictions) {
-  attach(*this, module, Stage::predict);
   Predictions predictions;
   evaluate(*run_, module, &data, Stage::predict, ckpt_path, return_predictions ? &predictions : nullptr);
   return predictions;
@@ -211,8 +150,9 @@ void warn_of_other_length(Run& run, int64_t batches) {
 // Inside a step: to the part of the batch that is computed, or to the recording.
 template <class Value>
 void log_to(Run& run, std::string_view name, Value& value, const LogOptions& options) {
-  if (run.entry.engine != nullptr) return log_value(run.entry.engine->core(), name, value, options);
-  if (run.plan.logging) run.log_metric(name, value, options);
+  if (!run.plan.logging) return;
+  if (run.entry.engine != nullptr) return context_of(run.entry.engine->core()).log(name, value, options);
+  run.log_metric(name, value, options);
 }
 
 }  // namespace

@@ -17,7 +17,6 @@
 #include "levin/metrics/update_undo.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/run/batch_stream.h"
-#include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run.h"

@@ -165,6 +165,25 @@ TEST(PlanRecomputation, MeasuringTrainsNothing) {
   EXPECT_EQ(module_ranges(measured.cost, {{1, 6}}), std::vector<std::string>{"layers.0..layers.5"});
 }
 
+TEST(PlanRecomputation, MeasuresNothingWhileTheTrainerRuns) {
+  Net module, other;
+  std::string refused;
+  Trainer* running = nullptr;
+  LambdaCallback asks({.on_train_start = [&](Trainer&, LightningModule&) {
+    try {
+      (void)measure_fit(*running, other, data());
+    } catch (const Error& error) {
+      refused = error.what();
+    }
+  }});
+  Trainer trainer(quiet(1, asks));
+  running = &trainer;
+  trainer.fit(module, data());
+  EXPECT_NE(refused.find("Trainer::fit was called in on_train_start"), std::string::npos) << refused;
+  EXPECT_EQ(trainer.global_step(), 3);
+  EXPECT_EQ(trainer.module(), &module);
+}
+
 TEST(PlanRecomputation, SaysWhichRunsItCannotPlan) {
   const CapturedConsole console;
   Net module;

@@ -193,7 +193,7 @@ TEST(RecordedEvaluation, SaysWhatCannotBeRecordedAndRunsStepsAsTheyAre) {
     EXPECT_EQ(plain.metrics, recorded.metrics) << refusal.name;
     EXPECT_TRUE(console.has(std::string("TrainerOptions.record_steps: ") + refusal.text)) << refusal.name << "\n"
                                                                                           << console.text();
-    EXPECT_TRUE(console.has(". These steps are not recorded, and run eagerly.")) << console.text();
+    EXPECT_TRUE(console.has(". The evaluation steps are not recorded, and run eagerly.")) << console.text();
     EXPECT_TRUE(kept.empty() || kept.size() == 24) << kept.size();
     EXPECT_TRUE(mean.update_count() == 0 || mean.update_count() == 24) << mean.update_count();
   }

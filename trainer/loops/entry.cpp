@@ -228,10 +228,28 @@ class EntryScope {
   Run& run_;
 };
 
+// Before anything of the run is changed: a hook that calls an entry point gets an error, and its run can continue.
+void attach(Run& run, LightningModule& module, Stage stage) {
+  const std::string call = "Trainer::" + enum_name(stage);
+  if (run.entry.running) {
+    throw Error(call + " was called in " + calling_hook(run.entry) + ", while the same trainer runs " +
+                enum_name(*run.entry.stage) +
+                ". Call it after that has returned, or use another Trainer with another module.");
+  }
+  if (module.has_trainer() && RunAccess::of(module.trainer()).entry.running) {
+    const Run& other = RunAccess::of(module.trainer());
+    throw Error(call + " was called in " + calling_hook(other.entry) + ", for a module that another trainer runs " +
+                enum_name(*other.entry.stage) +
+                " with. Call it after that has returned, or give it a module of its own.");
+  }
+  RunAccess::attach(module, run.trainer);
+}
+
 // Runs one entry point from setup to teardown, also if something fails in between.
 template <class Body>
 void run_entry_point(Run& run, LightningModule& module, DataModule* data, Stage stage, const std::string& ckpt_path,
                      Body body) {
+  attach(run, module, stage);
   const EntryScope scope(run, module, data, stage, ckpt_path);
   const BackendSettings settings(run.options, run.plan);
   const metrics::UpdateSources sources([&run] { return update_source(run.entry); });
@@ -274,7 +292,6 @@ void fit(Run& run, LightningModule& module, DataModule* data, const std::string&
 
 std::optional<MeasuredFit> measure_fit(Trainer& trainer, LightningModule& module, DataModule* data, int64_t replicas) {
   Run& run = RunAccess::of(trainer);
-  RunAccess::attach(module, trainer);
   std::optional<MeasuredFit> measured;
   run_entry_point(run, module, data, Stage::fit, "", [&](const StartingPoint& start) {
     run_fit(run, start, [&](FitLoop&& loop) { measured = loop.measure(replicas); });

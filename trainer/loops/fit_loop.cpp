@@ -127,7 +127,7 @@ void FitLoop::start_epoch() {
     load_train_loader(run_);
     validation_.use_loader();
   }
-  run_.fit.epoch = {.running = true};
+  run_.fit.epoch = {.running = true, .first_step = run_.progress.global_step};
   run_.fit.engine->drop_window();
   log::trainer.debug("epoch {} begins", run_.progress.epoch);
   run_.entry.train_metrics.reset();
@@ -243,7 +243,6 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
                                               .total_batches = progress.total_batches,
                                               .is_last = stream.is_last(),
                                               .length_is_known = run_.fit.train.num_batches[0] != kUnlimited});
-  epoch.steps += progress.global_step - steps_before;
   epoch.has_loss |= loss.defined();
   stream.send_ahead();  // while a device still computes the step
   roll_back_if_due(run_);
@@ -304,8 +303,8 @@ void FitLoop::end_pass() {
   const bool window_is_open = run_.fit.window_is_open();
   if (window_is_open) {
     const int64_t steps_before = progress.global_step;
-    run_.fit.engine->update_cut_window();
-    epoch.steps += progress.global_step - steps_before;
+    run_.fit.engine->update_cut_window(
+        {.epoch = progress.epoch, .batch_idx = epoch.batch_idx, .total_batches = progress.total_batches});
     close_window(steps_before);
     if (progress.window_stepped) step_schedulers(run_, Interval::step, false);
   }

@@ -121,8 +121,7 @@ std::optional<Stations> try_pass(Run& run, ChainBlocks& blocks, MemoryMeter& met
   blocks.set_recorder(&recorder);
   run.entry.outputs.clear();
   recorder.begin_forward();
-  at::Tensor loss;
-  { loss = run.fit.engine->forward(batch, 0); }
+  const at::Tensor loss = run.fit.engine->forward(batch, 0);
   recorder.end_forward(loss);
   blocks.set_recorder(nullptr);
   check_loss(loss);

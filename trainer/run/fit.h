@@ -37,7 +37,7 @@ struct Epoch {
   bool running = false;        // between on_train_epoch_start and on_train_epoch_end
   bool batch_running = false;  // a batch is being computed: its update is not done
   int64_t batch_idx = -1;
-  int64_t steps = 0;       // optimizer steps
+  int64_t first_step = 0;  // the global step when it began
   bool has_loss = false;   // a batch had one
   int64_t next_batch = 0;  // where a resumed epoch continues
   PendingWork pending = PendingWork::none;

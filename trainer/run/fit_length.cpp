@@ -156,9 +156,9 @@ int64_t moves_so_far(const Run& run, Interval interval, int64_t every) {
   const Epoch& epoch = run.fit.epoch;
   Moves moves{interval, every};
   const auto add = [&](int64_t count, int64_t each) { moves(count, each); };
-  const int64_t in_epoch = epoch.running ? epoch.steps : 0;
-  visit_past(run, run.progress.epoch, run.progress.global_step - in_epoch, add);
-  moves.steps += in_epoch / every;
+  const int64_t before = epoch.running ? epoch.first_step : run.progress.global_step;
+  visit_past(run, run.progress.epoch, before, add);
+  moves.steps += (run.progress.global_step - before) / every;
   const bool is_over = knows_batches(run) && epoch.next_batch >= num_training_batches(run.fit);
   if (epoch.running && (epoch.pass_ended || is_over)) ++moves.epochs;
   return moves.all();

@@ -1,6 +1,5 @@
 #include "levin/trainer/run/loader_set.h"
 
-#include <algorithm>
 #include <string>
 #include <typeinfo>
 #include <utility>

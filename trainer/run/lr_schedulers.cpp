@@ -16,7 +16,8 @@ constexpr int64_t kAnyLength = 1'000'000'000;
 // starve a scheduler; here optimizer steps are counted, because a step interval means steps.
 bool is_due(const Run& run, const LRSchedulerConfig& config, Interval interval) {
   if (interval_of(config) != interval) return false;
-  const int64_t count = interval == Interval::step ? run.fit.epoch.steps : run.progress.epoch + 1;
+  const int64_t count =
+      interval == Interval::step ? run.progress.global_step - run.fit.epoch.first_step : run.progress.epoch + 1;
   return count % config.options.frequency == 0;
 }
 

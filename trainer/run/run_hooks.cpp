@@ -67,15 +67,15 @@ void RunHooks::on_before_optimizer_step(Optimizer& optimizer) {
 }
 
 void RunHooks::log(std::string_view name, const at::Tensor& value, const LogOptions& options) {
-  if (run_.plan.logging) run_.log_metric(name, value, options);
+  run_.log_metric(name, value, options);
 }
 
 void RunHooks::log(std::string_view name, double value, const LogOptions& options) {
-  if (run_.plan.logging) run_.log_metric(name, value, options);
+  run_.log_metric(name, value, options);
 }
 
 void RunHooks::log(std::string_view name, metrics::Metric& metric, const LogOptions& options) {
-  if (run_.plan.logging) run_.log_metric(name, metric, options);
+  run_.log_metric(name, metric, options);
 }
 
 void RunHooks::log_replayed(Hook hook, std::string_view name, const at::Tensor& value, const LogOptions& options) {
@@ -131,7 +131,6 @@ std::shared_ptr<StepEngine> make_engine(Run& run) {
                              .gradient_clip_algorithm = run.plan.gradient_clip_algorithm,
                              .micro_batch_size = run.plan.micro_batch_size,
                              .record_steps = run.plan.record_steps,
-                             .logging = run.plan.logging,
                              .sync_batchnorm = run.options.sync_batchnorm,
                              .detect_anomaly = run.plan.detect_anomaly,
                              .acts_before_update = acts_before_update(run),

@@ -4,7 +4,6 @@
 #include <torch/version.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include "levin/core/options/error.h"

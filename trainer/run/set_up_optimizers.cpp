@@ -102,10 +102,10 @@ void set_up_optimizers(Run& run) {
                       " needs all of them in one step. Use ddp, or another optimizer.");
   }
   for (const auto& optimizer : config.optimizers()) use_shards(run, *optimizer);
-  run.entry.engine = run.fit.engine = make_engine(run);
-  run.fit.engine->use(config.optimizers());
   const ConfigNode numbers = configured_numbers(config);
   scale_learning_rates(run, config);
+  run.entry.engine = run.fit.engine = make_engine(run);
+  run.fit.engine->use(config.optimizers());
   run.fit.schedulers = config.schedulers();
   attach_schedulers(run);
   run.fit.configured = configured_training(run, numbers);

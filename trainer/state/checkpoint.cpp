@@ -26,7 +26,6 @@
 #include "levin/trainer/state/sharded_state.h"
 #include "levin/trainer/state/training_options.h"
 #include "levin/trainer/step/loss_weights.h"
-#include "levin/trainer/step/update_scope.h"
 #include "levin/trainer/step/window_verdict.h"
 #include "levin/trainer/trainer.h"
 

@@ -21,7 +21,7 @@ State progress_state(const Run& run) {
   set("skipped_steps", p.skipped_steps);
   set("windows", p.windows);
   set("total_batches", back_to_window ? epoch.window_batches : p.total_batches);
-  set("steps_in_epoch", epoch_is_over ? 0 : epoch.steps);
+  set("steps_in_epoch", epoch.running && !epoch_is_over ? p.global_step - epoch.first_step : 0);
   set("rest", epoch_is_over ? 0 : static_cast<int64_t>(epoch.pending));
   state.set("window_stepped", p.window_stepped);
   StepEngine::save(run.fit.engine.get(), state, back_to_window, run.entry.failing);
@@ -56,7 +56,7 @@ void load_progress(Run& run, const State& saved) {
   p.skipped_steps = saved.get<int64_t>("skipped_steps");
   p.windows = saved.get<int64_t>("windows");
   p.total_batches = saved.get<int64_t>("total_batches");
-  epoch.steps = saved.get<int64_t>("steps_in_epoch");
+  epoch.first_step = p.global_step - saved.get<int64_t>("steps_in_epoch");
   const auto rest = saved.get<int64_t>("rest");
   if (rest < 0 || rest > static_cast<int64_t>(PendingWork::schedulers)) {
     throw CheckpointError("saved state: rest is " + std::to_string(rest) + ". The checkpoint is from another Levin.");

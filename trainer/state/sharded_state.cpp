@@ -16,7 +16,6 @@
 
 #include "levin/checkpoint/checkpoint_writer.h"
 #include "levin/checkpoint/sharded_record.h"
-#include "levin/core/process/console.h"
 #include "levin/optim/clip_grad.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/step/update_scope.h"

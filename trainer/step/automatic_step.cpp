@@ -34,6 +34,38 @@ at::Tensor run_whole_batch(StepCore& core, const Batch& batch, int64_t batch_idx
   return pass.loss.detach() / core.window.size;
 }
 
+// A pass for each micro-batch, in the order of a strategy that computes several of them at a time. Returns the mean
+// loss of the batch divided by the window, detached; undefined if no micro-batch had one. Forward and backward passes
+// of the micro-batches alternate, so the gradients are zeroed before the first of them, and a loss that is not finite
+// is noticed when its gradients already exist: the update is skipped nevertheless.
+at::Tensor run_pipelined_batch(StepCore& core, const Batch& batch, int64_t batch_idx, const WindowPart& window) {
+  if (window.first) zero_gradients(core);
+  core.time_split.enter(StepPart::forward);
+  const auto sizes = share_sizes(batch.size(), static_cast<size_t>(core.strategy.gradients().micro_batches()));
+  BatchParts parts(batch, sizes, std::vector<DeviceSlot>(sizes.size(), {0, core.strategy.placement().device()}));
+  {
+    const HookScope scope(core.running, Hook::training_step);
+    core.strategy.gradients().run_micro_batches(parts.count(), [&](size_t k) {
+      PassLoss loss;
+      const Pass pass{.batch = &parts.batches[k],
+                      .batch_idx = batch_idx,
+                      .sync = window.last,
+                      .parts = static_cast<int64_t>(parts.count()),
+                      .share = parts.share_of(k),
+                      .part = &parts.shares[k]};
+      at::Tensor start = begin_piped_pass(core, pass, loss);
+      if (loss.loss.defined()) parts.losses[k] = loss.loss.detach();
+      return start;
+    });
+  }
+  if (core.recomputation) core.recomputation->check_called();
+  const at::Tensor mean = finish_parts(core, parts);
+  core.time_split.enter(StepPart::callbacks);
+  core.hooks.on_after_backward();
+  if (mean.defined()) (void)core.verdict->add(mean);
+  return mean;
+}
+
 }  // namespace
 
 // A batch is computed in one of four ways, all made of passes (pass.h): training_step, zero_grad at the window's start,
@@ -64,36 +96,6 @@ at::Tensor manual_step(StepCore& core, const Batch& batch, int64_t batch_idx) {
   at::Tensor result = run_training_step(core, batch, batch_idx);
   move_scale_of_batch(core);
   return result.defined() ? result.detach() : result;
-}
-
-// Forward and backward passes of the micro-batches alternate, so the gradients are zeroed before the first of them, and
-// a loss that is not finite is noticed when its gradients already exist: the update is skipped nevertheless.
-at::Tensor run_pipelined_batch(StepCore& core, const Batch& batch, int64_t batch_idx, const WindowPart& window) {
-  if (window.first) zero_gradients(core);
-  core.time_split.enter(StepPart::forward);
-  const auto sizes = share_sizes(batch.size(), static_cast<size_t>(core.strategy.gradients().micro_batches()));
-  BatchParts parts(batch, sizes, std::vector<DeviceSlot>(sizes.size(), {0, core.strategy.placement().device()}));
-  {
-    const HookScope scope(core.running, Hook::training_step);
-    core.strategy.gradients().run_micro_batches(parts.count(), [&](size_t k) {
-      PassLoss loss;
-      const Pass pass{.batch = &parts.batches[k],
-                      .batch_idx = batch_idx,
-                      .sync = window.last,
-                      .parts = static_cast<int64_t>(parts.count()),
-                      .share = parts.share_of(k),
-                      .part = &parts.shares[k]};
-      at::Tensor start = begin_piped_pass(core, pass, loss);
-      if (loss.loss.defined()) parts.losses[k] = loss.loss.detach();
-      return start;
-    });
-  }
-  if (core.recomputation) core.recomputation->check_called();
-  const at::Tensor mean = finish_parts(core, parts);
-  core.time_split.enter(StepPart::callbacks);
-  core.hooks.on_after_backward();
-  if (mean.defined()) (void)core.verdict->add(mean);
-  return mean;
 }
 
 }  // namespace levin

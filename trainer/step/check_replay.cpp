@@ -1,6 +1,5 @@
 #include "levin/trainer/step/check_replay.h"
 
-#include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>

@@ -4,13 +4,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 
 #include "levin/data/batch.h"
 
 namespace levin {
 
-class Optimizer;
+class RankCollectives;
 struct StepCore;
 
 /// Automatic optimization: a pass for each evaluation; returns the first loss, detached. `skipped`: this rank has

@@ -14,9 +14,10 @@ namespace levin {
 void LightningOptimizer::step(const Optimizer::Closure& closure) {
   StepCore& core = *core_;
   if (core.module_is_gone) {
-    throw Error(optimizer_->name() +
-                ": step() was called after its module was destroyed, whose hooks it calls. Keep the module, or call "
-                "optimizer().step(), which calls no hooks.");
+    throw Error(
+        optimizer_->name() +
+        ": step() calls hooks of its module, which was destroyed, or the trainer has run a different module since. "
+        "Call it while the trainer runs that module, or call optimizer().step(), which calls no hooks.");
   }
   if (closure) return step_with(closure);
   core.time_split.enter(StepPart::optimizer);

@@ -2,9 +2,6 @@
 
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/stack.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include <utility>
@@ -12,11 +9,8 @@
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/log.h"
-#include "levin/core/process/rank_status.h"
 #include "levin/core/tensors.h"
 #include "levin/precision/grad_scaler.h"
-#include "levin/trainer/step/step_notes.h"
-#include "levin/trainer/step/window_verdict.h"
 
 namespace levin {
 

@@ -55,7 +55,7 @@ void check_weight(const at::Tensor& weight) {
               ". Give what the batch's loss is a mean over, e.g. its number of tokens.");
 }
 
-// 2^k, close to the probable weight of the entire window. Reads the weight, once per core.
+// 2^k, close to the probable weight of the entire window. Reads the weight, once per fit.
 double unit_for(const StepCore& core, const at::Tensor& weight, int64_t parts) {
   const double window = weight.item().toDouble() * static_cast<double>(parts * core.window.size);
   return std::isfinite(window) && window > 0 ? std::exp2(std::round(std::log2(window))) : 1;
@@ -95,15 +95,8 @@ void note_loss_weight(StepCore& core, const at::Tensor& weight) {
         "set_loss_weight: the sum of a window's weights is read by the host, which a recorded step cannot wait for. "
         "Turn TrainerOptions.record_steps off.");
   }
-  if (core.recording != nullptr) {
-    refuse_recording(core, "set_loss_weight was called, and the sum of a window's weights is read by the host");
-  }
   check_weight(weight);
-  if (StepShare* share = this_share()) {
-    share->loss_weight = weight.detach();
-  } else {
-    core.loss_weights.said = weight.detach();
-  }
+  context_of(core).set_loss_weight(weight);
 }
 
 at::Tensor take_loss_weight(StepCore& core) {

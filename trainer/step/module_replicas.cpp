@@ -1,12 +1,11 @@
 #include "levin/trainer/step/module_replicas.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "levin/strategies/device/parallel_backward.h"
 #include "levin/strategies/device/scatter_gather.h"
 #include "levin/trainer/step/batch_parts.h"
-#include "levin/trainer/step/log_value.h"
+#include "levin/trainer/step/step_context.h"
 #include "levin/trainer/step/step_share.h"
 
 namespace levin {

@@ -1,6 +1,5 @@
 #include "levin/trainer/step/recorded_evaluation.h"
 
-#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <utility>
@@ -10,7 +9,7 @@
 #include "levin/core/process/log.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/step/left_memory.h"
-#include "levin/trainer/step/log_value.h"
+#include "levin/trainer/step/step_context.h"
 #include "levin/trainer/step/step_core.h"
 #include "levin/trainer/step/step_notes.h"
 
@@ -34,19 +33,21 @@ std::shared_ptr<RecordedEvaluation> RecordedEvaluation::make(StepCore& core) {
 }
 
 RecordedEvaluation::RecordedEvaluation(StepCore& core, std::shared_ptr<StepRecorder> recorder)
-    : core_(core), recorder_(std::move(recorder)) {
-  if (core.settings.record_steps == RecordSteps::automatic) trial_.emplace();
-}
+    : RecordedSteps(core, std::move(recorder), core.settings.record_steps, "evaluation steps") {}
 
 void RecordedEvaluation::begin_pass() {
   const bool fitted = std::exchange(replays_of_pass_, 0) > 0;
   if (!gave_up_ && recording_ != nullptr && !fitted) forget();
 }
 
-void RecordedEvaluation::forget() {
+void RecordedEvaluation::drop_recordings() {
   recording_.reset();
   recorded_ = {};
   inputs_ = {};
+}
+
+void RecordedEvaluation::forget() {
+  drop_recordings();
   replays_ = 0;
   if (++changes_ <= kMaxChanges) return;
   log::trainer.info(
@@ -54,27 +55,6 @@ void RecordedEvaluation::forget() {
       "run eagerly",
       changes_);
   stop();
-}
-
-void RecordedEvaluation::give_up(const std::string& why) {
-  Console::instance().warn(about_recording(why + ". These steps are not recorded, and run eagerly."));
-  stop();
-}
-
-void RecordedEvaluation::give_up_if_unrecordable(const Batch& batch) {
-  const std::string why = why_not_recorded(batch);
-  if (why.empty()) return;
-  if (!trial_) return give_up(why);
-  log::trainer.info("{}", about_recording("auto: " + why + ", so evaluation steps run eagerly."));
-  stop();
-}
-
-void RecordedEvaluation::stop() {
-  gave_up_ = true;
-  recording_.reset();
-  recorded_ = {};
-  inputs_ = {};
-  trial_.reset();
 }
 
 at::Tensor RecordedEvaluation::step(const Batch& batch, int64_t batch_idx, Step step) {
@@ -95,23 +75,17 @@ at::Tensor RecordedEvaluation::step(const Batch& batch, int64_t batch_idx, Step 
   at::Tensor prediction = runs ? step(batch) : repeat(batch, batch_idx, step);
   const bool is_check = !runs && std::has_single_bit(static_cast<uint64_t>(replays_));
   if (is_timed && !is_check) {
-    time(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    if (trial_) add_time(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   return prediction;
 }
 
-void RecordedEvaluation::time(double seconds) {
-  if (!trial_) return;
-  trial_->add(seconds);
-  if (!trial_->is_over()) return;
-  const RecordingTrial trial = *trial_;
-  trial_.reset();
+void RecordedEvaluation::report(const RecordingTrial& trial) {
   const std::string name(hook_name(core_.running.place.hook));
   if (trial.is_faster()) {
     log::trainer.info("record_steps: auto: {} is replayed from a recording: {} each", name, trial.text());
   } else {
     log::trainer.info("record_steps: auto: a recorded {} is not faster ({}), so it runs eagerly", name, trial.text());
-    stop();
   }
 }
 
@@ -136,8 +110,7 @@ at::Tensor RecordedEvaluation::repeat(const Batch& batch, int64_t batch_idx, Ste
     }
   }
   ++replays_of_pass_;
-  log_again(recorded_.notes);
-  give_outputs_again(core_, recorded_.notes);
+  repeat_notes(core_, recorded_.notes);
   // The next replay writes to the recording's memory.
   at::Tensor prediction = recorded_.prediction.defined() ? recorded_.prediction.clone() : at::Tensor();
   if (!problem.empty()) give_up(problem);
@@ -162,14 +135,13 @@ std::vector<at::Tensor> RecordedEvaluation::known_results(const Result& result) 
 
 std::string RecordedEvaluation::check(int64_t batch_idx, Step step) {
   Result own;
-  const BatchUses uses(inputs_);
-  std::string problem = check_replay(*recording_, {.step = [&] { run_recorded(own, step); },
-                                                   .of_step = [&] { return results_of(own); },
-                                                   .of_replay = [&] { return results_of(recorded_); }});
   const std::string name(hook_name(core_.running.place.hook));
-  if (problem.empty()) problem = own.notes.refusal;
-  if (problem.empty()) problem = own.problem;
-  if (problem.empty() && uses.have_grown(known_results(own), nullptr)) problem = kept_batch_text(name);
+  const std::string problem = check_against(
+      *recording_,
+      {.step = [&] { run_recorded(own, step); },
+       .of_step = [&] { return results_of(own); },
+       .of_replay = [&] { return results_of(recorded_); }},
+      own, [&] { return known_results(own); }, name);
   if (problem.empty()) return "";
   recorded_ = std::move(own);
   return name + " of batch " + std::to_string(batch_idx) + " differs from the recorded step: " + problem;
@@ -194,12 +166,6 @@ StepResults RecordedEvaluation::results_of(const Result& result) {
     results.emplace_back("the logged value \"" + value.name + "\"", value.value);
   for (const auto& [name, value] : result.notes.outputs) results.emplace_back("the output \"" + name + "\"", value);
   return results;
-}
-
-void RecordedEvaluation::log_again(const StepNotes& notes) {
-  for (const auto& value : notes.logged) {
-    core_.hooks.log_replayed(value.hook, value.name, value.value, value.options);
-  }
 }
 
 }  // namespace levin

@@ -12,27 +12,21 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/device_work.h"
 #include "levin/data/batch.h"
-#include "levin/trainer/step/check_replay.h"
-#include "levin/trainer/step/recorded_batch.h"
-#include "levin/trainer/step/recorded_part.h"
+#include "levin/trainer/step/recorded_steps.h"
 #include "levin/trainer/step/recording_settings.h"
-#include "levin/trainer/step/step_notes.h"
 
 namespace levin {
 
-struct StepCore;
-
-class RecordedEvaluation {
+class RecordedEvaluation : RecordedSteps {
  public:
   /// The step on a batch, with all that belongs to it (autocast's scope). Returns the prediction, or nothing.
   using Step = c10::function_ref<at::Tensor(const Batch&)>;
 
   /// The number of batches, over all passes, that run eagerly before one is recorded.
   static constexpr int64_t kWarmUpBatches = 2;
-  /// Steps are recorded again if weights are elsewhere or modes change; at most this often.
-  static constexpr int64_t kMaxChanges = 8;
+  /// Steps are recorded again if weights are elsewhere or modes change.
+  using RecordedSteps::kMaxChanges;
 
   /// Null if the run does not record its steps, or the strategy cannot record steps of an evaluation.
   [[nodiscard]] static std::shared_ptr<RecordedEvaluation> make(StepCore& core);
@@ -45,10 +39,8 @@ class RecordedEvaluation {
 
  private:
   /// One run of the step.
-  struct Result {
-    StepNotes notes = {};
+  struct Result : RecordedRun {
     at::Tensor prediction = {};
-    std::string problem = "";  // what the step keeps, a clause
   };
   RecordedEvaluation(StepCore& core, std::shared_ptr<StepRecorder> recorder);
 
@@ -59,26 +51,17 @@ class RecordedEvaluation {
   void run_recorded(Result& result, Step step);
   [[nodiscard]] static std::vector<at::Tensor> known_results(const Result& result);
   [[nodiscard]] static StepResults results_of(const Result& result);
-  void log_again(const StepNotes& notes);
-  void time(double seconds);
   void forget();
-  void give_up(const std::string& why);
-  void give_up_if_unrecordable(const Batch& batch);
-  void stop();
+  void drop_recordings() override;
+  void report(const RecordingTrial& trial) override;
 
-  StepCore& core_;
-  std::shared_ptr<StepRecorder> recorder_;
-  std::optional<RecordingTrial> trial_;   // record_steps: auto, until it is decided
   std::optional<SettingsReader> reader_;  // of the recording
   RecordingSettings settings_;
-  RecordedBatch inputs_;
   std::unique_ptr<Recording> recording_;
   Result recorded_;  // what each replay writes
   int64_t warm_up_left_ = kWarmUpBatches;
   int64_t replays_ = 0;
   int64_t replays_of_pass_ = 0;
-  int64_t changes_ = 0;
-  bool gave_up_ = false;
 };
 
 }  // namespace levin

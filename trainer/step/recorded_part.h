@@ -3,23 +3,18 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "levin/core/device_work.h"
-#include "levin/trainer/step/check_replay.h"
-#include "levin/trainer/step/step_notes.h"
+#include "levin/trainer/step/recorded_steps.h"
 #include "levin/trainer/step/window.h"
 
 namespace levin {
-
-// Which replays of a recorded training step are checked. Internal to StepGraph.
 
 // Note [When a replay is checked]
 // A captured graph is what the GPU ran. A tape may miss something that the host did, so in place of some replays the
@@ -56,17 +51,15 @@ class CheckSchedule {
   int64_t last_check_ = 0;
 };
 
-struct RecordedPart {
+struct RecordedPart : RecordedRun {
   static constexpr size_t kCount = 4;
   [[nodiscard]] static size_t index(const WindowPart& window) {
     return (window.first ? 0U : 1U) + (window.last ? 0U : 2U);
   }
 
   std::unique_ptr<Recording> recording = nullptr;
-  StepNotes notes = {};
   at::Tensor loss = {};
   at::Tensor unread_loss = {};  // Window::unread_loss after it
-  std::string problem = "";     // what the step keeps, a clause
   int64_t replays = 0;
   CheckSchedule checks = {};
   bool is_checked = false;  // its last replay was
@@ -79,29 +72,6 @@ struct RecordedPart {
   [[nodiscard]] StepResults compared(const std::vector<at::Tensor>& gradients) const;
   /// Adds all tensors that it holds.
   void add_tensors(std::vector<at::Tensor>& to) const;
-};
-
-// record_steps: auto: whether replaying steps is faster than running them, found out by doing both in turn.
-
-class RecordingTrial {
- public:
-  /// Whether the next accumulation window is to be replayed; otherwise it is to run eagerly.
-  [[nodiscard]] bool replays_next() const { return windows_ % 2 == 0; }
-  /// Records how many seconds the window took for which replays_next() was called.
-  void add(double seconds);
-
-  [[nodiscard]] bool is_over() const { return windows_ == kWindows; }
-  /// Whether replays are faster by more than noise. Only if is_over().
-  [[nodiscard]] bool is_faster() const { return fastest_[1] < kMaxTimeRatio * fastest_[0]; }
-  /// "31 us instead of 75 us".
-  [[nodiscard]] std::string text() const;
-
- private:
-  static constexpr int64_t kWindows = 16;
-  static constexpr double kMaxTimeRatio = 0.95;
-
-  int64_t windows_ = 0;
-  std::array<double, 2> fastest_ = {-1, -1};  // eagerly, replayed; seconds
 };
 
 }  // namespace levin

@@ -4,10 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,6 +16,7 @@
 #include "levin/strategies/strategy.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/lightning_optimizer.h"
+#include "levin/trainer/step/step_context.h"
 #include "levin/trainer/step/step_hooks.h"
 #include "levin/trainer/step/step_parts.h"
 #include "levin/trainer/step/window.h"
@@ -26,40 +25,18 @@
 namespace levin {
 
 class MicroBatching;
-class ModuleReplicas;
-class Recomputation;
 class StepGraph;
 class UnregisteredLeaves;
 class WindowVerdict;
 struct StepNotes;
 
-struct StepCore {
-  explicit StepCore(const StepParts& parts)
-      : module(parts.module),
-        strategy(parts.strategy),
-        precision(parts.precision),
-        hooks(parts.hooks),
-        running(parts.running),
-        counters(parts.counters),
-        time_split(parts.time_split),
-        outputs(parts.outputs),
-        replicas(parts.replicas),
-        recomputation(parts.recomputation),
-        profiler(parts.profiler),
-        settings(parts.settings) {}
+struct StepCore : StepParts {
+  explicit StepCore(const StepParts& parts) : StepParts(parts), live(make_live_context(*this)), context(live.get()) {}
+  StepCore(const StepCore&) = delete;
+  StepCore& operator=(const StepCore&) = delete;
 
-  LightningModule& module;
-  Strategy& strategy;
-  Precision& precision;
-  StepHooks& hooks;
-  RunningHook& running;
-  StepCounters& counters;
-  TimeSplit& time_split;
-  StepOutput& outputs;                                  // of the running batch
-  const std::shared_ptr<ModuleReplicas>& replicas;      // null: the module computes whole batches
-  const std::shared_ptr<Recomputation>& recomputation;  // null: nothing is computed again
-  Profiler* profiler;                                   // null: nothing is profiled
-  const StepSettings settings;
+  std::unique_ptr<StepContext> live;  // of steps that run by themselves
+  StepContext* context;               // of the running step
 
   std::vector<LightningOptimizer> optimizers = {};
   std::shared_ptr<WindowVerdict> verdict = nullptr;         // never null in an engine

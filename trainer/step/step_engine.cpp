@@ -2,8 +2,6 @@
 
 #include <ATen/ops/scalar_tensor.h>
 
-#include <utility>
-
 #include "levin/trainer/step/automatic_step.h"
 #include "levin/trainer/step/loss_scaling.h"
 #include "levin/trainer/step/loss_weights.h"
@@ -65,6 +63,7 @@ bool StepEngine::window_is_done() const {
 
 at::Tensor StepEngine::step(const Batch& batch, const StepPlace& place) {
   core_->place = place;
+  core_->leaves.reset();  // of a batch that failed
   Window& window = core_->window;
   ++window.seen;
   const WindowPart part{window.seen == 1, window.seen == window.size || place.is_last, place.length_is_known};
@@ -81,9 +80,10 @@ at::Tensor StepEngine::step(const Batch& batch, const StepPlace& place) {
   return loss;
 }
 
-void StepEngine::update_cut_window() {
+void StepEngine::update_cut_window(const StepPlace& place) {
+  core_->place = place;
   core_->skip_batch = true;  // there is no batch, only the update
-  (void)automatic_step(*core_, {}, core_->place.batch_idx, {.first = false, .last = true, .size_known = false});
+  (void)automatic_step(*core_, {}, place.batch_idx, {.first = false, .last = true, .size_known = false});
 }
 
 void StepEngine::close_window() {

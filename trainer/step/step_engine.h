@@ -65,9 +65,9 @@ class StepEngine {
   /// skipped. Throws NonFiniteLossError, OutOfMemoryError, Error for a loss that is not one number or has no gradient,
   /// and what the module throws.
   at::Tensor step(const Batch& batch, const StepPlace& place);
-  /// The update of a window whose batches have ended before it was full.
-  void update_cut_window();
-  /// Whether the window's last batch was computed.
+  /// The update of a window whose batches have ended before it was full. `place`: its last batch.
+  void update_cut_window(const StepPlace& place);
+  /// Whether the last step() was the last of its window.
   [[nodiscard]] bool window_is_done() const;
   /// After the last batch of a window: the next step opens another one.
   void close_window();

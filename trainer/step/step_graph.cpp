@@ -14,18 +14,16 @@
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/step/automatic_step.h"
 #include "levin/trainer/step/check_recordable.h"
-#include "levin/trainer/step/log_value.h"
+#include "levin/trainer/step/step_context.h"
 #include "levin/trainer/step/step_notes.h"
 #include "levin/trainer/step/undo_scope.h"
 #include "levin/trainer/step/update.h"
 #include "levin/trainer/step/window_verdict.h"
-#include "levin/trainer/trainer.h"
 
 namespace levin {
 
 StepGraph::StepGraph(StepCore& core, RecordSteps record)
-    : core_(core),
-      recorder_(recorder_for(core, record)),
+    : RecordedSteps(core, recorder_for(core, record), record, "steps"),
       updates_on_host_(updates_on_host(core)),
       optimizer_(core.optimizers[0].optimizer()),
       reader_(core.module, optimizer_.parameters()),
@@ -34,7 +32,6 @@ StepGraph::StepGraph(StepCore& core, RecordSteps record)
   if (!core.strategy.placement().device().is_cpu()) {
     recorder_->warm_up([this] { stays_on_stream_ = core_.strategy.recorder().use_recorder_stream(); });
   }
-  if (record == RecordSteps::automatic) trial_.emplace();
   if (!updates_on_host_) optimizer_.make_recordable();
 }
 
@@ -143,15 +140,14 @@ void StepGraph::time_window(const WindowPart& window, double seconds) {
   window_seconds_ = window.first ? seconds : window_seconds_ + seconds;
   if (!window.last || !window_is_uniform_ || !is_checked_twice()) return;
   if (trial_->replays_next() != window_repeats_) return;
-  trial_->add(window_seconds_);
-  if (!trial_->is_over()) return;
-  const RecordingTrial trial = *trial_;
-  trial_.reset();
+  add_time(window_seconds_);
+}
+
+void StepGraph::report(const RecordingTrial& trial) {
   if (trial.is_faster()) {
     Console::instance().print("record_steps: auto: steps are replayed from a recording: " + trial.text() + " each.");
   } else {
     log::trainer.info("record_steps: auto: a recorded step is not faster ({}), so steps run eagerly", trial.text());
-    stop();
   }
 }
 
@@ -179,25 +175,10 @@ void StepGraph::forget() {
   stop();
 }
 
-void StepGraph::give_up(const std::string& why) {
-  Console::instance().warn(about_recording(why + ". The steps are not recorded, and run eagerly."));
-  stop();
-}
-
-void StepGraph::give_up_if_unrecordable(const Batch& batch) {
-  const std::string why = why_not_recorded(batch);
-  if (why.empty()) return;
-  if (!trial_) return give_up(why);
-  log::trainer.info("{}", about_recording("auto: " + why + ", so steps run eagerly."));
-  stop();
-}
-
 // The gradients stay where they are: the window may not be over.
 void StepGraph::stop() {
-  gave_up_ = true;
   warms_up_ = window_repeats_ = false;
-  drop_recordings();
-  trial_.reset();
+  RecordedSteps::stop();
 }
 
 at::Tensor StepGraph::run_eagerly(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
@@ -328,17 +309,15 @@ std::string StepGraph::replay(Part& part, int64_t batch_idx, const WindowPart& w
 std::string StepGraph::check(Part& part, int64_t batch_idx, const WindowPart& window) {
   const ProfilerScope profile(core_.profiler, "check_recorded_step");
   Part own;
-  const BatchUses uses(inputs_);
   auto results = [&](const Part& of, const std::vector<at::Tensor>& gradients) {
     return of.compared(window.first ? gradients : std::vector<at::Tensor>());
   };
-  std::string problem =
-      check_replay(*part.recording, {.step = [&] { run_recorded(own, batch_idx, window); },
-                                     .of_step = [&] { return results(own, gradients_.now()); },
-                                     .of_replay = [&] { return results(part, gradients_.recorded()); }});
-  if (problem.empty()) problem = own.notes.refusal;
-  if (problem.empty()) problem = own.problem;
-  if (problem.empty() && uses.have_grown(known_results(own), nullptr)) problem = kept_batch_text("training_step");
+  const std::string problem = check_against(
+      *part.recording,
+      {.step = [&] { run_recorded(own, batch_idx, window); },
+       .of_step = [&] { return results(own, gradients_.now()); },
+       .of_replay = [&] { return results(part, gradients_.recorded()); }},
+      own, [&] { return known_results(own); }, "training_step");
   if (problem.empty()) {
     if (window.first) gradients_.hold();
     // The step and the copies that it is compared with take memory that replays do not need. Not while steps are timed:
@@ -374,10 +353,7 @@ void StepGraph::run_recorded(Part& part, int64_t batch_idx, const WindowPart& wi
 }
 
 void StepGraph::take_notes(const Part& part, const WindowPart& window) {
-  for (const auto& value : part.notes.logged) {
-    core_.hooks.log_replayed(value.hook, value.name, value.value, value.options);
-  }
-  give_outputs_again(core_, part.notes);
+  repeat_notes(core_, part.notes);
   if (!window.last) return;
   const at::Tensor& received_flags = part.notes.received_flags;
   if (updates_on_host_) {

@@ -13,15 +13,10 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "levin/core/device_work.h"
-#include "levin/trainer/metrics.h"
 #include "levin/trainer/step/left_memory.h"
-#include "levin/trainer/step/recorded_batch.h"
 #include "levin/trainer/step/recorded_gradients.h"
 #include "levin/trainer/step/recorded_part.h"
 #include "levin/trainer/step/recording_settings.h"
@@ -40,18 +35,18 @@ namespace levin {
 // A collective of NCCL's must be captured on all ranks or on none, and a graph that contains one is launched by all
 // ranks or by none (NCCL's user guide, "Using NCCL with CUDA Graphs"). So before the last batch of each window, the
 // only one that communicates, ranks tell each other, through their hosts' memory, whether they can replay it, and
-// whether they have recorded it. The host is ahead of the device meanwhile. The notes of ranks go with that message and
+// whether they have recorded it. The host is ahead of the device meanwhile. The flags of ranks go with that message and
 // not with the gradients, except whether losses are finite, which the device finds. A rank that can no longer record
 // tells the others once, and from then on all run their steps eagerly.
 
-class StepGraph {
+class StepGraph : RecordedSteps {
  public:
   /// The number of windows that run eagerly before the first is recorded: PyTorch's number; by then loss scaling,
   /// momentum and libraries have done their initial work.
   static constexpr int64_t kWarmUpWindows = 3;
-  /// Steps are recorded again if frozen layers, momentum or the like change; at most this often. The rest of a window
-  /// in which they change runs eagerly.
-  static constexpr int64_t kMaxChanges = 8;
+  /// Steps are recorded again if frozen layers, momentum or the like change. The rest of a window in which they change
+  /// runs eagerly.
+  using RecordedSteps::kMaxChanges;
   /// A momentum that has moved so often is moved by a schedule: from then on the host performs the update.
   static constexpr int64_t kMaxMoves = 2;
 
@@ -95,27 +90,21 @@ class StepGraph {
   [[nodiscard]] bool is_checked_twice() const;
   void time_window(const WindowPart& window, double seconds);
   void record_anew(const RecordingSettings& now);
-  void drop_recordings();
+  void drop_recordings() override;
   void forget();
-  void give_up(const std::string& why);
-  void give_up_if_unrecordable(const Batch& batch);
-  void stop();
+  void report(const RecordingTrial& trial) override;
+  void stop() override;
 
-  StepCore& core_;
-  std::shared_ptr<StepRecorder> recorder_;
   bool updates_on_host_;  // so from then on, if it becomes true
   Optimizer& optimizer_;
   SettingsReader reader_;
   std::array<Part, Part::kCount> parts_;
   RecordingSettings settings_;              // of the recordings, or of the window that prepares them
-  RecordedBatch inputs_;                    // what the recordings read
   RecordedGradients gradients_;             // what they write
   std::vector<StepMemory::Storage> found_;  // other memory that they use on a device
-  at::Tensor said_;                         // this rank's notes, which they read on a CPU
+  at::Tensor said_;                         // this rank's flags, which they read on a CPU
   int64_t warm_up_left_ = kWarmUpWindows;
-  int64_t changes_ = 0;
-  int64_t moves_ = 0;  // changes of Settings::numbers
-  bool gave_up_ = false;
+  int64_t moves_ = 0;             // changes of Settings::numbers
   bool asks_others_;              // ranks replay together, and none has given up, as far as this one knows
   bool stays_on_stream_ = false;  // eager steps run on the recorder's stream
   bool warms_up_ = false;         // the running window prepares recording
@@ -125,7 +114,6 @@ class StepGraph {
   int64_t recorded_ = 0;
 
   // record_steps: auto, until it is decided.
-  std::optional<RecordingTrial> trial_;
   bool trial_runs_eagerly_ = false;  // the running window is run eagerly, to be timed
   bool window_is_uniform_ = false;   // all of its batches are replayed, or all run eagerly
   double window_seconds_ = 0;

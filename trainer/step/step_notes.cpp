@@ -28,23 +28,42 @@ void refuse_recording(StepCore& core, const std::string& why) {
   if (notes.refusal.empty()) notes.refusal = why;
 }
 
-void note_logged(StepCore& core, std::string_view name, const at::Tensor& value, const LogOptions& options) {
-  if (!core.settings.logging) return;
-  if (!value.defined() || value.device() != core.strategy.placement().device()) {
-    refuse_logged(core, name);
-    return core.hooks.log(name, value, options);
+void RecordingScope::log(std::string_view name, const at::Tensor& value, const LogOptions& options) {
+  if (!value.defined() || value.device() != core_.strategy.placement().device()) {
+    refuse_logged(name);
+    return outer_.log(name, value, options);
   }
   // A copy, made at this place in the step: the tensor's current values are logged, and the step may change them later.
-  core.recording->logged.push_back({core.running.place.hook, std::string(name), value.detach().clone(), options});
+  core_.recording->logged.push_back({core_.running.place.hook, std::string(name), value.detach().clone(), options});
 }
 
-void refuse_logged(StepCore& core, std::string_view name) {
-  if (!core.settings.logging) return;
-  const bool is_gpu = !core.strategy.placement().device().is_cpu();
-  refuse_recording(core, std::string(hook_name(core.running.place.hook)) + " logs \"" + std::string(name) +
-                             "\" from the host, which a recorded step does once and not at each batch; log a tensor" +
-                             (is_gpu ? " that is on " + core.strategy.placement().device().str() : "") +
-                             ", or log it in on_train_batch_end");
+// Unless the step runs while it is recorded, refuse_logged throws.
+void RecordingScope::log(std::string_view name, double value, const LogOptions& options) {
+  refuse_logged(name);
+  outer_.log(name, value, options);
+}
+
+void RecordingScope::log(std::string_view name, metrics::Metric& metric, const LogOptions& options) {
+  refuse_logged(name);
+  outer_.log(name, metric, options);
+}
+
+// A tensor of its own, so that one that the step keeps is noticed.
+void RecordingScope::publish(std::string_view name, const at::Tensor& value) {
+  add_output(core_.recording->outputs, name, value);
+}
+
+void RecordingScope::set_loss_weight(const at::Tensor& weight) {
+  refuse_recording(core_, "set_loss_weight was called, and the sum of a window's weights is read by the host");
+  outer_.set_loss_weight(weight);
+}
+
+void RecordingScope::refuse_logged(std::string_view name) {
+  const bool is_gpu = !core_.strategy.placement().device().is_cpu();
+  refuse_recording(core_, std::string(hook_name(core_.running.place.hook)) + " logs \"" + std::string(name) +
+                              "\" from the host, which a recorded step does once and not at each batch; log a tensor" +
+                              (is_gpu ? " that is on " + core_.strategy.placement().device().str() : "") +
+                              ", or log it in on_train_batch_end");
 }
 
 CannotCapture::CannotCapture(std::string why) : Error(about_recording(why)), why_(std::move(why)) {}

@@ -15,11 +15,10 @@
 #include "levin/metrics/update_count.h"
 #include "levin/trainer/hook.h"
 #include "levin/trainer/metrics.h"
+#include "levin/trainer/step/step_context.h"
 #include "levin/trainer/step/step_core.h"
 
 namespace levin {
-
-struct StepCore;
 
 /// What the host does after each replay of a part of a window.
 struct StepNotes {
@@ -30,8 +29,8 @@ struct StepNotes {
     LogOptions options;
   };
   std::vector<Logged> logged = {};
-  std::vector<std::pair<std::string, at::Tensor>> outputs = {};  // of step_output, overwritten as well
-  at::Tensor flags = {};  // of window_flags(); undefined: not needed, or the window has not ended
+  StepContext::Outputs outputs = {};  // of step_output, overwritten as well
+  at::Tensor flags = {};  // WindowVerdict::decision_flags(); undefined: not needed, or the window has not ended
   at::Tensor loss = {};   // the sum of the losses that the flags are about
   // With several ranks, where their gradients are reduced: this rank's notes, which the host writes before each replay,
   // and the flags of all ranks after it (StrategyRecorder::backward_recorded).
@@ -46,11 +45,6 @@ struct StepNotes {
   void add_results(std::vector<at::Tensor>& to) const;
 };
 
-/// Trainer::log while a step is recorded.
-void note_logged(StepCore& core, std::string_view name, const at::Tensor& value, const LogOptions& options);
-/// A number from the host would be the same in every replay: as refuse_recording.
-void refuse_logged(StepCore& core, std::string_view name);
-
 /// Within a step that is being recorded: notes that it cannot be, for the reason `why` (a clause). Throws Error if that
 /// means that the step cannot continue (a captured step does not run).
 void refuse_recording(StepCore& core, const std::string& why);
@@ -58,14 +52,18 @@ void refuse_recording(StepCore& core, const std::string& why);
 /// For messages: names the option.
 [[nodiscard]] std::string about_recording(const std::string& text);
 
-// While a step is recorded, what the host must do after each replay is noted.
-
-/// During its lifetime, notes go to `notes`.
-class RecordingScope {
+/// During its lifetime a step is recorded: what the host must do after each replay goes to `notes`.
+class RecordingScope final : public StepContext {
  public:
   RecordingScope(StepCore& core, StepNotes& notes)
-      : core_(core), outer_(std::exchange(core.recording, &notes)), updates_(metrics::updates_of_this_thread()) {}
-  ~RecordingScope() { core_.recording = outer_; }
+      : core_(core),
+        outer_(*std::exchange(core.context, this)),
+        outer_notes_(std::exchange(core.recording, &notes)),
+        updates_(metrics::updates_of_this_thread()) {}
+  ~RecordingScope() override {
+    core_.context = &outer_;
+    core_.recording = outer_notes_;
+  }
   RecordingScope(const RecordingScope&) = delete;
   RecordingScope& operator=(const RecordingScope&) = delete;
 
@@ -77,13 +75,21 @@ class RecordingScope {
                      "the hook after the batch");
   }
 
+  void log(std::string_view name, const at::Tensor& value, const LogOptions& options) override;
+  /// A number from the host would be the same in every replay: as refuse_recording.
+  void log(std::string_view name, double value, const LogOptions& options) override;
+  void log(std::string_view name, metrics::Metric& metric, const LogOptions& options) override;
+  void publish(std::string_view name, const at::Tensor& value) override;
+  void set_loss_weight(const at::Tensor& weight) override;
+
  private:
+  void refuse_logged(std::string_view name);
+
   StepCore& core_;
-  StepNotes* outer_;
+  StepContext& outer_;
+  StepNotes* outer_notes_;
   int64_t updates_;
 };
-
-// A recorder's errors, in words.
 
 /// The device cannot capture the step.
 class CannotCapture final : public Error {

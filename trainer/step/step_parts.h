@@ -33,7 +33,6 @@ struct StepSettings {
   ClipAlgorithm gradient_clip_algorithm = ClipAlgorithm::norm;
   int64_t micro_batch_size = 0;  // samples of one pass; 0: whole batches; kAutoMicroBatch: what fits
   RecordSteps record_steps = RecordSteps::no;
-  bool logging = true;  // whether log() keeps anything
   bool sync_batchnorm = false;
   bool detect_anomaly = false;
   bool acts_before_update = false;    // the module or a hook may change gradients after they are judged
@@ -49,10 +48,10 @@ struct StepParts {
   RunningHook& running;
   StepCounters& counters;
   TimeSplit& time_split;
-  StepOutput& outputs;
-  const std::shared_ptr<ModuleReplicas>& replicas;
-  const std::shared_ptr<Recomputation>& recomputation;
-  Profiler* profiler = nullptr;
+  StepOutput& outputs;                                  // of the running batch
+  const std::shared_ptr<ModuleReplicas>& replicas;      // null: the module computes whole batches
+  const std::shared_ptr<Recomputation>& recomputation;  // null: nothing is computed again
+  Profiler* profiler = nullptr;                         // null: nothing is profiled
   StepSettings settings = {};
 };
 

@@ -12,10 +12,11 @@
 #include "levin/metrics/update_undo.h"
 #include "levin/strategies/device_placement.h"
 #include "levin/trainer/metrics.h"
+#include "levin/trainer/step/step_context.h"
 
 namespace levin {
 
-struct StepShare {
+struct StepShare final : StepContext {
   struct Logged {
     std::string name;
     at::Tensor value;  // on a device, or not one number; else undefined
@@ -29,12 +30,14 @@ struct StepShare {
   metrics::UpdateRecords updates = metrics::update_records();  // of the thread that made it
   int64_t samples = 1;
   std::vector<Logged> logged = {};
-  std::vector<std::pair<std::string, at::Tensor>> outputs = {};  // of step_output, detached
-  at::Tensor loss_weight = {};                                   // () set by its training_step; undefined: not set
+  Outputs outputs = {};         // of step_output, detached
+  at::Tensor loss_weight = {};  // () set by its training_step; undefined: not set
 
-  void log(std::string_view name, const at::Tensor& value, const LogOptions& options);
-  void log(std::string_view name, double value, const LogOptions& options);
-  void log(std::string_view name, metrics::Metric& metric, const LogOptions& options);
+  void log(std::string_view name, const at::Tensor& value, const LogOptions& options) override;
+  void log(std::string_view name, double value, const LogOptions& options) override;
+  void log(std::string_view name, metrics::Metric& metric, const LogOptions& options) override;
+  void publish(std::string_view name, const at::Tensor& value) override { add_output(outputs, name, value); }
+  void set_loss_weight(const at::Tensor& weight) override { loss_weight = weight.detach(); }
 };
 
 /// The share that the calling thread computes; null: a whole batch.

@@ -6,10 +6,10 @@
 
 #include "levin/core/process/rank_status.h"
 #include "levin/precision/grad_scaler.h"
+#include "levin/trainer/step/loss_scaling.h"
 #include "levin/trainer/step/loss_weights.h"
 #include "levin/trainer/step/step_notes.h"
 #include "levin/trainer/step/update_scope.h"
-#include "levin/trainer/step/window_verdict.h"
 
 namespace levin {
 
@@ -75,7 +75,7 @@ void record_update(StepCore& core) {
   }
 }
 
-// See Note [Late checks] in late_check.h.
+// See Note [Late checks] in window_verdict.h.
 void update_before_check(StepCore& core) {
   const at::Tensor loss = std::exchange(core.window.unread_loss, at::Tensor());
   const at::Tensor received_flags = std::exchange(core.window.received, at::Tensor());
@@ -84,8 +84,8 @@ void update_before_check(StepCore& core) {
     const RankWait waiting(device_wait_text(core));
     flag = core.verdict->late_flag(loss, received_flags);
     core.hooks.device_is_busy();
-    core.verdict
-        ->finish_late_check_and_receive();  // of the window before: the device has this one to compute meanwhile
+    // Of the window before: the device has this one to compute meanwhile.
+    core.verdict->finish_late_check_and_receive();
   }
   Optimizer& optimizer = core.optimizers[0].optimizer();
   (void)before_update(core, optimizer);  // no hook acts: updates_on_host

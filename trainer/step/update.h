@@ -3,8 +3,9 @@
 
 #include <c10/util/FunctionRef.h>
 
-#include "levin/trainer/step/loss_scaling.h"
+#include "levin/trainer/step/step_core.h"
 #include "levin/trainer/step/window.h"
+#include "levin/trainer/step/window_verdict.h"
 
 namespace levin {
 

@@ -11,20 +11,38 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "levin/core/process/console.h"
 #include "levin/core/process/rank_status.h"
 #include "levin/core/tensors.h"
 #include "levin/precision/nonfinite.h"
+#include "levin/strategies/device_copies.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/nonfinite_loss_error.h"
 #include "levin/trainer/step/check_recordable.h"
 #include "levin/trainer/step/step_core.h"
+#include "levin/trainer/step/step_notes.h"
 
 namespace levin {
 
+// What was found, a sentence, and what the user can do about it, the beginning of one.
+struct NonFiniteFinding {
+  std::string text;
+  const char* advice;
+};
+
 namespace {
+
+// The batches from which a loss, or a gradient, was computed.
+struct LossPlace {
+  int64_t epoch = 0;
+  int64_t first_batch = 0;  // of its epoch
+  int64_t last_batch = 0;
+  int64_t global_step = 0;
+};
 
 double loss_value(const at::Tensor& loss) {
   if (loss.is_cpu() && loss.scalar_type() == at::kFloat) return *static_cast<const float*>(loss.const_data_ptr());
@@ -89,23 +107,24 @@ LossPlace batch_place(const StepCore& core) {
                            " TrainerOptions.nonfinite_loss to skip, rollback or ignore.");
 }
 
-}  // namespace
-
+// Of the running window's losses.
 LossPlace loss_place(const StepCore& core) {
   LossPlace place = batch_place(core);
   if (core.window.seen > 1) place.first_batch = core.window.first_batch;
   return place;
 }
 
-void stop_for_loss(const LossPlace& place, double value) {
-  stop(bad_loss(place, value));
-}
+}  // namespace
 
 // One operator, where isfinite() is five. Multiplied by one, the loss is unchanged.
 void mark_if_not_finite(at::Tensor flag, const at::Tensor& loss) {
   at::_amp_foreach_non_finite_check_and_unscale_(loss, flag, at::ones({}, flag.options()));
 }
 
+namespace {
+
+// Sets `flag`, () float32, to 1 if a gradient of `optimizer` is nan or inf; else leaves it. `one`: () float32 on the
+// same device. Does not block.
 void mark_nonfinite_gradients(at::Tensor flag, const at::Tensor& one, const Optimizer& optimizer) {
   const at::NoGradGuard no_grad;
   auto kinds = gradients_by_kind(optimizer.parameters());
@@ -117,8 +136,6 @@ void mark_nonfinite_gradients(at::Tensor flag, const at::Tensor& one, const Opti
   }
   scale_and_check(kinds, flag, one);
 }
-
-namespace {
 
 // () float32: 1 if a gradient of `optimizer` on this rank is nan or inf, else 0. Does not block.
 at::Tensor nonfinite_flag(const Optimizer& optimizer, const at::TensorOptions& number) {
@@ -133,9 +150,81 @@ at::TensorOptions number_on_device(const StepCore& core) {
 
 }  // namespace
 
-void stop_for_gradient(const LossPlace& place) {
-  stop(bad_gradient(place, "a gradient is nan or inf"));
-}
+/// Copies of a module's floating-point buffers at the beginning of an accumulation window. A batch whose inputs contain
+/// nan would otherwise leave nan in running statistics (BatchNorm), although its update is skipped.
+class KeptBuffers {
+ public:
+  /// Null if the policy is not to skip, or if the module has no such buffer.
+  [[nodiscard]] static std::shared_ptr<KeptBuffers> make(const StepCore& core);
+
+  explicit KeptBuffers(std::vector<at::Tensor> buffers);
+  /// At the beginning of a window. Does not block on a device.
+  void save();
+  /// Buffers that are nan or inf, and were finite when they were saved, get the saved values. Blocks on a device.
+  void restore_nonfinite();
+  /// At the window's end: they get them again, because it may have found out late that one of its batches is bad, and
+  /// then none of them counts.
+  void end_window();
+
+ private:
+  std::vector<at::Tensor> buffers_, saved_;
+  std::vector<size_t> restored_ = {};
+};
+
+// Checks a window's loss and gradients on a device while the device computes the next window: with nonfinite_loss:
+// stop, the host has nothing to decide before that.
+//
+// Note [Late checks]
+// The device itself leaves out the update of a window whose loss or gradient is not finite (Optimizer::step_unless).
+// The host learns of it before it launches the next update, or before anything is to be kept: a checkpoint, a
+// validation, the end of an epoch. So nothing is ever updated with such a loss, and no state is kept that counts its
+// update; the error comes one window later, and names the batch. With several ranks the same flag comes from what they
+// sent with their gradients, and the host receives the rest of it (a stop, a signal) one window later too, all ranks at
+// the same place. A recorded window is launched as a whole, with its update, before the host reads the one before, or
+// the device would wait for that: its flag also holds the flags of all windows before, so after such a loss nothing is
+// updated.
+
+class LateCheck {
+ public:
+  /// Null if there is none, or if it must be made at once: on a CPU, which waits for nothing; with one rank that
+  /// ignores it; with a policy that skips or goes back, or a loss scaler, where the host acts on the result; with
+  /// several ranks whose flags do not stay on the device; and if something before the update, or the update, is host
+  /// code.
+  [[nodiscard]] static std::shared_ptr<LateCheck> make(const StepCore& core);
+
+  explicit LateCheck(at::Device device);
+
+  /// () float32 on the device: 1 if `loss`, () the window's sum of losses, or one that was seen before is not finite,
+  /// else 0. Does not block. The loss is unchanged.
+  [[nodiscard]] const at::Tensor& flag(const at::Tensor& loss);
+  /// 1 if one of all ranks' losses is not finite, from the flags that they sent with the window's gradients:
+  /// (kRankFlags) on the device.
+  [[nodiscard]] static at::Tensor flag_of_ranks(const at::Tensor& received_flags);
+  /// The same, or if it was 1 before: for recorded steps.
+  [[nodiscard]] const at::Tensor& kept_flag_of_ranks(const at::Tensor& received_flags);
+  /// Sets `flag`, one of those above, to 1 also where a gradient of the window that the policy does not ignore is not
+  /// finite, on any rank. Does not block. Every rank.
+  void add_gradients(const StepCore& core, at::Tensor flag) const;
+  /// Returns (2) float64: the loss and the flag of a recorded step, which begin() reads together in place of the loss.
+  [[nodiscard]] static at::Tensor with_flag(const at::Tensor& loss, const at::Tensor& flag);
+  /// Begins the check of a window whose update was launched. `flag`: what the update was given; `loss`: () the window's
+  /// sum of losses, or with_flag(), which is read before the next replay writes to it; `received_flags`: of all ranks,
+  /// undefined with a single one. Does not block.
+  void begin(const StepCore& core, const at::Tensor& flag, const at::Tensor& loss, const at::Tensor& received_flags);
+  /// Does nothing if no check is open. Blocks until the device has computed that window. Throws NonFiniteLossError.
+  void finish();
+  /// The other flags of windows that were finished, once.
+  [[nodiscard]] RankFlags take_received_flags() { return std::exchange(received_flags_, RankFlags()); }
+
+ private:
+  at::Tensor flag_, one_;  // of the device; made once, because each of them would be a kernel in every step
+  LateRead flag_read_;     // or of with_flag()
+  LateRead flags_read_;    // of all ranks
+  at::Tensor loss_ = {};   // of the open window, not recorded: read if something in it is not finite
+  bool reads_flags_ = false;
+  RankFlags received_flags_ = {};
+  std::optional<LossPlace> open_ = std::nullopt;
+};
 
 std::shared_ptr<KeptBuffers> KeptBuffers::make(const StepCore& core) {
   if (core.settings.nonfinite_loss != NonFiniteLoss::skip) return nullptr;
@@ -248,8 +337,8 @@ void LateCheck::finish() {
   const bool of_loss = received_flags_.take(RankFlag::nonfinite_loss);
   if (!found && !of_loss) return;
   const double value = loss.defined() ? loss.item().toDouble() : 0;
-  if (of_loss || !std::isfinite(value)) stop_for_loss(place, value);
-  stop_for_gradient(place);
+  if (of_loss || !std::isfinite(value)) stop(bad_loss(place, value));
+  stop(bad_gradient(place, "a gradient is nan or inf"));
 }
 
 std::string device_wait_text(const StepCore& core) {

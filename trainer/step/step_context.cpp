@@ -1,4 +1,4 @@
-#include "levin/trainer/step/log_value.h"
+#include "levin/trainer/step/step_context.h"
 
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/maximum.h>
@@ -15,25 +15,59 @@
 #include "levin/strategies/device/scatter_gather.h"
 #include "levin/trainer/step/step_core.h"
 #include "levin/trainer/step/step_notes.h"
+#include "levin/trainer/step/step_share.h"
 
 namespace levin {
 
-void log_value(StepCore& core, std::string_view name, const at::Tensor& value, const LogOptions& options) {
-  if (core.recording != nullptr) return note_logged(core, name, value, options);
-  if (StepShare* share = this_share()) return share->log(name, value, options);
-  core.hooks.log(name, value, options);
+namespace {
+
+std::string about_output(std::string_view name) {
+  return "step_output(\"" + cut_text(std::string(name)) + "\"): ";
 }
 
-void log_value(StepCore& core, std::string_view name, double value, const LogOptions& options) {
-  if (core.recording != nullptr) refuse_logged(core, name);  // unless the step runs while it is recorded
-  if (StepShare* share = this_share()) return share->log(name, value, options);
-  core.hooks.log(name, value, options);
+template <class Named>
+void check_name(const Named& others, std::string_view name) {
+  if (name.empty()) throw Error("step_output: an output needs a name.");
+  const bool taken = std::any_of(others.begin(), others.end(), [&](const auto& other) { return other.first == name; });
+  if (taken) throw Error(about_output(name) + "was called twice in one step. Give each output a name of its own.");
 }
 
-void log_value(StepCore& core, std::string_view name, metrics::Metric& metric, const LogOptions& options) {
-  if (core.recording != nullptr) refuse_logged(core, name);  // unless the step runs while it is recorded
-  if (StepShare* share = this_share()) return share->log(name, metric, options);
-  core.hooks.log(name, metric, options);
+class LiveContext final : public StepContext {
+ public:
+  explicit LiveContext(StepCore& core) : core_(core) {}
+  void log(std::string_view name, const at::Tensor& value, const LogOptions& options) override {
+    core_.hooks.log(name, value, options);
+  }
+  void log(std::string_view name, double value, const LogOptions& options) override {
+    core_.hooks.log(name, value, options);
+  }
+  void log(std::string_view name, metrics::Metric& metric, const LogOptions& options) override {
+    core_.hooks.log(name, metric, options);
+  }
+  void publish(std::string_view name, const at::Tensor& value) override {
+    check_name(core_.outputs, name);
+    core_.outputs.add(std::string(name), value.defined() && value.requires_grad() ? value.detach() : value);
+  }
+  void set_loss_weight(const at::Tensor& weight) override { core_.loss_weights.said = weight.detach(); }
+
+ private:
+  StepCore& core_;
+};
+
+}  // namespace
+
+StepContext& context_of(StepCore& core) {
+  if (StepShare* share = this_share()) return *share;
+  return *core.context;
+}
+
+std::unique_ptr<StepContext> make_live_context(StepCore& core) {
+  return std::make_unique<LiveContext>(core);
+}
+
+void add_output(StepContext::Outputs& outputs, std::string_view name, const at::Tensor& value) {
+  check_name(outputs, name);
+  outputs.emplace_back(name, value.defined() ? value.detach() : value);
 }
 
 namespace {
@@ -92,7 +126,6 @@ struct Merged {
 }  // namespace
 
 void log_shares(StepCore& core, const std::vector<StepShare>& shares) {
-  if (!core.settings.logging) return;
   std::vector<std::pair<std::string, int>> order;  // as the first share that logged it did
   std::map<std::pair<std::string, int>, Merged> all;
   for (const StepShare& share : shares) {
@@ -106,35 +139,24 @@ void log_shares(StepCore& core, const std::vector<StepShare>& shares) {
   for (const auto& key : order) {
     Merged& merged = all[key];
     if (merged.metric != nullptr) {
-      log_value(core, key.first, *merged.metric, merged.options);
+      context_of(core).log(key.first, *merged.metric, merged.options);
       continue;
     }
     const bool mean = merged.options.reduce_fx == ReduceFx::mean;
     merged.options.batch_size = static_cast<int64_t>(merged.weight);
     if (merged.value.defined()) {
       const at::Tensor value = mean && !merged.odd ? merged.value.div(merged.weight) : merged.value;
-      log_value(core, key.first, value, merged.options);  // to the enclosing share, if there is one
+      context_of(core).log(key.first, value, merged.options);  // to the enclosing share, if there is one
     } else {
-      log_value(core, key.first, mean && merged.weight > 0 ? merged.number / merged.weight : merged.number,
-                merged.options);
+      context_of(core).log(key.first, mean && merged.weight > 0 ? merged.number / merged.weight : merged.number,
+                           merged.options);
     }
   }
 }
 
 namespace {
 
-using Outputs = std::vector<std::pair<std::string, at::Tensor>>;
-
-std::string about_output(std::string_view name) {
-  return "step_output(\"" + cut_text(std::string(name)) + "\"): ";
-}
-
-template <class Named>
-void check_name(const Named& others, std::string_view name) {
-  if (name.empty()) throw Error("step_output: an output needs a name.");
-  const bool taken = std::any_of(others.begin(), others.end(), [&](const auto& other) { return other.first == name; });
-  if (taken) throw Error(about_output(name) + "was called twice in one step. Give each output a name of its own.");
-}
+using Outputs = StepContext::Outputs;
 
 const at::Tensor* find(const Outputs& outputs, const std::string& name) {
   const auto found = std::find_if(outputs.begin(), outputs.end(), [&](const auto& one) { return one.first == name; });
@@ -166,22 +188,6 @@ at::Tensor joined(const std::string& name, const std::vector<StepShare>& shares)
 
 }  // namespace
 
-void publish_output(StepCore& core, std::string_view name, const at::Tensor& value) {
-  if (core.recording != nullptr) {  // a tensor of its own, so that one that the step keeps is noticed
-    check_name(core.recording->outputs, name);
-    core.recording->outputs.emplace_back(name, value.defined() ? value.detach() : value);
-    return;
-  }
-  at::Tensor detached = value.defined() && value.requires_grad() ? value.detach() : value;
-  if (StepShare* share = this_share()) {
-    check_name(share->outputs, name);
-    share->outputs.emplace_back(name, std::move(detached));
-  } else {
-    check_name(core.outputs, name);
-    core.outputs.add(std::string(name), std::move(detached));
-  }
-}
-
 void join_outputs(StepCore& core, const std::vector<StepShare>& shares) {
   Outputs first;  // of which each stands for the parts' outputs of its name
   for (const StepShare& share : shares) {
@@ -190,11 +196,14 @@ void join_outputs(StepCore& core, const std::vector<StepShare>& shares) {
     }
   }
   for (const auto& [name, value] : first) {
-    publish_output(core, name, shares.size() == 1 ? value : joined(name, shares));  // to an enclosing share, if any
+    context_of(core).publish(name, shares.size() == 1 ? value : joined(name, shares));  // to an enclosing share, if any
   }
 }
 
-void give_outputs_again(StepCore& core, const StepNotes& notes) {
+void repeat_notes(StepCore& core, const StepNotes& notes) {
+  for (const auto& value : notes.logged) {
+    core.hooks.log_replayed(value.hook, value.name, value.value, value.options);
+  }
   for (const auto& [name, value] : notes.outputs) {
     core.outputs.add(name, value.defined() ? value.clone() : value);
   }
