@@ -19,7 +19,7 @@
 
 namespace levin {
 
-/// batch: rows are written as they are computed; epoch: at the end.
+/// When rows are written. batch: as they are computed; epoch: all at the end.
 enum class WriteInterval { batch, epoch };
 template <>
 struct EnumNames<WriteInterval> {

@@ -1,4 +1,4 @@
-// Plain safetensors files: named tensors behind a JSON header (docs/checkpoint_format.md). Reads files of any program
+// Plain safetensors files: named tensors after a JSON header (docs/checkpoint_format.md). Reads files of any program
 // without trusting them: every size and offset is checked before anything is allocated, so the tensors together are at
 // most as large as the file. Reading runs no code. A SafetensorsFile may be read from several threads.
 //

@@ -61,8 +61,8 @@ class DataModule {
   /// By default returns the label_names of predicted classes, (batch) int64.
   virtual std::vector<std::string> prediction_text(const at::Tensor& prediction) const;
 
-  /// Describes the types of the data and how to choose others, in sentences that begin with a blank, for error
-  /// messages about types; "" if there is no choice.
+  /// Returns sentences for error messages about types: which types the data have and how to choose others. They begin
+  /// with a space. Returns "" if there is no choice.
   [[nodiscard]] virtual std::string about_dtypes() const { return ""; }
 
   /// The type of numbers read from files, which the trainer sets before prepare_data: float64 with precision 64-true,

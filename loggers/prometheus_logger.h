@@ -1,4 +1,5 @@
-// The newest values of a run as a text file for node_exporter's textfile collector, from which Prometheus scrapes them.
+// Writes the newest values of a run to a file for node_exporter's textfile collector, from which Prometheus scrapes
+// them.
 #pragma once
 
 #include <map>

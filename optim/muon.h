@@ -73,7 +73,7 @@ class Muon final : public OptimizerOf<MuonOptions>, public NamesParameters {
  public:
   using OptimizerOf::OptimizerOf;
   Muon() = default;
-  /// Names `parameters`, and adds those that require gradients as one group.
+  /// Takes the names of `parameters`, and adds the parameters that require gradients as one group.
   Muon(const NamedTensors& parameters, MuonOptions options);
 
   [[nodiscard]] bool updates_whole_tensors() const override { return true; }

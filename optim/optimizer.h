@@ -141,7 +141,7 @@ class Optimizer {
   /// optimizer's own: the next step changes them. A parameter without an update has none.
   [[nodiscard]] virtual State state() const = 0;
 
-  /// Loads `saved`; the following steps are bitwise identical to those of the optimizer that saved it. Throws
+  /// Loads `saved`; the following steps are bitwise identical to the steps of the optimizer that saved it. Throws
   /// CheckpointError, changing nothing, if names, counts or shapes belong to a different optimizer or model.
   virtual void load_state(const State& saved) = 0;
 

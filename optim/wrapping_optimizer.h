@@ -22,7 +22,7 @@ class WrappingOptimizer : public Optimizer, public NamesParameters {
   [[nodiscard]] StateLayout layout(const std::string& name) const override;
   /// Passes the names to the inner optimizer.
   void take_names(const NamedTensors& parameters) override;
-  /// Returns the inner optimizer's tensors and those of own_state().
+  /// Returns the inner optimizer's tensors and the tensors of own_state().
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
 

@@ -30,8 +30,8 @@ class StrategyRecorder : public StrategyPart {
   /// Runs `replay`, which replays a step that was recorded with backward_recorded(). Its communication throws the same
   /// errors as GradientSync::backward().
   virtual void run_replay(c10::function_ref<void()> replay) { replay(); }
-  /// Called on the stream that make_recorder()'s recorder captures, before the first step. Returns whether all steps
-  /// must run on that stream from then on, also those that run eagerly. Every rank.
+  /// Called on the stream that make_recorder()'s recorder captures, before the first step. Returns whether all steps,
+  /// eager ones included, must run on that stream from then on. Every rank calls it.
   [[nodiscard]] virtual bool use_recorder_stream() { return false; }
   /// Whether ranks must record a step together, and replay it all or none: NCCL requires it of captured collectives.
   /// Otherwise a rank that replays and a rank that runs its step communicate in the same way.

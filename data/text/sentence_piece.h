@@ -19,7 +19,7 @@ namespace levin {
 
 /// The ids that come before the pieces, as in XLM-R (fairseq/data/dictionary.py).
 struct SpecialTokens {
-  static constexpr int32_t start = 0;    // <s>: the first token of a text; its features classify the text
+  static constexpr int32_t start = 0;    // <s>: starts a document; its features classify it
   static constexpr int32_t pad = 1;      // <pad>
   static constexpr int32_t end = 2;      // </s>
   static constexpr int32_t unknown = 3;  // <unk>

@@ -10,9 +10,9 @@
 
 namespace levin {
 
-/// The sizes of at most `parts` shares of `samples`: as even as possible, the larger ones first, none empty (one share
-/// of 0 if there are no samples). PyTorch uses torch.chunk, which may use fewer devices (5 over 4: 2, 2, 1); here:
-/// 2, 1, 1, 1, which uses them all.
+/// Returns the sizes of at most `parts` shares of `samples`: as even as possible, the larger ones first, none empty (a
+/// single share of size 0 if there are no samples). PyTorch uses torch.chunk, which may use fewer devices: of 5 samples
+/// over 4 devices it makes 2, 2, 1; this function makes 2, 1, 1, 1.
 [[nodiscard]] std::vector<int64_t> share_sizes(int64_t samples, size_t parts);
 
 /// The rows [from, from + count) of `tensor` on `slot`; a tensor without dimensions is moved whole.
