@@ -30,6 +30,7 @@ inline constexpr const char* kLoRAScaling = "lora_scaling";
 /// Type and shape of a checkpoint's tensors, by the module's names.
 using SavedShapes = std::map<std::string, std::pair<at::ScalarType, std::vector<int64_t>>>;
 
+/// What a checkpoint's tensors tell about the adapters of its model.
 struct SavedLoRA {
   std::vector<std::string> layers = {};  // in full, sorted
   std::map<std::string, int64_t> ranks = {};

@@ -19,7 +19,7 @@
 
 namespace levin {
 
-/// A file opened for reading. All that throw, throw CheckpointError naming the path and what is wrong.
+/// A file opened for reading. Its functions throw CheckpointError naming the path and what is wrong with the file.
 class SafetensorsFile {
  public:
   /// Called with a tensor's bytes piece by piece, in order, while they are in the cache: for checksums.

@@ -14,7 +14,7 @@ namespace levin {
 
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // as in every program that reads them
 
-/// The header's entry of one tensor.
+/// One tensor's entry in the header: its type, shape and position in the file.
 struct SafetensorsEntry {
   std::string name = "";
   at::ScalarType dtype = at::kFloat;
@@ -33,6 +33,7 @@ struct SafetensorsEntry {
 /// Limit for tensors, and for strings in the metadata. Levin's own headers hold 100 MB with half as many.
 inline constexpr size_t kMaxSafetensorsEntries = 1'000'000;
 
+/// A parsed header: the tensors' entries, and the strings of its metadata.
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries = {};  // in the order of their data; offsets from the start of the data
   std::map<std::string, std::string> metadata = {};

@@ -17,9 +17,9 @@ class Module;
 
 namespace levin {
 
-/// Maps names of a file's tensors to names of the module's tensors. `from` is a name or its first parts (whole parts
-/// between dots); `*` matches any one part, which is kept: "layers.*.attn" to "blocks.*.attention". An empty `from`
-/// puts `to` before every name.
+/// A rule that maps names of a file's tensors to names of the module's tensors. `from` is a name or its first parts
+/// (whole parts between dots); `*` matches any one part, which is kept: "layers.*.attn" to "blocks.*.attention". An
+/// empty `from` puts `to` before every name.
 struct RenameRule {
   std::string from = "";
   std::optional<std::string> to = "";  // none: the tensors are left out
@@ -40,6 +40,7 @@ namespace detail {
 [[nodiscard]] bool stars_match(const std::vector<RenameRule>& map);
 }  // namespace detail
 
+/// Options of load_weights.
 struct WeightsOptions {
   std::string path = "";
   std::vector<RenameRule> map = {};

@@ -15,6 +15,8 @@
 
 namespace levin {
 
+/// Values and tensors by name. What is read from a checkpoint is not trusted: a name that is missing, or a value of a
+/// different type, is a CheckpointError.
 struct State {
   ConfigNode values = ConfigNode::map();
   std::map<std::string, at::Tensor> tensors = {};

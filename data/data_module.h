@@ -24,6 +24,7 @@
 
 namespace levin {
 
+/// The entry point of a run for which data are loaded.
 enum class Stage { fit, validate, test, predict };
 
 template <>
@@ -32,6 +33,8 @@ struct EnumNames<Stage> {
                                     std::pair{"test", Stage::test}, std::pair{"predict", Stage::predict}};
 };
 
+/// The base of data modules. Each process has its own object and calls its hooks from the training thread. An exception
+/// from a hook ends the run.
 class DataModule {
  public:
   static const char* registry_name() { return "data module"; }

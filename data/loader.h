@@ -22,6 +22,8 @@
 
 namespace levin {
 
+/// The interface of loaders. A subclass implements start(), next() and num_batches(). Each rank has its own loader,
+/// which shard() restricts to the rank's samples.
 class Loader {
  public:
   static const char* registry_name() { return "loader"; }
@@ -84,7 +86,7 @@ class Loader {
   [[nodiscard]] virtual int64_t num_workers() const { return 0; }
 };
 
-/// Loaders in order; a single one needs no braces.
+/// A list of loaders in order. A single loader needs no braces.
 class Loaders {
  public:
   Loaders() = default;

@@ -14,6 +14,8 @@ namespace levin {
 
 class Precision;
 
+/// A module in evaluation mode, with the precision it computes in. Any number of threads may call it at once, as
+/// predict() describes.
 class InferenceModel {
  public:
   /// Takes a module that a program has made and loaded: turns gradients off and layers to evaluation mode. Copies of an

@@ -25,6 +25,7 @@
 
 namespace levin {
 
+/// Options of load_for_inference.
 struct InferenceOptions {
   Component<Precision> precision = {};
   std::string device = "auto";

@@ -80,6 +80,7 @@ struct ConfigNode {
   [[nodiscard]] bool same_as(const ConfigNode& other) const;
 };
 
+/// One key of a map, with the position of the key and its value.
 struct ConfigEntry {
   std::string key;
   Mark key_mark;

@@ -98,6 +98,7 @@ struct ValueOperations {
   bool (*check_inside)(const void* value, const Mark& mark, const std::string& path, Problems& problems);
 };
 
+/// A condition on an option's value. `text` completes the sentence "must be …".
 struct FieldRule {
   std::function<bool(const void* value)> holds;
   std::string text;

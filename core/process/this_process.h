@@ -30,8 +30,7 @@ using Variables = std::function<std::optional<std::string>(const std::string& na
 /// The name of this machine; "" if it has none.
 [[nodiscard]] std::string host_name();
 
-// The Slurm job that this process runs in.
-
+/// The Slurm job that this process runs in.
 struct SlurmJob {
   std::string id = "";   // what scontrol calls it: "12345"; of an array "12345_2"
   int64_t restarts = 0;  // how often Slurm has requeued it

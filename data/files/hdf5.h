@@ -14,6 +14,7 @@ namespace levin {
 /// Whether the file has a data set of this name. Throws DataError if it cannot be opened.
 [[nodiscard]] bool has_hdf5_rows(const std::string& path, const std::string& name);
 
+/// One data set of a file, as rows along its first dimension. The file stays open as long as the object exists.
 class Hdf5Rows {
  public:
   /// `name` of a data set, such as "train/images". Types: integers of 8 to 64 bits, floats of 16, 32 and 64 bits,

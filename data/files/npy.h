@@ -11,6 +11,7 @@
 
 namespace levin {
 
+/// The header of a file: the array's type and shape, and the position of its values.
 struct NpyHeader {
   at::ScalarType type = at::kFloat;
   std::vector<int64_t> sizes = {};

@@ -16,13 +16,14 @@
 
 namespace levin {
 
+/// Height and width in pixels.
 struct ImageSize {
   int64_t height = 0;
   int64_t width = 0;
   friend bool operator==(const ImageSize&, const ImageSize&) = default;
 };
 
-/// A rectangle of pixels.
+/// A rectangle, in pixels from the top left corner of an image.
 struct ImageBox {
   int64_t top = 0;
   int64_t left = 0;
@@ -34,6 +35,7 @@ struct ImageBox {
 /// Images with more pixels are refused: a file of a few bytes can claim to hold 2^32 of them.
 constexpr int64_t kMaxPixels = 100'000'000;
 
+/// An image whose header has been read, and whose pixels are decoded once. open_image() makes it.
 class ImageDecoder {
  public:
   virtual ~ImageDecoder() = default;

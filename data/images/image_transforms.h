@@ -28,6 +28,7 @@ namespace levin {
 /// The middle of the image, as torchvision's CenterCrop; black is added around where the image is smaller.
 [[nodiscard]] at::Tensor center_crop(const at::Tensor& images, const ImageSize& size);
 
+/// The areas and aspect ratios of random crops; the defaults are torchvision's (RandomResizedCrop).
 struct RandomCropRange {
   double min_scale = 0.08;  // share of the image's area
   double max_scale = 1;
@@ -40,7 +41,7 @@ struct RandomCropRange {
 /// Convolutions", 2014, section 6.)
 [[nodiscard]] ImageBox random_crop_box(const ImageSize& image, const RandomCropRange& range, at::Generator& generator);
 
-/// Of red, green and blue, in units of 0 to 1; the defaults change nothing.
+/// The mean and standard deviation of red, green and blue, in units of 0 to 1. The defaults change nothing.
 struct ColourScale {
   std::array<double, 3> mean = {0, 0, 0};
   std::array<double, 3> deviation = {1, 1, 1};
@@ -52,7 +53,8 @@ struct ColourScale {
 /// none is left or the images differ in size.
 [[nodiscard]] Batch image_batch(const std::vector<Batch>& samples, const ColourScale& scale);
 
-/// none: the whole image; center: its middle; random: another part at each visit (RandomResizedCrop).
+/// Which part of an image is used. none: the whole image; center: its middle; random: a different part at each visit
+/// (RandomResizedCrop).
 enum class ImageCrop { none, center, random };
 template <>
 struct EnumNames<ImageCrop> {
@@ -60,6 +62,7 @@ struct EnumNames<ImageCrop> {
                                     std::pair{"random", ImageCrop::random}};
 };
 
+/// How an image file is decoded, cropped and resized for a sample.
 struct ImageView {
   ImageCrop crop = ImageCrop::none;
   int64_t size = 0;                 // height and width of the result in pixels; 0: the size of the image

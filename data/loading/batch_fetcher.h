@@ -21,8 +21,10 @@ namespace levin {
 /// Makes one batch of samples; called by several workers concurrently.
 using Collate = std::function<Batch(std::vector<Batch>)>;
 
+/// The batches of one pass, by index: each is a function of the pass and the index alone.
 class BatchFetcher {
  public:
+  /// What a pass visits, and how its batches are made.
   struct Pass {
     std::shared_ptr<const Dataset> dataset = nullptr;
     std::shared_ptr<const Collate> collate = nullptr;  // null: stack

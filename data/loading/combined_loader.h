@@ -25,7 +25,7 @@
 
 namespace levin {
 
-/// When a pass ends, and what a loader gives that ends before it. The names are Lightning's.
+/// When a pass ends, and what a loader that has ended before gives meanwhile. The names are Lightning's.
 enum class CombinedMode { min_size, max_size, max_size_cycle, sequential };
 
 template <>
@@ -35,6 +35,7 @@ struct EnumNames<CombinedMode> {
       std::pair{"max_size_cycle", CombinedMode::max_size_cycle}, std::pair{"sequential", CombinedMode::sequential}};
 };
 
+/// Options of CombinedLoader.
 struct CombinedLoaderOptions {
   CombinedMode mode = CombinedMode::max_size_cycle;
   std::vector<std::string> names = {};  // of the loaders, in their order; none: fields keep their names

@@ -22,6 +22,8 @@
 
 namespace levin {
 
+/// The interface of data sets. A subclass implements size() and get(), and may throw any exception from get(): the
+/// loader rethrows it as a DataError that names the sample.
 class Dataset {
  public:
   static const char* registry_name() { return "data set"; }

@@ -18,6 +18,7 @@
 
 namespace levin {
 
+/// Options of LengthBatchSampler.
 struct LengthBatchSamplerOptions {
   int64_t max_tokens = 0;        // longest sample x samples, so padding counts; 0: batches of batch_size
   int64_t batch_size = 1;        // without max_tokens

@@ -15,6 +15,7 @@
 
 namespace levin {
 
+/// Options of SequenceLengthWarmup.
 struct SequenceLengthWarmupOptions {
   int64_t start_length = 8;  // tokens of the first batches
   int64_t batches = 0;       // until the full length, each rank's own; 0: the full length from the start

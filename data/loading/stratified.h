@@ -19,6 +19,7 @@ void check_labels(const at::Tensor& labels);
 /// largest remainders, at equal remainders the first. None gets more than its count if total is at most their sum.
 [[nodiscard]] std::vector<int64_t> largest_remainders(const std::vector<int64_t>& counts, int64_t total);
 
+/// Options of StratifiedBatchSampler.
 struct StratifiedBatchSamplerOptions {
   int64_t batch_size = 1;
   bool shuffle = false;

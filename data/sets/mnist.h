@@ -21,6 +21,7 @@
 
 namespace levin {
 
+/// Options of Mnist and FashionMnist.
 struct MnistOptions {
   std::string root = "";  // folder of the archives (.gz or unpacked); "": found or downloaded, see above
   int64_t batch_size = 64;
@@ -77,6 +78,8 @@ struct MnistArchive {
   double deviation;
 };
 
+/// The base of Mnist and FashionMnist. The constructor throws ConfigError for options that contradict each other;
+/// prepare_data() and setup() throw DataError naming an archive that is missing or damaged.
 class MnistModule : public DataModule {
  public:
   void prepare_data() override;
@@ -108,6 +111,7 @@ class MnistModule : public DataModule {
 
 }  // namespace detail
 
+/// MNIST (LeCun et al. 1998): handwritten digits.
 class Mnist final : public detail::MnistModule {
  public:
   using Options = MnistOptions;
@@ -115,6 +119,7 @@ class Mnist final : public detail::MnistModule {
   explicit Mnist(MnistOptions options);
 };
 
+/// Fashion-MNIST (Xiao et al. 2017, https://arxiv.org/abs/1708.07747): clothing, in the layout of MNIST.
 class FashionMnist final : public detail::MnistModule {
  public:
   using Options = MnistOptions;

@@ -22,6 +22,7 @@
 
 namespace levin {
 
+/// Options of TextFile.
 struct TextFileOptions {
   std::string path = "";                           // plain, gzip or .Z
   std::string tokenizer = "byte";                  // "byte", a .tiktoken file, a tokenizer.json or the folder with it
@@ -65,6 +66,8 @@ struct TextFileOptions {
   }
 };
 
+/// One document as blocks of tokens. The constructor throws ConfigError for options that contradict each other; setup()
+/// throws DataError for a file that cannot be read or is too short, and ConfigError for a test without test_fraction.
 class TextFile : public DataModule {
  public:
   using Options = TextFileOptions;

@@ -9,6 +9,7 @@
 
 namespace levin {
 
+/// A SentencePiece model, without SentencePiece's types in its interface.
 class SentencePieceModel {
  public:
   /// Ids of special pieces, -1 where the model has none.
