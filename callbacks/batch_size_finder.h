@@ -48,7 +48,8 @@ struct BatchSizeFinderOptions {
   }
 };
 
-/// Finds the batch size of the training loader and sets it. Works on one rank; the errors are at the hooks below.
+/// A callback that finds the batch size of the training loader and sets it. Works on one rank; the hooks below name the
+/// errors.
 class BatchSizeFinder final : public Callback {
  public:
   using Options = BatchSizeFinderOptions;

@@ -48,8 +48,8 @@ struct EarlyStoppingOptions {
   }
 };
 
-/// Stops a fit by a monitored metric. Throws Error if the metric is never logged and .strict is set. Hooks run on every
-/// rank, from the training thread; deciding is collective.
+/// A callback that stops a fit by a monitored metric. Throws Error if the metric is never logged and .strict is set.
+/// Hooks run on every rank, from the training thread; deciding is collective.
 class EarlyStopping final : public Callback {
  public:
   using Options = EarlyStoppingOptions;

@@ -21,6 +21,7 @@ namespace levin {
 /// The losses of a learning-rate range test (Smith 2017, https://arxiv.org/abs/1506.01186), and the rate they suggest.
 class LrCurve {
  public:
+  /// One trial step: the learning rate, and the loss.
   struct Point {
     double lr = 0;
     double loss = 0;  // smoothed
@@ -92,8 +93,8 @@ struct LearningRateFinderOptions {
   }
 };
 
-/// Raises the learning rate from min_lr to max_lr in trial steps before a fit, suggests a rate, and trains with it.
-/// Every rank must be alone: with several ranks on_fit_start throws ConfigError.
+/// A callback that raises the learning rate from min_lr to max_lr in trial steps before a fit, suggests a rate, and
+/// trains with it. Works on one rank: with several, on_fit_start throws ConfigError.
 class LearningRateFinder final : public Callback {
  public:
   using Options = LearningRateFinderOptions;

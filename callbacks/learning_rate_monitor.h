@@ -37,8 +37,8 @@ struct LearningRateMonitorOptions {
   }
 };
 
-/// Logs the learning rate of every optimizer; optionally momentum and weight decay. Hooks run on every rank; only rank
-/// 0 has loggers.
+/// A callback that logs the learning rate of every optimizer; optionally momentum and weight decay. Hooks run on every
+/// rank; only rank 0 has loggers.
 class LearningRateMonitor final : public Callback {
  public:
   using Options = LearningRateMonitorOptions;

@@ -12,8 +12,8 @@
 
 namespace levin {
 
-/// Adapts the module to LoRA (Hu et al. 2021, https://arxiv.org/abs/2106.09685). Hooks run on every rank; rank 0 writes
-/// the adapter.
+/// A callback that adapts the module to LoRA (Hu et al. 2021, https://arxiv.org/abs/2106.09685). Hooks run on every
+/// rank; rank 0 writes the adapter.
 class LoRA final : public Callback {
  public:
   using Options = LoRAOptions;

@@ -103,9 +103,10 @@ struct ModelCheckpointOptions {
 
 class RankCollectives;
 
-/// Saves and removes checkpoints in a fit. Throws ConfigError from the constructor for options that do not go together,
-/// Error if .monitor is never logged, and CheckpointError if a file cannot be written and on_save_error is stop. All
-/// hooks run on every rank, from the training thread; the accessors may be read there at any time.
+/// A callback that saves and removes checkpoints in a fit. Throws ConfigError from the constructor for options that do
+/// not go together, Error if .monitor is never logged, and CheckpointError if a file cannot be written and
+/// on_save_error is stop. All hooks run on every rank, from the training thread; the accessors may be read there at any
+/// time.
 class ModelCheckpoint final : public Callback {
  public:
   using Options = ModelCheckpointOptions;

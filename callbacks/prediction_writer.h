@@ -58,9 +58,10 @@ struct PredictionWriterOptions {
   }
 };
 
-/// Writes predictions of shape (samples, …): one file per rank, or one per batch for .safetensors. Throws ConfigError
-/// for an unknown ending, and Error if a file cannot be written, if outputs have different numbers of rows, or if rows
-/// do not fit into one CSV table. Lightning's BasePredictionWriter is an abstract class with the same two intervals.
+/// A callback that writes predictions of shape (samples, …): one file per rank, or one per batch for .safetensors.
+/// Throws ConfigError for an unknown ending, and Error if a file cannot be written, if outputs have different numbers
+/// of rows, or if rows do not fit into one CSV table. Lightning's BasePredictionWriter is an abstract class with the
+/// same two intervals.
 class PredictionWriter final : public Callback {
  public:
   using Options = PredictionWriterOptions;

@@ -47,8 +47,8 @@ struct StochasticWeightAveragingOptions {
   }
 };
 
-/// Works with one optimizer and at most one scheduler, in automatic optimization. Hooks run on every rank; the pass for
-/// BatchNorm is collective.
+/// A callback that averages the weights of the last epochs, for one optimizer and at most one scheduler, in automatic
+/// optimization. Hooks run on every rank; the pass for BatchNorm is collective.
 class StochasticWeightAveraging final : public AveragingCallback {
  public:
   using Options = StochasticWeightAveragingOptions;

@@ -82,8 +82,8 @@ struct ThroughputMonitorOptions {
   }
 };
 
-/// Measures throughput in every stage, on every rank; only rank 0 has loggers. Throws ConfigError in setup() if a fit
-/// has no logger, and Error if length_dim does not exist in a batch.
+/// A callback that measures throughput in every stage, on every rank; only rank 0 has loggers. Throws ConfigError in
+/// setup() if a fit has no logger, and Error if length_dim does not exist in a batch.
 class ThroughputMonitor final : public Callback {
  public:
   using Options = ThroughputMonitorOptions;

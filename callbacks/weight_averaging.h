@@ -141,8 +141,8 @@ struct WeightAveragingOptions {
   }
 };
 
-/// The mean of the weights after every optimizer step, unless a subclass overrides it. Hooks run on every rank; throws
-/// ConfigError if another callback or the optimizer averages too.
+/// A callback that keeps the mean of the weights after every optimizer step, unless a subclass overrides it. Hooks run
+/// on every rank; throws ConfigError if another callback or the optimizer averages too.
 class WeightAveraging : public AveragingCallback {
  public:
   using Options = WeightAveragingOptions;

@@ -26,6 +26,7 @@ LockedFile write_checkpoint(const std::string& path, const State& state);
 /// read_checkpoint.
 class CheckpointFile {
  public:
+  /// Which files the constructor accepts.
   enum class Accept { checkpoint, any_safetensors };
 
   /// `any_safetensors` also accepts files of other programs, which have no values and no checksums.

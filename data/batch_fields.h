@@ -74,6 +74,7 @@ class BatchField {
 
 /// Where the fields of a batch are. Constant; similar batches share it.
 struct BatchStructure {
+  /// One field: its name and kind, and the position of its content.
   struct Field {
     std::string name;
     FieldKind kind;

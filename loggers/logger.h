@@ -38,7 +38,8 @@ enum class LogKind : uint32_t {
   return a | static_cast<uint32_t>(b);
 }
 
-/// Receives what a run logs. Override log_metrics, and the log_… functions of further kinds that takes() lists.
+/// The base of loggers. A subclass implements start() and log_metrics(), and overrides the log_… functions of further
+/// kinds that takes() lists.
 class Logger {
  public:
   virtual ~Logger() = default;
@@ -103,8 +104,8 @@ class Logger {
   virtual void finalize(const std::string& /*status*/) { save(); }
 };
 
-// Replaces rank 0's loggers on the other ranks: discards everything, for callbacks that write to a logger.
-
+/// A logger that discards everything. It replaces rank 0's loggers on the other ranks, for callbacks that write to a
+/// logger.
 class QuietLogger final : public Logger {
  public:
   void start(const std::string& /*default_root_dir*/, bool /*resume*/) override {}

@@ -28,6 +28,7 @@ struct EnumNames<LogModel> {
                                     std::pair{"all", LogModel::all}};
 };
 
+/// Options of MLFlowLogger, by the names of Lightning's.
 struct MLFlowLoggerOptions {
   std::string experiment_name = "levin_logs";
   std::string run_name = "";
@@ -79,6 +80,8 @@ struct MLFlowLoggerOptions {
   }
 };
 
+/// A logger that sends metrics, text, tables, files and hyperparameters to an MLflow server. Nothing but finalize()
+/// waits for the server: events wait in a file until the server has them.
 class MLFlowLogger final : public Logger {
  public:
   using Options = MLFlowLoggerOptions;

@@ -15,7 +15,7 @@
 
 namespace levin {
 
-/// The samples of one gauge.
+/// A gauge: its name, its HELP text, and its samples with their labels.
 struct PrometheusGauge {
   using Labels = std::vector<std::pair<std::string, std::string>>;
   std::string name = "";
@@ -26,6 +26,7 @@ struct PrometheusGauge {
 /// Returns the gauges in Prometheus' text format, with HELP and TYPE lines; gauges without samples are left out.
 [[nodiscard]] std::string prometheus_text(const std::vector<PrometheusGauge>& gauges);
 
+/// Options of PrometheusLogger.
 struct PrometheusLoggerOptions {
   std::string path = "";
   std::string name = "";
@@ -49,8 +50,8 @@ struct PrometheusLoggerOptions {
   }
 };
 
-/// The file is replaced by renaming, so that a reader never sees a half of it. If it cannot be written, that is
-/// reported once, and tried again with the next version.
+/// A logger that keeps a file of gauges up to date. The file is replaced by renaming, so that a reader never sees half
+/// of it. If it cannot be written, it logs one warning and tries again with the next version.
 class PrometheusLogger final : public Logger {
  public:
   using Options = PrometheusLoggerOptions;

@@ -42,6 +42,8 @@ struct SqliteRow {
   std::string content = "";  // text, a path, or a table or histogram as JSON
 };
 
+/// The tables of an SQLite file, as one run writes them. Functions throw SqliteError for what may pass, such as a
+/// locked file or a full disk. Not thread-safe.
 class SqliteStore {
  public:
   /// Opens the file, and makes the tables of a new one. Throws Error naming the file if it is not a database, another
@@ -80,6 +82,7 @@ class SqliteStore {
   std::array<int64_t, 5> last_rows_ = {};      // by table: the run's newest
 };
 
+/// Options of SQLiteLogger.
 struct SQLiteLoggerOptions {
   std::string path = "";
   std::string name = "";
@@ -102,6 +105,8 @@ struct SQLiteLoggerOptions {
   }
 };
 
+/// A logger that writes to a file that many runs share (docs/logging.md lists its tables). Rows wait in memory for
+/// flush_every, or until there are flush_logs_every_n_rows of them; a locked file or a full disk delays them further.
 class SQLiteLogger final : public Logger {
  public:
   using Options = SQLiteLoggerOptions;

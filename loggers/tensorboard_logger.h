@@ -20,6 +20,7 @@
 
 namespace levin {
 
+/// Options of TensorBoardLogger, by the names of Lightning's.
 struct TensorBoardLoggerOptions {
   std::string save_dir = "";  // "": the trainer's default_root_dir
   std::string name = "levin_logs";
@@ -48,8 +49,8 @@ struct TensorBoardLoggerOptions {
   }
 };
 
-/// Records are written when the first comes after flush_secs, and by save and finalize. A full disk is waited for: see
-/// Note [Waiting for a disk].
+/// A logger that writes event files. Records are written when the first comes after flush_secs, and by save and
+/// finalize. A full disk does not end the run: see Note [Waiting for a disk].
 class TensorBoardLogger final : public Logger {
  public:
   using Options = TensorBoardLoggerOptions;
@@ -77,7 +78,8 @@ class TensorBoardLogger final : public Logger {
   void save() override { file_.write(); }
   void finalize(const std::string& status) override;
 
-  /// See Note [Going back in event files].
+  /// Returns the files and their lengths. load_state cuts them back (Note [Going back in event files]), or throws Error
+  /// naming path and cause.
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
   [[nodiscard]] std::vector<std::string> files() const override;

@@ -23,6 +23,7 @@ class CompiledLibrary;
 class StepFile;
 struct CompiledGraph;
 
+/// Options of CompiledModule.
 struct CompiledModuleOptions {
   std::string path = "";
   bool trust = false;
@@ -41,6 +42,8 @@ struct CompiledModuleOptions {
   }
 };
 
+/// A module whose training and evaluation steps are native code, for CPUs and precision 32-true. Steps throw Error for
+/// a batch whose shapes, types or device differ from what the step was compiled for.
 class CompiledModule final : public LightningModule {
  public:
   using Options = CompiledModuleOptions;

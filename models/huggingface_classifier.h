@@ -24,6 +24,7 @@ struct EnumNames<ProblemType> {
                                     std::pair{"regression", ProblemType::regression}};
 };
 
+/// Options of HuggingFaceClassifier.
 struct HuggingFaceClassifierOptions {
   std::string path = "";
   bool from_scratch = false;
@@ -53,6 +54,8 @@ struct HuggingFaceClassifierOptions {
   }
 };
 
+/// A classifier or regressor of text or images. Logs train_loss, val_loss and test_loss, and for classes val_acc and
+/// test_acc. Steps throw Error for labels whose shape does not fit the problem type.
 class HuggingFaceClassifier final : public HuggingFaceModule {
  public:
   using Options = HuggingFaceClassifierOptions;

@@ -10,6 +10,7 @@
 
 namespace levin {
 
+/// Options of HuggingFaceLM.
 struct HuggingFaceLMOptions {
   std::string path = "";
   bool from_scratch = false;
@@ -41,7 +42,7 @@ struct HuggingFaceLMOptions {
   }
 };
 
-/// Which tokens are hidden, and by what.
+/// A batch for masked language modeling: what the model sees, and what it predicts.
 struct MaskedTokens {
   at::Tensor ids;     // (B, T) int64: of the predicted tokens 80% are the mask, 10% any token, 10% themselves
   at::Tensor labels;  // (B, T) int64: the predicted tokens, -100 elsewhere
@@ -52,6 +53,7 @@ struct MaskedTokens {
 [[nodiscard]] MaskedTokens mask_tokens(const at::Tensor& ids, double probability, int64_t mask_token_id,
                                        int64_t vocab_size, std::optional<int64_t> pad = std::nullopt);
 
+/// A causal or masked language model, by the folder's config.json. Logs train_loss, val_loss and test_loss.
 class HuggingFaceLM final : public HuggingFaceModule {
  public:
   using Options = HuggingFaceLMOptions;

@@ -16,7 +16,7 @@
 
 namespace levin {
 
-/// The options that both have; settings_fields() explains them.
+/// The options that HuggingFaceClassifier and HuggingFaceLM share; settings_fields() explains them.
 struct HuggingFaceSettings {
   std::string path = "";
   bool from_scratch = false;
@@ -65,6 +65,7 @@ FieldList settings_fields(const FieldList& own, const char* mismatched_doc, cons
   return all;
 }
 
+/// The base of HuggingFaceClassifier and HuggingFaceLM.
 class HuggingFaceModule : public LightningModule {
  public:
   /// AdamW in two groups, weight decay for all but biases and norms, with a linear warmup and a linear way to 0 at the

@@ -16,6 +16,7 @@
 
 namespace levin {
 
+/// An optimizer whose updates run on lists of tensors. step() throws Error for a sparse gradient.
 class BatchedOptimizer : public Optimizer {
  public:
   /// Scalar for "step" and product_name(), else elementwise.

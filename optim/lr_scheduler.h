@@ -23,6 +23,7 @@ namespace levin {
 /// One number for all groups, or one per group.
 using FloatOrList = std::variant<double, std::vector<double>>;
 
+/// The base of schedulers. A subclass implements name() and next_lr().
 class LRScheduler {
  public:
   static const char* registry_name() { return "lr_scheduler"; }
@@ -113,8 +114,8 @@ class LRScheduler {
   Optimizer* optimizer_ = nullptr;
 };
 
-/// A scheduler made from the options struct O: a struct with fields() and the member `kName`, the class's registered
-/// name.
+/// The base of schedulers made from the options struct O: a struct with fields() and the member `kName`, the class's
+/// registered name.
 template <class O>
 class SchedulerOf : public LRScheduler {
  public:

@@ -26,6 +26,7 @@ struct EnumNames<AdjustLr> {
                                     std::pair{"match_rms_adamw", AdjustLr::match_rms_adamw}};
 };
 
+/// Options of Muon; up to adjust_lr_fn, names and defaults are torch.optim.Muon's.
 struct MuonOptions {
   static constexpr const char* kName = "Muon";
 
@@ -67,8 +68,9 @@ struct MuonOptions {
   }
 };
 
-/// State: "momentum_buffer" of matrices; "exp_avg" and "exp_avg_sq" of the others; "step". A group's momentum is
-/// Muon's.
+/// Muon for matrices, and AdamW for all other tensors. State: "momentum_buffer" of matrices; "exp_avg" and "exp_avg_sq"
+/// of the others; "step". A group's momentum is Muon's. take_names() throws ConfigError for a pattern in adamw_params
+/// that matches no parameter.
 class Muon final : public OptimizerOf<MuonOptions>, public NamesParameters {
  public:
   using OptimizerOf::OptimizerOf;

@@ -12,7 +12,7 @@ namespace levin {
 /// What a module's named_parameters().pairs() returns.
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-/// Also implemented by optimizers whose options name parameters.
+/// The additional interface of optimizers whose options name parameters.
 class NamesParameters {
  public:
   virtual ~NamesParameters() = default;

@@ -33,9 +33,10 @@ enum class StateLayout {
   own_shape,    // any other shape, equal on all ranks: row and column factors
 };
 
-/// What an optimizer can learn about parameters of which every rank updates a flat range (fsdp).
+/// What an optimizer may ask about parameters of which every rank updates a flat range (fsdp).
 class ParameterShards {
  public:
+  /// The elements of a flattened parameter that a rank has.
   struct Range {
     int64_t begin = 0;                // index of this rank's first element in the flattened parameter
     std::vector<int64_t> shape = {};  // of the full parameter
@@ -52,8 +53,8 @@ class ParameterShards {
   ParameterShards& operator=(const ParameterShards&) = default;
 };
 
-/// Updates parameters from their gradients, and keeps what it needs from one update to the next as its state. Movable
-/// until a scheduler is attached (schedulers keep a reference). Not thread-safe. Every rank steps its own.
+/// The base of optimizers. Its state is what it needs from one update to the next. Movable until a scheduler is
+/// attached (schedulers keep a reference). Not thread-safe. Each rank has its own and steps it.
 class Optimizer {
  public:
   static const char* registry_name() { return "optimizer"; }

@@ -7,6 +7,7 @@
 
 namespace levin {
 
+/// Options of SWALR; names and defaults are PyTorch's.
 struct SWALROptions {
   static constexpr const char* kName = "SWALR";
 
@@ -24,7 +25,8 @@ struct SWALROptions {
   }
 };
 
-/// Moves each group's lr to swa_lr in anneal_epochs steps, from its value when the scheduler is attached.
+/// A transition of each group's lr to swa_lr in anneal_epochs steps, from its value when the scheduler is attached.
+/// PyTorch's SWALR.
 class SWALR final : public SchedulerOf<SWALROptions> {
  public:
   using SchedulerOf::SchedulerOf;

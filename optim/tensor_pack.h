@@ -16,6 +16,7 @@
 
 namespace levin::detail {
 
+/// Small tensors of one type on a CPU, copied into one flat tensor.
 class TensorPack {
  public:
   /// The size from which separate operators cost less than copying a tensor back and forth; measured.

@@ -11,8 +11,8 @@
 
 namespace levin {
 
-/// Has the inner optimizer's parameters, and its state with own_state() added. A run file gives the inner optimizer as
-/// a class.
+/// The base of optimizers that take their steps with an inner one. It has the inner optimizer's parameters, and its
+/// state with own_state() added. A run file gives the inner optimizer as a class.
 class WrappingOptimizer : public Optimizer, public NamesParameters {
  public:
   [[nodiscard]] const Optimizer& inner() const { return *inner_; }

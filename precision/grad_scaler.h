@@ -21,6 +21,7 @@
 
 namespace levin {
 
+/// Options of GradScaler; names and defaults are torch.amp.GradScaler's.
 struct GradScalerOptions {
   double init_scale = 65536.0;
   double growth_factor = 2.0;
@@ -41,6 +42,8 @@ struct GradScalerOptions {
   }
 };
 
+/// The loss scale of a run, and the count of good steps that lets it grow. The constructor throws ConfigError for
+/// invalid options.
 class GradScaler {
  public:
   using Options = GradScalerOptions;

@@ -17,6 +17,8 @@ namespace levin {
 
 class GradScaler;
 
+/// The base of precisions. A subclass implements name(); by default nothing is converted and no loss is scaled. Used by
+/// the training thread, and by every thread that predicts with an InferenceModel.
 class Precision {
  public:
   virtual ~Precision() = default;

@@ -11,7 +11,7 @@ namespace levin {
 
 class TimeSplit;
 
-/// Information for a profiler about the run that begins.
+/// The entry point that a profiler is to measure.
 struct ProfiledRun {
   std::string stage = "fit";  // fit, validate, test or predict
   std::string log_dir = ".";  // the first logger's folder, or the trainer's
@@ -20,7 +20,7 @@ struct ProfiledRun {
   const TimeSplit* time_split = nullptr;  // of the run; lives as long as the trainer
 };
 
-/// The interface of profilers; one object per rank, used by its training thread.
+/// The base of profilers. Each rank has its own, used by its training thread.
 class Profiler {
  public:
   virtual ~Profiler() = default;
@@ -40,7 +40,7 @@ class Profiler {
   [[nodiscard]] virtual std::string summary() const = 0;
 };
 
-/// Measures one action during its lifetime; does nothing without a profiler.
+/// A scope that is measured as one action; does nothing without a profiler.
 class ProfilerScope {
  public:
   ProfilerScope(Profiler* profiler, const char* action) : profiler_(profiler), action_(action) {

@@ -31,7 +31,7 @@ inline constexpr size_t kStepParts = 9;
 
 [[nodiscard]] const char* step_part_name(StepPart part);
 
-/// Seconds in each part, and how many steps they are of.
+/// The seconds spent in each part, and the number of steps measured.
 struct StepTimes {
   std::array<double, kStepParts> seconds = {};  // by StepPart
   int64_t steps = 0;                            // training batches
@@ -45,6 +45,7 @@ struct StepTimes {
   [[nodiscard]] std::string table() const;
 };
 
+/// A stopwatch that charges the time of training steps to one part at a time.
 class TimeSplit {
  public:
   TimeSplit();

@@ -16,7 +16,7 @@
 namespace levin {
 
 /// One kind of device, as runs use it. LibTorch's interface of backends (DeviceGuardImplInterface) provides everything
-/// except recordings; a library may add a class of its own for its backend. The training thread calls it.
+/// except recordings; a library may add a class of its own for its backend. Used by the training thread.
 class Accelerator {
  public:
   virtual ~Accelerator() = default;

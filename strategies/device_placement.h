@@ -36,7 +36,7 @@ struct DeviceSlot {
 /// The slot that the calling thread computes for; null outside of any SlotScope.
 [[nodiscard]] const DeviceSlot* current_slot();
 
-/// During its lifetime the calling thread computes for a slot: sets current_slot() and LibTorch's current device.
+/// A scope in which the calling thread computes for a slot: sets current_slot() and LibTorch's current device.
 class SlotScope {
  public:
   explicit SlotScope(const DeviceSlot& slot);
@@ -56,7 +56,7 @@ class SlotScope {
 
 class DeviceCopier;
 
-/// By default one device, the CPU until use_device() is called.
+/// The devices of this rank: by default one device, the CPU until use_device() is called.
 class DevicePlacement : public StrategyPart {
  public:
   /// The device of this rank's module and batches.
@@ -81,7 +81,8 @@ class DevicePlacement : public StrategyPart {
   /// loaded: it controls how this thread allocates tensors. Null: LibTorch's default. `training`: as Strategy::set_up()
   /// will be called. After RankCollectives::join().
   [[nodiscard]] virtual std::shared_ptr<void> model_sharded_context(bool /*training*/) { return nullptr; }
-  /// Moves the module to its devices. Called after its layers are made, before its optimizers are; every rank.
+  /// Moves the module to its devices. Called after its layers are made and before its optimizers are. Every rank calls
+  /// it.
   virtual void place(torch::nn::Module& module);
 
  private:

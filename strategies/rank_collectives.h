@@ -13,17 +13,19 @@
 
 namespace levin {
 
+/// The operation of a reduction over ranks.
 enum class ReduceOp { mean, sum, min, max };
 
-/// By default one process: collectives return their input. The caller chooses the operation, and the strategy what
-/// carries it; the device of the caller's tensor never does, because it may differ between ranks (a rank without a
-/// gradient has made a 0 on the CPU). Functions that block must be called by every rank, in the same order, on one
-/// thread; they throw RankError if another rank has ended or does not answer within the timeout.
+/// The communication of the ranks: by default of one process, whose collectives return their input. The caller chooses
+/// the operation, and the strategy what carries it; the device of the caller's tensor never does, because it may differ
+/// between ranks (a rank without a gradient has made a 0 on the CPU). Functions that block must be called by every
+/// rank, in the same order, on one thread; they throw RankError if another rank has ended or does not answer within the
+/// timeout.
 class RankCollectives : public StrategyPart {
  public:
   /// Whether it requires one process per device: the trainer starts them and then calls join().
   [[nodiscard]] virtual bool is_distributed() const { return false; }
-  /// Connects to the other ranks. Called once, before anything else; every rank.
+  /// Connects to the other ranks. Every rank calls it once, before anything else.
   virtual void join(const World& /*world*/) {}
   [[nodiscard]] virtual World world() const { return {}; }
   [[nodiscard]] virtual int64_t rank() const { return 0; }
@@ -40,7 +42,7 @@ class RankCollectives : public StrategyPart {
   [[nodiscard]] virtual at::Tensor reduce_in_step(const at::Tensor& value, ReduceOp op) { return reduce(value, op); }
   /// The sum over all ranks, on the strategy's device, of a tensor of the same type and shape on each; the result is on
   /// the device of this rank's tensor. With NCCL it is summed after the device's work so far, and the host does not
-  /// wait; otherwise as reduce_in_step(). Every rank.
+  /// wait; otherwise as reduce_in_step(). Every rank calls it.
   [[nodiscard]] virtual at::Tensor sum_on_device(const at::Tensor& value) { return reduce(value, ReduceOp::sum); }
 
   /// True on every rank if it is true on any. Blocks until all arrive.

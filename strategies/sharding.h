@@ -32,7 +32,8 @@ struct ShardRange {
   [[nodiscard]] at::Tensor of(const at::Tensor& full) const;
 };
 
-/// By default nothing is sharded.
+/// What each rank stores of the weights, gradients and optimizer states: by default all of them. Every rank calls the
+/// functions that block, in the same order; they throw RankError as collectives do.
 class Sharding : public StrategyPart {
  public:
   /// Whether each rank updates, and keeps optimizer state for, only a shard of the weights.
@@ -49,7 +50,7 @@ class Sharding : public StrategyPart {
   /// From here to end_update() the module's parameters and their gradients are this rank's shards, which an optimizer
   /// updates. A parameter of which the rank has no shard is empty and has no gradient.
   virtual void begin_update() {}
-  /// `changed`: copies the ranks' updates to the full weights, and blocks until all arrive. Every rank.
+  /// `changed`: copies the ranks' updates to the full weights, and blocks until all arrive. Every rank calls it.
   virtual void end_update(bool /*changed*/) {}
   /// This rank's range of a parameter; unset for tensors that are not sharded.
   [[nodiscard]] virtual std::optional<ShardRange> shard_range(const at::Tensor& /*parameter*/) const {

@@ -12,16 +12,16 @@ namespace levin {
 
 class StepRecorder;
 
-/// By default steps are not recorded.
+/// How steps are recorded and replayed: by default they are not recorded.
 class StrategyRecorder : public StrategyPart {
  public:
   /// Returns a recorder that captures steps for the device to replay; null: steps cannot be captured. Throws
-  /// ConfigError if an option of the strategy rules it out. Every rank.
+  /// ConfigError if an option of the strategy rules it out. Every rank calls it.
   [[nodiscard]] virtual std::shared_ptr<StepRecorder> make_recorder() { return nullptr; }
 
   /// GradientSync::backward() with flags as numbers, in memory: `own` are this rank's (kRankFlags). With `sync` returns
   /// the flags of all ranks, above 0 where a rank has set the flag; without it, an undefined tensor. In a step that is
-  /// recorded each replay reads and writes that memory. By default for one rank. Every rank.
+  /// recorded each replay reads and writes that memory. By default for one rank. Every rank calls it.
   [[nodiscard]] virtual at::Tensor backward_recorded(const at::Tensor& loss, bool sync, const at::Tensor& own);
   /// Whether backward_recorded() also takes and returns flags on the device, without waiting for it; an undefined loss
   /// then means that this rank has none, as in backward_without_loss().
@@ -36,11 +36,11 @@ class StrategyRecorder : public StrategyPart {
   /// Whether ranks must record a step together, and replay it all or none: NCCL requires it of captured collectives.
   /// Otherwise a rank that replays and a rank that runs its step communicate in the same way.
   [[nodiscard]] virtual bool replays_together() const { return false; }
-  /// Called by Strategy::tear_down(); every rank.
+  /// Called by Strategy::tear_down(), on every rank.
   virtual void tear_down() {}
 };
 
-/// Records the steps of one device: on a CPU as tapes of operators, elsewhere with the device's accelerator.
+/// A recorder of one device's steps: on a CPU as tapes of operators, elsewhere with the device's accelerator.
 class DeviceStepRecorder : public StrategyRecorder {
  public:
   [[nodiscard]] std::shared_ptr<StepRecorder> make_recorder() override;

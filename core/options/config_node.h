@@ -42,6 +42,7 @@ struct ConfigEntry;
 
 /// A null, a scalar kept as written, a list or a map whose keys keep their order.
 struct ConfigNode {
+  /// What a node is.
   enum class Kind { null, scalar, list, map };
 
   Kind kind = Kind::null;

@@ -71,6 +71,8 @@ class CombinedLoader final : public Loader {
 
   /// Throws ConfigError if a loader's length is not known, or with max_size another loader is longer than the first.
   void start(int64_t epoch, int64_t first_batch = 0) override;
+  /// Throws what the loaders throw, and DataError, without `names`, for a field that an earlier loader gives too if the
+  /// later batch holds more than tensors.
   bool next(Batch& batch) override;
   void stop() override;
   [[nodiscard]] std::optional<int64_t> num_batches() const override;

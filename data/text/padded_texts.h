@@ -12,6 +12,7 @@
 
 namespace levin {
 
+/// How long samples are after padding: max_length tokens, or as long as the longest of the batch.
 enum class Padding { max_length, longest };
 
 /// Tokenized documents and their classes. Sample i is x ("input_ids"), its tokens followed by `pad` up to max_length or

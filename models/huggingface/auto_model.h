@@ -16,6 +16,7 @@
 
 namespace levin {
 
+/// Options of from_pretrained, by transformers' names.
 struct FromPretrainedOptions {
   std::optional<int64_t> num_labels = std::nullopt;  // of a classification head; unset: config.json's
   std::optional<double> dropout = std::nullopt;      // all of the model's dropout probabilities; unset: config.json's
@@ -43,6 +44,8 @@ void set_dropout(PretrainedConfig& config, double dropout);
 
 }  // namespace huggingface
 
+/// The functions that make models for one task, as transformers' AutoModelFor… classes do; the aliases below name the
+/// tasks.
 template <huggingface::Task task>
 struct AutoModelFor {
   /// The model of a folder with config.json and safetensors, whole or in shards; in float32 and eval mode, as

@@ -23,12 +23,11 @@ namespace levin::huggingface {
 
 namespace levin {
 
-// A Hugging Face config.json: which model a folder holds, and its sizes. Keys that Levin does not read are kept and
-// written back unchanged.
-//
-//   auto config = levin::PretrainedConfig::read("bert-base-uncased");
-//   config.set_labels({"negative", "positive"});
-
+/// A Hugging Face config.json: which model a folder holds, and its sizes. Keys that Levin does not read are kept and
+/// written back unchanged.
+///
+///   auto config = levin::PretrainedConfig::read("bert-base-uncased");
+///   config.set_labels({"negative", "positive"});
 class PretrainedConfig {
  public:
   /// An empty one, for models made from numbers: set model_type first.

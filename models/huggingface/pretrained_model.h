@@ -25,7 +25,8 @@ class WeightsSource;
 
 namespace levin {
 
-/// B batch, T tokens. What is undefined is as in transformers: all tokens are seen, all are of type 0.
+/// The inputs of a forward pass; B batch, T tokens. A tensor left undefined means what it means in transformers: all
+/// tokens are seen, all are of type 0.
 struct ModelInputs {
   at::Tensor input_ids = {};       // (B, T) int64
   at::Tensor attention_mask = {};  // (B, T), 0 for padding
@@ -33,12 +34,14 @@ struct ModelInputs {
   at::Tensor pixel_values = {};    // (B, channels, height, width); ViT
 };
 
+/// The outputs of a forward pass; B batch, T tokens, C hidden size. What a model does not compute is undefined.
 struct ModelOutput {
   at::Tensor last_hidden_state = {};  // (B, T, C)
   at::Tensor pooler_output = {};      // (B, C) of a bare model that has a pooler
   at::Tensor logits = {};             // of a head: (B, labels), (B, T, labels) or (B, T, vocabulary)
 };
 
+/// Options of save_pretrained.
 struct SavePretrainedOptions {
   ByteSize max_shard_size = {50'000'000'000};  // transformers' default; a larger model is split into several files
 
@@ -51,6 +54,7 @@ struct SavePretrainedOptions {
   }
 };
 
+/// The base of Hugging Face models, bare or with a head.
 class PretrainedModel : public torch::nn::Module, public HasTiedWeights, public HasPeftNames {
  public:
   explicit PretrainedModel(PretrainedConfig config) : config_(std::move(config)) {}
@@ -119,6 +123,7 @@ namespace levin::huggingface {
 /// Draws starting weights for the parameters of these names; for all if there are none.
 void init_weights(PretrainedModel& model, const std::vector<std::string>& only = {});
 
+/// What load_pretrained did with the parameters and the files' tensors.
 struct LoadReport {
   size_t loaded = 0;
   std::vector<std::string> newly_initialized = {};  // parameters that the files do not have

@@ -56,7 +56,7 @@ auto shares_of(const T& value, const std::vector<int64_t>& sizes, const std::vec
 
 }  // namespace detail
 
-/// The balanced form: the outputs stay on their slots.
+/// A module computed by replicas whose outputs stay on their slots (the balanced form).
 template <class M>
 class DataParallelModel {
  public:
@@ -105,7 +105,8 @@ class DataParallelModel {
 template <class Holder>
 DataParallelModel(const Holder&, std::vector<DeviceSlot>) -> DataParallelModel<typename Holder::ContainedType>;
 
-/// PyTorch's DataParallel: the outputs, which must be tensors, are gathered on the first slot.
+/// A module computed by replicas whose outputs, which must be tensors, are gathered on the first slot, as by PyTorch's
+/// DataParallel. Throws what DataParallelModel throws.
 template <class M>
 class DataParallel {
  public:

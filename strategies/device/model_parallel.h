@@ -24,6 +24,7 @@
 
 namespace levin {
 
+/// Options of a pipeline over the parts of a module.
 struct PipelineOptions {
   int64_t micro_batches = 4;
   template <class = void>
@@ -35,6 +36,7 @@ struct PipelineOptions {
   }
 };
 
+/// Options of ModelParallel.
 struct ModelParallelOptions {
   /// "manual": the module places its parts itself, and the strategy does not move it.
   std::variant<std::string, Placement> placement = "manual";
@@ -56,8 +58,9 @@ struct ModelParallelOptions {
   }
 };
 
-/// Throws ConfigError for a pipeline without a placement. A backward pass throws Error naming a part that no forward
-/// pass has called through its action: it would have been computed on the caller's device.
+/// A strategy that places parts of a module on different devices of one process. The constructor throws ConfigError for
+/// a pipeline without a placement. A backward pass throws Error naming a part that no forward pass has called through
+/// its action: it would have been computed on the caller's device.
 class ModelParallel final : public Strategy {
  public:
   using Options = ModelParallelOptions;

@@ -17,6 +17,8 @@ namespace levin {
 
 class WorkerThread;
 
+/// A thread for each slot but the first. Not thread-safe: one thread makes the calls. Throws ConfigError if there are
+/// no slots.
 class ParallelApply {
  public:
   /// `slots`: at least one. Threads are started by the first call.

@@ -38,8 +38,10 @@ struct PlacedPart {
 [[nodiscard]] std::vector<PlacedPart> placed_parts(const torch::nn::Module& module, const Placement& placement,
                                                    const std::vector<DeviceSlot>& slots, const std::string& path);
 
-/// The computations on each slot, in the order they began. For tests, and for measuring transfers.
+/// The computations on each slot in the order in which they began, and the transfers between slots. For tests, and for
+/// measuring transfers.
 struct PlacementTrace {
+  /// One computation of a part on a slot.
   struct Event {
     std::string what;  // "forward" of a part, or "F" and "B" of a pipeline's stage
     std::string part;  // or the stage's parts
@@ -51,7 +53,7 @@ struct PlacementTrace {
   int64_t transferred_bytes = 0;
 };
 
-/// Collects a trace from several threads.
+/// A trace that several threads may add to.
 class PlacementRecorder {
  public:
   void set_recording(bool on);

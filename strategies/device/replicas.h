@@ -16,6 +16,7 @@ class Module;
 
 namespace levin {
 
+/// A module and its copies, one for each slot. Used by one thread.
 class Replicas {
  public:
   /// `copies[k]`, for `slots[k + 1]`, must have the parameters and buffers of `module`, by name and shape; their values

@@ -14,7 +14,7 @@ namespace levin {
 
 class SyncBatchNorm;
 
-/// The base of strategies whose ranks are ProcessRanks.
+/// The base of strategies with one process per device, whose ranks are ProcessRanks.
 class ParallelStrategy : public Strategy {
  public:
   void use_sync_batchnorm() override { sync_batchnorm_ = true; }
@@ -35,7 +35,7 @@ class ParallelStrategy : public Strategy {
   bool sync_batchnorm_ = false;
 };
 
-/// Keeps the module that it moves, whose normalization layers ParallelStrategy changes.
+/// A placement that keeps the module it moves, whose normalization layers ParallelStrategy changes.
 class RankPlacement : public DevicePlacement {
  public:
   void place(torch::nn::Module& module) override;

@@ -73,7 +73,8 @@ class ProcessRanks final : public RankCollectives {
   [[nodiscard]] std::string self() const { return rank_text(world_); }
   /// From now on ranks wait for each other only for `timeout`.
   void first_step_done();
-  /// The same if a step itself waits for other ranks, once all ranks have begun the first one. Every rank.
+  /// Same as above, for steps that themselves wait for other ranks: once all ranks have begun the first one. Every rank
+  /// calls it.
   void begin_first_step();
   void await_first_step() { first_step_ = true; }
 
