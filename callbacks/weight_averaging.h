@@ -99,7 +99,7 @@ class AveragingCallback : public Callback {
   void setup(Trainer& trainer, LightningModule& module, Stage stage) override;
   /// Puts the average into the module, if there is one.
   void on_train_end(Trainer& trainer, LightningModule&) override;
-  /// The same if nothing was left to train: a run that was killed after its last epoch and resumed.
+  /// Does the same for a run that was killed after its last epoch and has nothing left to train.
   void on_fit_end(Trainer& trainer, LightningModule& module) override;
   /// Puts the weights back if a validation with the average failed.
   void on_exception(Trainer&, LightningModule&, const std::exception&) override;

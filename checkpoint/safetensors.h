@@ -36,7 +36,7 @@ class SafetensorsFile {
   [[nodiscard]] uint64_t size() const { return size_; }                // bytes of the whole file
   [[nodiscard]] uint64_t header_bytes() const { return data_begin_; }  // where the data begin
 
-  /// In the order of their data, which they fill without gap or overlap.
+  /// Returns the entries in the order of their data, which they fill without gap or overlap.
   [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const { return entries_; }
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
 

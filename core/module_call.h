@@ -59,9 +59,9 @@ class CallActions {
     List actions;                                  // one
   };
 
-  /// Whether there are any.
+  /// Whether any module has an action.
   [[nodiscard]] static bool any() { return table_.load(std::memory_order_acquire) != nullptr; }
-  /// Those of one module; null: none.
+  /// Returns the actions of one module, or null if there are none.
   [[nodiscard]] static const List* of(const torch::nn::Module* module);
   /// Adds `action` inside the module's other actions.
   static void add(const torch::nn::Module* module, std::shared_ptr<CallAction> action);

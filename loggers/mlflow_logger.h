@@ -88,7 +88,7 @@ class MLFlowLogger final : public Logger {
   explicit MLFlowLogger(Defaults = {}) : MLFlowLogger(MLFlowLoggerOptions()) {}
   explicit MLFlowLogger(MLFlowLoggerOptions options);
   ~MLFlowLogger() override;
-  /// Before start().
+  /// Moves the options alone. Must not be called after start().
   MLFlowLogger(MLFlowLogger&& other) noexcept : MLFlowLogger(std::move(other.options_)) {}
 
   [[nodiscard]] uint32_t takes() const override;

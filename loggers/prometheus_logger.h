@@ -58,7 +58,7 @@ class PrometheusLogger final : public Logger {
   explicit PrometheusLogger(Defaults = {}) : PrometheusLogger(PrometheusLoggerOptions()) {}
   explicit PrometheusLogger(PrometheusLoggerOptions options);
   ~PrometheusLogger() override;
-  /// Before start().
+  /// Moves the options alone. Must not be called after start().
   PrometheusLogger(PrometheusLogger&& other) noexcept : PrometheusLogger(std::move(other.options_)) {}
 
   [[nodiscard]] uint32_t takes() const override { return LogKind::scalars | LogKind::system | LogKind::status; }

@@ -113,7 +113,7 @@ class SQLiteLogger final : public Logger {
   explicit SQLiteLogger(Defaults = {}) : SQLiteLogger(SQLiteLoggerOptions()) {}
   explicit SQLiteLogger(SQLiteLoggerOptions options);
   ~SQLiteLogger() override;
-  /// Before start().
+  /// Moves the options alone. Must not be called after start().
   SQLiteLogger(SQLiteLogger&& other) noexcept : SQLiteLogger(std::move(other.options_)) {}
 
   [[nodiscard]] uint32_t takes() const override;

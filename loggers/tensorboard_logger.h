@@ -70,7 +70,7 @@ class TensorBoardLogger final : public Logger {
   void log_histogram(const std::string& name, const Histogram& histogram, const LogPoint& at) override;
   void log_image(const std::string& name, const LogImage& image, const LogPoint& at) override;
   void log_text(const std::string& name, const std::string& text, const LogPoint& at) override;
-  /// As text: a table of Markdown.
+  /// Writes the table as text, in Markdown.
   void log_table(const std::string& name, const LogTable& table, const LogPoint& at) override;
   void log_system(const MetricList& measurements, const LogPoint& at) override;
   void log_hyperparams(const ConfigNode& hparams) override;
@@ -84,7 +84,7 @@ class TensorBoardLogger final : public Logger {
   void load_state(const State& saved) override;
   [[nodiscard]] std::vector<std::string> files() const override;
 
-  /// Of the event file that is written now; "" before the first value.
+  /// Returns the path of the current event file; "" before the first value.
   [[nodiscard]] std::string event_path() const { return begun_ ? file_.path() : ""; }
 
  private:

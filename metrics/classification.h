@@ -137,7 +137,7 @@ class StatScores : public ClassificationMetric {
   /// `takes_beta`: options.beta may differ from 1.
   StatScores(const std::string& name, const ClassificationOptions& options, bool takes_beta = false);
 
-  /// In double precision: (C), or scalars for the task binary and the average micro.
+  /// The counts in double precision: (C), or scalars for the task binary and the average micro.
   struct Counts {
     at::Tensor tp, fp, tn, fn;
   };

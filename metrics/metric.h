@@ -110,7 +110,7 @@ class Metric {
   void append(size_t index, const at::Tensor& value);
   /// Appends rows without copying: for detached rows that nothing else changes.
   void append_own(size_t index, const at::Tensor& value);
-  /// All rows of a cat state; shape (0) if there are none.
+  /// Returns all rows of a cat state; shape (0) if there are none.
   [[nodiscard]] at::Tensor rows(size_t index) const;
 
   /// Counts the call and moves the states to `device`. Every update() calls it first.

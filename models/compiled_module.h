@@ -57,7 +57,7 @@ class CompiledModule final : public LightningModule {
   at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;
   /// Logs val_loss, and val_acc for a cross entropy over classes.
   void validation_step(const Batch& batch, int64_t) override { evaluate(batch, "val"); }
-  /// The same as test_loss and test_acc.
+  /// Logs test_loss, and test_acc for a cross entropy over classes.
   void test_step(const Batch& batch, int64_t) override { evaluate(batch, "test"); }
   at::Tensor predict_step(const Batch& batch, int64_t batch_idx) override;
   OptimizerConfig configure_optimizers() override;

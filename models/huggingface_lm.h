@@ -48,8 +48,8 @@ struct MaskedTokens {
   at::Tensor labels;  // (B, T) int64: the predicted tokens, -100 elsewhere
 };
 
-/// As BERT was trained (Devlin et al. 2019, section 3.1). What equals `pad` is not predicted. Draws from the default
-/// generator of ids' device.
+/// Hides tokens as in the training of BERT (Devlin et al. 2019, section 3.1). Tokens equal to `pad` are not predicted.
+/// Draws from the default generator of ids' device.
 [[nodiscard]] MaskedTokens mask_tokens(const at::Tensor& ids, double probability, int64_t mask_token_id,
                                        int64_t vocab_size, std::optional<int64_t> pad = std::nullopt);
 

@@ -81,7 +81,7 @@ class HuggingFaceModule : public LightningModule {
   /// weights. During a run every rank calls it.
   void save_pretrained(const std::string& folder) const;
 
-  /// Null before configure_model if the number of labels is the data's.
+  /// Returns the model; null before configure_model if the number of labels is the data's.
   [[nodiscard]] const std::shared_ptr<PretrainedModel>& model() const { return model_; }
 
  protected:

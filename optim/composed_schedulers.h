@@ -22,7 +22,7 @@ class ComposedScheduler : public LRScheduler {
   void load_state(const State& saved) override;
   [[nodiscard]] bool counts_steps() const override;
   [[nodiscard]] bool wants_total_steps() const override;
-  /// Those of the parts.
+  /// Returns the schedulers' options.
   [[nodiscard]] ConfigNode written_options() const override;
 
  protected:

@@ -169,7 +169,7 @@ class Optimizer {
   void check_state_keys(const State& saved, const std::vector<std::string>& known) const;
   /// Returns the tensor; throws CheckpointError if it is missing.
   [[nodiscard]] const at::Tensor& saved_tensor(const State& saved, const std::string& key) const;
-  /// As above; throws CheckpointError also for a different shape.
+  /// Same as above, but throws CheckpointError also for a different shape.
   [[nodiscard]] const at::Tensor& saved_tensor(const State& saved, const std::string& key, at::IntArrayRef sizes) const;
 
   std::vector<Group> groups_;

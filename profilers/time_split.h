@@ -37,11 +37,11 @@ struct StepTimes {
   int64_t steps = 0;                            // training batches
 
   [[nodiscard]] double operator[](StepPart part) const { return seconds[static_cast<size_t>(part)]; }
-  /// Of all parts but validation.
+  /// Returns the seconds in all parts but validation.
   [[nodiscard]] double training() const;
-  /// Of training(): 0 to 1; 0 before anything was measured.
+  /// Returns the fraction of training() spent in `part`, 0 to 1; 0 before anything was measured.
   [[nodiscard]] double share(StepPart part) const;
-  /// A table for people; "" before the first step.
+  /// Returns a table for people; "" before the first step.
   [[nodiscard]] std::string table() const;
 };
 

@@ -35,14 +35,14 @@ class SegmentScope {
   /// Runs the forward pass again; its results are discarded. Must not hold the inputs.
   using Again = std::function<void(const Tensors& inputs)>;
 
-  /// Only where recomputation_applies(). `buffers`: tensors that the forward pass may change (running statistics),
-  /// which are restored after the recomputation.
+  /// Must only be called where recomputation_applies(). `buffers`: tensors that the forward pass may change (running
+  /// statistics), which are restored after the recomputation.
   SegmentScope(SegmentOptions options, Tensors inputs, Tensors buffers, Again again);
   ~SegmentScope();
   SegmentScope(const SegmentScope&) = delete;
   SegmentScope& operator=(const SegmentScope&) = delete;
 
-  /// After the forward pass: throws Error if it has changed an input in place.
+  /// Called after the forward pass. Throws Error if it has changed an input in place.
   void finish();
 
  private:

@@ -24,9 +24,9 @@ class Accelerator {
   [[nodiscard]] virtual int64_t device_count() const = 0;
   /// Makes `device` the current one of the calling thread, the training thread.
   virtual void use(at::Device device) = 0;
-  /// Null where the backend has no streams and events: batches are copied when they are needed.
+  /// Returns null if the backend has no streams and events: batches are then copied when they are needed.
   [[nodiscard]] virtual std::shared_ptr<DeviceCopier> make_copier(at::Device device) = 0;
-  /// Null where steps cannot be recorded.
+  /// Returns null if steps cannot be recorded.
   [[nodiscard]] virtual std::shared_ptr<StepRecorder> make_recorder(at::Device /*device*/) { return nullptr; }
   /// The generator that the backend's operators draw from; unset if it has none of its own.
   [[nodiscard]] virtual std::optional<at::Generator> generator(int64_t index) const = 0;

@@ -51,7 +51,7 @@ class SlotScope {
   std::unique_ptr<Guard> guard_;  // only where the device has an index
 };
 
-/// The same values on the slot's device, as part of the graph: the tensor itself if it is already there.
+/// Returns `tensor` on the slot's device, as part of the graph; the tensor itself if it is already there.
 [[nodiscard]] at::Tensor move_to(const at::Tensor& tensor, const DeviceSlot& slot);
 
 class DeviceCopier;

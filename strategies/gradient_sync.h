@@ -33,7 +33,8 @@ class RankFlags {
     return *this;
   }
 
-  /// As numbers that can be summed over ranks, and back: a sum above 0 means that some rank has set the flag.
+  /// Returns the flags as numbers that can be summed over ranks; from() converts sums back. A sum above 0 means that
+  /// some rank has set the flag.
   [[nodiscard]] std::array<double, kRankFlags> numbers() const {
     std::array<double, kRankFlags> numbers = {};
     for (size_t k = 0; k < kRankFlags; ++k) numbers[k] = set_[k] ? 1 : 0;

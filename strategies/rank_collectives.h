@@ -37,7 +37,7 @@ class RankCollectives : public StrategyPart {
   /// Reduces over all ranks through the control group, on the host; every rank gets the result, on its value's device.
   /// For what ranks rarely exchange. Blocks until all arrive.
   [[nodiscard]] virtual at::Tensor reduce(const at::Tensor& value, ReduceOp /*op*/) { return value; }
-  /// As reduce(), of a CPU tensor, for the flags that ranks exchange in every step: through memory that the ranks of
+  /// Same as reduce() of a CPU tensor, for the flags that ranks exchange in every step: uses memory that the ranks of
   /// one machine share, where they can.
   [[nodiscard]] virtual at::Tensor reduce_in_step(const at::Tensor& value, ReduceOp op) { return reduce(value, op); }
   /// The sum over all ranks, on the strategy's device, of a tensor of the same type and shape on each; the result is on

@@ -77,8 +77,8 @@ class Strategy {
   /// Gives all ranks rank 0's weights, and prepares to train them if `training`. Every rank calls it, after the weights
   /// are loaded and on the device.
   virtual void set_up(const ModuleTensors& module, bool training) { gradients().set_up(module, training); }
-  /// In a fit: from here to end_evaluation() all weights are unsharded on every rank, and a forward pass needs no
-  /// collective, because ranks may have different numbers of batches. Every rank calls it. Blocks until all arrive.
+  /// Called in a fit. From here to end_evaluation() all weights are unsharded on every rank, and a forward pass needs
+  /// no collective, because ranks may have different numbers of batches. Every rank calls it. Blocks until all arrive.
   virtual void begin_evaluation() {}
   virtual void end_evaluation() {}
   /// Called when training has succeeded: gives the module its full weights again. Every rank calls it.

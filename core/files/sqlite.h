@@ -46,7 +46,7 @@ class SqliteStatement {
   /// True if there is a row. Throws SqliteError.
   bool step();
   void reset();
-  /// For statements without rows: step() and reset().
+  /// Runs a statement that has no rows: step() and reset().
   void run();
 
   [[nodiscard]] int64_t integer(int column) const;

@@ -24,7 +24,7 @@ using Variables = std::function<std::optional<std::string>(const std::string& na
 /// The program and its arguments; empty without /proc.
 [[nodiscard]] std::vector<std::string> own_command_line();
 
-/// The same with spaces between.
+/// Returns own_command_line() as one string, with spaces between.
 [[nodiscard]] std::string own_command_text();
 
 /// The name of this machine; "" if it has none.

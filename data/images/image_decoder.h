@@ -40,7 +40,7 @@ class ImageDecoder {
  public:
   virtual ~ImageDecoder() = default;
 
-  /// Of the whole image, in pixels.
+  /// Returns the size of the whole image in pixels.
   [[nodiscard]] virtual ImageSize size() const = 0;
 
   /// The pixels of `box`: (3, H, W) uint8, a view of memory in the order (H, W, 3). A JPEG is decoded at a half, a
@@ -62,7 +62,7 @@ class ImageDecoder {
 
 namespace detail {
 
-/// Of the content of the file `path`.
+/// Return a decoder of `bytes`, the contents of the file `path`. Throw as open_image() does.
 [[nodiscard]] std::unique_ptr<ImageDecoder> open_jpeg(std::string path, std::string bytes, int64_t max_pixels);
 [[nodiscard]] std::unique_ptr<ImageDecoder> open_png(std::string path, std::string bytes, int64_t max_pixels);
 

@@ -36,9 +36,9 @@ struct RandomCropRange {
   double max_ratio = 4.0 / 3.0;
 };
 
-/// Where torchvision's RandomResizedCrop cuts: a share of the area, uniform in the range of scales, with a ratio whose
-/// logarithm is uniform; after ten draws that do not fit, the middle. (Szegedy et al., "Going Deeper with
-/// Convolutions", 2014, section 6.)
+/// Returns the box that torchvision's RandomResizedCrop would cut: a share of the area, uniform in the range of scales,
+/// with a ratio whose logarithm is uniform; after ten draws that do not fit, the middle. (Szegedy et al., "Going Deeper
+/// with Convolutions", 2014, section 6.)
 [[nodiscard]] ImageBox random_crop_box(const ImageSize& image, const RandomCropRange& range, at::Generator& generator);
 
 /// The mean and standard deviation of red, green and blue, in units of 0 to 1. The defaults change nothing.

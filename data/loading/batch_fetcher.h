@@ -42,7 +42,7 @@ class BatchFetcher {
 
   /// Throws DataError naming sample, batch, epoch and cause. Returns early, with an empty batch, once `abandoned`.
   [[nodiscard]] Batch fetch(int64_t batch_idx, const std::atomic<bool>* abandoned = nullptr) const;
-  /// The same on a worker thread, which also copies to pinned memory what the data set made elsewhere.
+  /// Same as fetch(), for worker threads: also copies to pinned memory what the data set made elsewhere.
   [[nodiscard]] Batch fetch_ahead(int64_t batch_idx, const std::atomic<bool>& abandoned) const;
 
  private:

@@ -78,18 +78,18 @@ class CombinedLoader final : public Loader {
   [[nodiscard]] std::optional<int64_t> num_batches() const override;
   void use_sequential_order() override;
   [[nodiscard]] bool may_be_read_ahead() const override;
-  /// Those of the loaders that have one.
+  /// Returns the states of the loaders that have one.
   [[nodiscard]] State state() const override;
   void load_state(const State& state) override;
   bool shard(int64_t rank, int64_t world_size, bool padded) override;
   void pin_memory(bool pins) override;
-  /// With `sequential`, whose batches are each of one loader.
+  /// Has an effect only with `sequential`, where each batch is from one loader.
   void identify_samples(bool identifies) override;
   [[nodiscard]] ConfigNode written_options() const override;
   [[nodiscard]] int64_t num_workers() const override;
 
   [[nodiscard]] const Loaders& loaders() const { return loaders_; }
-  /// With `sequential`: the number of the loader that batch `batch_idx` comes from.
+  /// Returns the index of the loader that batch `batch_idx` comes from, with `sequential`.
   [[nodiscard]] size_t loader_of(int64_t batch_idx) const;
 
  private:

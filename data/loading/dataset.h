@@ -55,7 +55,7 @@ class TensorDataset final : public Dataset {
  public:
   /// Throws DataError without tensors, or if a tensor has no dimension or the lengths differ.
   explicit TensorDataset(std::vector<at::Tensor> tensors);
-  /// With a name for each tensor. Also throws DataError if the number of names differs.
+  /// Same as above, with a name for each tensor. Also throws DataError if the number of names differs.
   TensorDataset(std::vector<at::Tensor> tensors, const std::vector<std::string>& names);
 
   [[nodiscard]] int64_t size() const override;

@@ -73,10 +73,11 @@ class LengthBatchSampler final : public BatchSampler {
   std::optional<int64_t> num_batches_;
 };
 
-/// Dataset::length of every sample.
+/// Returns Dataset::length of every sample.
 [[nodiscard]] std::vector<int64_t> lengths_of(const Dataset& dataset);
 
-/// Of these batches' numbers, how many would be padding if each sample is padded to its batch's longest: 0 to 1.
+/// Returns the fraction of the batches' tokens that would be padding if each sample were padded to its batch's longest:
+/// 0 to 1.
 [[nodiscard]] double share_of_padding(const IndexBatches& batches, const std::vector<int64_t>& lengths);
 
 }  // namespace levin

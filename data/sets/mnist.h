@@ -91,7 +91,7 @@ class MnistModule : public DataModule {
   Loaders predict_dataloader() override { return test_dataloader(); }
 
   [[nodiscard]] const MnistOptions& options() const { return options_; }
-  /// Where the archives are or would be put.
+  /// Returns the folder in which the archives are, or into which they are downloaded.
   [[nodiscard]] std::string folder() const;
 
  protected:

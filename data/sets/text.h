@@ -83,9 +83,9 @@ class TextFile : public DataModule {
   std::vector<std::string> prediction_text(const at::Tensor& prediction) const override;
 
   [[nodiscard]] const TextFileOptions& options() const { return options_; }
-  /// After setup().
+  /// Returns the number of the tokenizer's tokens. Throws DataError before setup().
   [[nodiscard]] int64_t vocab_size() const;
-  /// Of the text, on average; 0 before it is read.
+  /// Returns the average size of a token in bytes; 0 before the document is read.
   [[nodiscard]] double bytes_per_token() const { return bytes_per_token_; }
 
  protected:

@@ -56,7 +56,7 @@ struct AutoModelFor {
                                                                         const FromPretrainedOptions& options = {}) {
     return huggingface::model_from_pretrained(folder, task, options);
   }
-  /// With new weights, drawn as transformers draws them.
+  /// Returns a model with new weights, drawn as transformers draws them. Throws ConfigError as from_pretrained does.
   [[nodiscard]] static std::shared_ptr<PretrainedModel> from_config(const PretrainedConfig& config) {
     return huggingface::model_from_config(config, task);
   }

@@ -32,13 +32,13 @@ class PretrainedConfig {
  public:
   /// An empty one, for models made from numbers: set model_type first.
   PretrainedConfig() : values_(ConfigNode::map()) {}
-  /// Of a folder's config.json, or of such a file. Throws Error naming the path if it cannot be read, ConfigError if it
-  /// is not a JSON object or has no "model_type".
+  /// Reads the config.json at `path`, a folder or the file itself. Throws Error naming the path if it cannot be read,
+  /// ConfigError if it is not a JSON object or has no "model_type".
   [[nodiscard]] static PretrainedConfig read(const std::string& path);
   /// `source`: what messages call it.
   [[nodiscard]] static PretrainedConfig parse(const std::string& json, const std::string& source);
 
-  /// As transformers writes it: JSON, indented by two.
+  /// Returns the config as transformers writes it: JSON, indented by two.
   [[nodiscard]] std::string json() const;
 
   /// The file it was read from, or "".
@@ -47,7 +47,7 @@ class PretrainedConfig {
   [[nodiscard]] std::string model_type() const;
   /// The classes that the weights were saved from: "BertForMaskedLM".
   [[nodiscard]] std::vector<std::string> architectures() const;
-  /// Of a classification head: as many as "id2label" has, 2 without it.
+  /// Returns the number of labels of a classification head: as many as "id2label" has, 2 without it.
   [[nodiscard]] int64_t num_labels() const;
   /// The label names of "id2label" by number; empty without it.
   [[nodiscard]] std::vector<std::string> labels() const;

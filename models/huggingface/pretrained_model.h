@@ -80,7 +80,7 @@ class PretrainedModel : public torch::nn::Module, public HasTiedWeights, public 
   };
   [[nodiscard]] const std::vector<Alias>& aliases() const { return aliases_; }
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> tied_weights() const override;
-  /// Empty where transformers' modules are called as the tensors in files are.
+  /// Returns nothing if transformers' modules have the names of the tensors in files.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> peft_names() const override { return {}; }
   /// The matrix of input tokens; undefined if there is none.
   [[nodiscard]] virtual at::Tensor input_embeddings() const { return {}; }

@@ -68,7 +68,7 @@ class DataParallelModel {
     modules_.push_back(module_);
     for (const auto& copy : copies) modules_.push_back(std::dynamic_pointer_cast<M>(copy));
   }
-  /// For a module holder, such as torch::nn::Linear.
+  /// Same as above, for a module holder such as torch::nn::Linear.
   template <class Holder>
   requires requires(Holder holder) {
     { holder.ptr() } -> std::convertible_to<std::shared_ptr<M>>;
@@ -91,7 +91,7 @@ class DataParallelModel {
     return outputs;
   }
 
-  /// For a DataParallelCriterion on the same threads.
+  /// Returns the threads, for a DataParallelCriterion that shares them.
   [[nodiscard]] const std::shared_ptr<ParallelApply>& parallel() const { return parallel_; }
   [[nodiscard]] const std::vector<DeviceSlot>& slots() const { return parallel_->slots(); }
 

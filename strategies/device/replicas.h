@@ -31,8 +31,8 @@ class Replicas {
   /// graph; with gradients disabled they are plain values.
   void refresh(size_t count);
 
-  /// The same, with copies whose parameters are leaves of separate graphs: for with_parallel_backward(), which adds
-  /// their gradients.
+  /// Same as refresh(), but the parameters of the copies are leaves of separate graphs: for with_parallel_backward(),
+  /// which adds their gradients.
   void refresh_leaves(size_t count);
 
   /// The module's tensors, and in the same order the tensors of each copy.

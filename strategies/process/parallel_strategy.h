@@ -39,7 +39,7 @@ class ParallelStrategy : public Strategy {
 class RankPlacement : public DevicePlacement {
  public:
   void place(torch::nn::Module& module) override;
-  /// Null until place() is called.
+  /// Returns the module; null until place() is called.
   [[nodiscard]] torch::nn::Module* module() const { return module_; }
 
  protected:
@@ -49,7 +49,7 @@ class RankPlacement : public DevicePlacement {
   torch::nn::Module* module_ = nullptr;
 };
 
-/// For the options of strategies.
+/// The help text of the option process_group_backend.
 inline constexpr const char* kProcessGroupBackends =
     "gloo; shm, memory that the ranks of one machine share; nccl; or auto: what suits the device and the machines";
 [[nodiscard]] bool is_process_group_backend(const std::string& name);

@@ -49,7 +49,7 @@ class ProcessRanks final : public RankCollectives {
   [[nodiscard]] std::string broadcast(const std::string& text) override;
   void copy_from_rank_zero(const std::vector<std::pair<std::string, at::Tensor>>& named) override;
 
-  /// As gather(), but only on rank 0.
+  /// Same as gather(), but returns an undefined tensor on ranks other than 0.
   [[nodiscard]] at::Tensor gather_on_rank_zero(const at::Tensor& value);
   /// A group of all ranks for tensors on `device`, made by the first call with the same name. `backend`: gloo; nccl,
   /// which is for GPUs and is part of the CUDA component; shm, which is for CPUs of one host; auto, which is shm on a
