@@ -47,8 +47,8 @@ struct SavedLoRA {
 /// no scaling.
 void apply_saved_lora(torch::nn::Module& module, const SavedLoRA& saved, const LoRAScalings& scalings);
 
-/// What a run with these options, which have no patterns, scaled its adapters with. Throws CheckpointError if `path`
-/// names a folder that cannot be read, whose r and lora_alpha count.
+/// Returns the scaling that a run with these options, which have no patterns, gave its adapters. Throws CheckpointError
+/// if `path` names a folder that cannot be read, whose r and lora_alpha count.
 [[nodiscard]] double run_scaling(const LoRAOptions& options);
 
 }  // namespace levin

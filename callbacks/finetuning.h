@@ -29,7 +29,7 @@ class Module;
 
 namespace levin {
 
-/// The parameters that require gradients; configure_optimizers must use these with a finetuning callback.
+/// Returns the parameters that require gradients; configure_optimizers must use these with a finetuning callback.
 [[nodiscard]] std::vector<at::Tensor> trainable_parameters(const torch::nn::Module& module);
 
 /// The base of callbacks that freeze parts of a module and train them later. Hooks run on every rank.

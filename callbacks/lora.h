@@ -36,7 +36,7 @@ class LoRA final : public Callback {
   /// Returns no weights, but the adapters' scaling, which a weights-only checkpoint needs in addition to its weights.
   [[nodiscard]] State weights_to_save(const LightningModule& module) const override;
 
-  /// The scaling that a resumed run must repeat.
+  /// Returns the scaling that a resumed run must repeat.
   [[nodiscard]] State state() const override;
   /// Throws CheckpointError if the checkpoint's run scaled its adapters differently.
   void load_state(const State& saved) override;

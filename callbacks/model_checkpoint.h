@@ -139,9 +139,9 @@ class ModelCheckpoint final : public Callback {
   /// Unset without a monitor.
   [[nodiscard]] const std::optional<double>& best_model_score() const { return saved_files_.best_score; }
   [[nodiscard]] const std::string& last_model_path() const { return saved_files_.last_path; }
-  /// The best files with their scores, in the order they were written.
+  /// Returns the best files with their scores, in the order they were written.
   [[nodiscard]] const std::vector<std::pair<std::string, double>>& best_k_models() const { return saved_files_.best; }
-  /// Whether the file belongs to this callback: it keeps the file, or has requested it from the writer.
+  /// Returns whether the file belongs to this callback: it keeps the file, or has requested it from the writer.
   [[nodiscard]] bool owns(const std::string& path) const;
 
  private:

@@ -42,7 +42,7 @@ class OnExceptionCheckpoint final : public Callback {
   [[nodiscard]] bool is_checkpoint() const override { return true; }
   [[nodiscard]] std::string checkpoint_path(Trainer&, const std::string& which) override;
 
-  /// The file it saves to.
+  /// Returns the file it saves to.
   [[nodiscard]] std::string ckpt_path() const;
 
  private:

@@ -77,8 +77,8 @@ class PredictionWriter final : public Callback {
   void on_predict_end(Trainer&, LightningModule&) override;
   void on_exception(Trainer&, LightningModule&, const std::exception&) override;
 
-  /// This rank's file, "predictions.rank1.csv" if there are several ranks. It exists once it is complete. The names of
-  /// .safetensors files per batch are derived from it.
+  /// Returns this rank's file, "predictions.rank1.csv" if there are several ranks. It exists once it is complete. The
+  /// names of .safetensors files per batch are derived from it.
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] int64_t samples() const { return samples_; }
 

@@ -71,7 +71,7 @@ class SpikeDetection final : public Callback {
   void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "SpikeDetection"; }
 
-  /// Whether this or an earlier run recorded the batch.
+  /// Returns whether this or an earlier run recorded the batch.
   [[nodiscard]] bool is_excluded(int64_t epoch, int64_t batch_idx) const;
   [[nodiscard]] const std::string& exclude_batches_path() const { return path_; }
 

@@ -65,7 +65,7 @@ class StochasticWeightAveraging final : public AveragingCallback {
   void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "StochasticWeightAveraging"; }
 
-  /// The epoch (from 0) that averaging starts in; known once fit has started.
+  /// Returns the epoch (from 0) that averaging starts in; known once fit has started.
   [[nodiscard]] int64_t swa_start() const { return start_; }
 
  private:

@@ -128,7 +128,7 @@ class ThroughputMonitor final : public Callback {
     end_evaluation_batch(trainer, Mode::predict, batch);
   }
 
-  /// The totals of training, and the step of the next validation's rows.
+  /// Returns the totals of training, and the step of the next validation's rows.
   [[nodiscard]] State state() const override;
   /// Restores them in a fit. Throws CheckpointError if `saved` lacks one of them.
   void load_state(const State& saved) override;

@@ -45,7 +45,7 @@ class AveragedWeights {
                                         const std::optional<std::string>& device);
   [[nodiscard]] bool holds(const LightningModule& module) const { return module_ == &module; }
 
-  /// The number of weights averaged so far.
+  /// Returns the number of weights averaged so far.
   [[nodiscard]] int64_t count() const { return count_; }
 
   /// Adds the current weights to the average: the first ones by copying, later ones by
@@ -63,11 +63,11 @@ class AveragedWeights {
   void swap_out();
   [[nodiscard]] bool swapped() const { return !kept_.empty(); }
 
-  /// The averages by the module's names and count(); empty before the first update.
+  /// Returns the averages by the module's names and count(); empty before the first update.
   [[nodiscard]] State state() const;
   /// Requires hold(). Throws CheckpointError naming the tensor that is missing or has a different shape.
   void load_state(const State& saved);
-  /// The weights without the average, by name.
+  /// Returns the weights without the average, by name.
   [[nodiscard]] State weights() const;
 
  private:
@@ -107,11 +107,11 @@ class AveragingCallback : public Callback {
   void on_save_checkpoint(Trainer&, LightningModule& module, State& checkpoint) override;
   void on_load_checkpoint(Trainer& trainer, LightningModule& module, const State& checkpoint) override;
 
-  /// The number of weights averaged so far.
+  /// Returns the number of weights averaged so far.
   [[nodiscard]] int64_t n_averaged() const { return weights_.count(); }
 
  protected:
-  /// Whether checkpoints contain the average as the model from the first update on, not just at the end.
+  /// Returns whether checkpoints contain the average as the model from the first update on, not just at the end.
   [[nodiscard]] virtual bool saves_average_as_model() const = 0;
   /// Throws ConfigError if an optimizer keeps an average itself; in on_fit_start.
   void check_optimizers(Trainer& trainer) const;
@@ -122,7 +122,7 @@ class AveragingCallback : public Callback {
 };
 
 namespace detail {
-/// Whether LibTorch accepts it as a device ("cpu", "cuda:1"); unset is allowed.
+/// Returns whether LibTorch accepts it as a device ("cpu", "cuda:1"); unset is allowed.
 [[nodiscard]] bool is_device(const std::optional<std::string>& device);
 }  // namespace detail
 

@@ -35,7 +35,7 @@ class CheckpointFile {
   [[nodiscard]] const SafetensorsFile& file() const { return file_; }
   [[nodiscard]] const ConfigNode& values() const { return values_; }
 
-  /// Whether Levin wrote it, so that every byte is covered by a checksum.
+  /// Returns whether Levin wrote it, so that every byte is covered by a checksum.
   [[nodiscard]] bool is_checkpoint() const { return is_checkpoint_; }
 
   /// Returns the tensor and verifies its checksum. May be called from several threads.

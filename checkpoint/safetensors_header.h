@@ -25,9 +25,9 @@ struct SafetensorsEntry {
   [[nodiscard]] uint64_t bytes() const { return end - begin; }
 };
 
-/// The format's word for a type ("BF16"); null if it has none.
+/// Returns the format's word for a type ("BF16"); null if it has none.
 [[nodiscard]] const char* safetensors_dtype(at::ScalarType type);
-/// A type by the format's word for it; false if there is none.
+/// Sets `type` to the type that the format calls `word`. Returns false if there is none.
 [[nodiscard]] bool find_safetensors_dtype(std::string_view word, at::ScalarType& type);
 
 /// Limit for tensors, and for strings in the metadata. Levin's own headers hold 100 MB with half as many.

@@ -36,7 +36,7 @@ struct RenameRule {
 [[nodiscard]] std::optional<std::string> renamed(const std::string& name, const std::vector<RenameRule>& rules);
 
 namespace detail {
-/// Whether each rule's `to` has as many * as its `from`.
+/// Returns whether each rule's `to` has as many * as its `from`.
 [[nodiscard]] bool stars_match(const std::vector<RenameRule>& map);
 }  // namespace detail
 
@@ -68,7 +68,7 @@ struct WeightsReport {
   std::vector<std::string> unexpected = {};  // in the file, not in the module
   std::vector<std::string> mis_shaped = {};
 
-  /// One line: "missing a (2); unexpected b (3, 4)"; "" if all matched.
+  /// Returns one line: "missing a (2); unexpected b (3, 4)"; "" if all matched.
   [[nodiscard]] std::string str() const;
 };
 

@@ -39,7 +39,7 @@ struct State {
     return value;
   }
 
-  /// The tensor called `name`; throws CheckpointError if there is none.
+  /// Returns the tensor called `name`; throws CheckpointError if there is none.
   [[nodiscard]] const at::Tensor& tensor(const std::string& name) const;
 
   [[nodiscard]] bool empty() const { return values.entries.empty() && tensors.empty(); }
@@ -47,7 +47,7 @@ struct State {
   /// Puts another part's state under `key`; its tensors become "key.name".
   void put(const std::string& key, const State& part);
 
-  /// The part put under `key`; empty if there is none.
+  /// Returns the part put under `key`; empty if there is none.
   [[nodiscard]] State part(const std::string& key) const;
 };
 

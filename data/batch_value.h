@@ -89,7 +89,7 @@ class BatchValue {
   /// Returns the type's name without its namespace, for messages.
   [[nodiscard]] std::string type_name() const;
 
-  /// Whether the value belongs to no sample.
+  /// Returns whether the value belongs to no sample.
   [[nodiscard]] bool is_whole() const { return held_->is_whole(); }
   /// Returns the number of samples; nullopt if it is not known, or the value belongs to no sample.
   [[nodiscard]] std::optional<int64_t> rows() const { return held_->rows(); }
@@ -102,7 +102,7 @@ class BatchValue {
 
   /// Returns true if BatchTraits::tensors exposes the value's tensors.
   [[nodiscard]] bool shows_tensors() const { return held_->shows_tensors(); }
-  /// A copy whose tensors `visit` has seen. Only if it shows_tensors().
+  /// Returns a copy whose tensors `visit` has seen. Requires shows_tensors().
   [[nodiscard]] BatchValue visited(const TensorVisitor& visit) const { return BatchValue(held_->visited(visit)); }
 
  private:

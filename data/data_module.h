@@ -40,9 +40,9 @@ class DataModule {
   static const char* registry_name() { return "data module"; }
   virtual ~DataModule() = default;
 
-  /// Downloads and unpacks; on one process only, so it must not set members.
+  /// Downloads and unpacks. Called on one process only, so it must not set members.
   virtual void prepare_data() {}
-  /// Reads and splits; on every process.
+  /// Reads and splits. Called on every process.
   virtual void setup(Stage /*stage*/) {}
   virtual void teardown(Stage /*stage*/) {}
 
@@ -51,7 +51,7 @@ class DataModule {
   virtual Loaders test_dataloader() { return {}; }
   virtual Loaders predict_dataloader() { return {}; }
 
-  /// On the batch as loaded, and on the batch on its device.
+  /// Called with the batch as loaded, and (on_after_batch_transfer) with the batch on its device.
   virtual Batch on_before_batch_transfer(Batch batch, int64_t /*dataloader_idx*/) { return batch; }
   /// Unless overridden, the LightningModule's hook of this name is used.
   virtual Batch transfer_batch_to_device(Batch batch, at::Device, int64_t /*dataloader_idx*/) { return batch; }
@@ -68,8 +68,8 @@ class DataModule {
   /// with a space. Returns "" if there is no choice.
   [[nodiscard]] virtual std::string about_dtypes() const { return ""; }
 
-  /// The type of numbers read from files, which the trainer sets before prepare_data: float64 with precision 64-true,
-  /// else float32.
+  /// Returns the type of numbers read from files, which the trainer sets before prepare_data: float64 with precision
+  /// 64-true, else float32.
   [[nodiscard]] at::ScalarType float_dtype() const { return float_dtype_; }
   void set_float_dtype(at::ScalarType dtype) { float_dtype_ = dtype; }
 
@@ -83,7 +83,7 @@ class DataModule {
   void save_hyperparameters(ConfigNode hparams) { hparams_ = std::move(hparams); }
   [[nodiscard]] const ConfigNode& hparams() const { return hparams_; }
 
-  /// The data module's state in checkpoints.
+  /// Returns the data module's state in checkpoints.
   [[nodiscard]] virtual State state() const { return {}; }
   virtual void load_state(const State& /*state*/) {}
 

@@ -64,7 +64,7 @@ class SqliteStore {
   /// Removes the run and all that it has.
   void remove_run();
 
-  /// The newest row of the run in each table.
+  /// Returns the newest row of the run in each table.
   [[nodiscard]] State position() const;
   /// Removes the run's rows after that position; an empty one: all.
   void cut(const State& position);
@@ -128,8 +128,8 @@ class SQLiteLogger final : public Logger {
   void log_artifact(const std::string& name, const std::string& path, const LogPoint& at) override;
   void log_hyperparams(const ConfigNode& hparams) override;
   void log_final_metrics(const MetricList& metrics, const LogPoint& at) override;
-  /// The run and its last row of each table. load_state continues that run, without its later rows, if the logger was
-  /// started to resume; otherwise the run is a new one.
+  /// Returns the run and its last row of each table. load_state continues that run, without its later rows, if the
+  /// logger was started to resume; otherwise the run is a new one.
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
   void save() override;

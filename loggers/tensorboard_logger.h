@@ -63,7 +63,7 @@ class TensorBoardLogger final : public Logger {
   void start_again(const std::string& default_root_dir, bool resume) override;
   void own_folder() override;
   [[nodiscard]] std::vector<std::string> earlier_log_dirs() const override { return folder_.earlier(); }
-  /// The run's folder; the event files are in its sub_dir.
+  /// Returns the run's folder; the event files are in its sub_dir.
   [[nodiscard]] std::string log_dir() const override { return folder_.path(); }
 
   void log_metrics(const MetricList& metrics, const LogPoint& at) override;

@@ -51,7 +51,8 @@ class CompiledModule final : public LightningModule {
   explicit CompiledModule(CompiledModuleOptions options);
   ~CompiledModule() override;
 
-  /// The evaluation's prediction for the module's first input; the target, if the step has one, is taken as zeros.
+  /// Returns the evaluation's prediction for the module's first input; the target, if the step has one, is taken as
+  /// zeros.
   at::Tensor forward(const at::Tensor& input) override;
   /// `batch`: the module's inputs, then the target if the loss has one. Logs train_loss.
   at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;

@@ -70,7 +70,7 @@ class ExportedModule : public LightningModule {
   at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;
   void validation_step(const Batch& batch, int64_t) override { evaluate(batch, "val"); }
   void test_step(const Batch& batch, int64_t) override { evaluate(batch, "test"); }
-  /// The output itself: logits with cross_entropy.
+  /// Returns the output itself: logits with cross_entropy.
   at::Tensor predict_step(const Batch& batch, int64_t batch_idx) override;
   OptimizerConfig configure_optimizers() override;
 

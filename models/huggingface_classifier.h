@@ -71,9 +71,9 @@ class HuggingFaceClassifier final : public HuggingFaceModule {
   at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;
   void validation_step(const Batch& batch, int64_t) override { evaluate(batch, "val"); }
   void test_step(const Batch& batch, int64_t) override { evaluate(batch, "test"); }
-  /// The likeliest classes, (B) int64; of several labels 1 where the probability is above a half, (B, num_labels)
-  /// int64; of a regression the numbers, (B) or (B, num_labels). Publishes "probability" with step_output, of the class
-  /// or of each label.
+  /// Returns the likeliest classes, (B) int64; of several labels 1 where the probability is above a half, (B,
+  /// num_labels) int64; of a regression the numbers, (B) or (B, num_labels). Publishes "probability" with step_output,
+  /// of the class or of each label.
   at::Tensor predict_step(const Batch& batch, int64_t batch_idx) override;
 
   [[nodiscard]] const HuggingFaceClassifierOptions& options() const { return options_; }

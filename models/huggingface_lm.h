@@ -65,8 +65,8 @@ class HuggingFaceLM final : public HuggingFaceModule {
 
   /// ids: (B, T) int64; returns logits (B, T, vocabulary).
   at::Tensor forward(const at::Tensor& ids) override;
-  /// The mean cross entropy of a predicted token, in nats. A masked model's batches count by their predicted tokens, in
-  /// training (set_loss_weight) as in the means of validations and tests.
+  /// Returns the mean cross entropy of a predicted token, in nats. A masked model's batches count by their predicted
+  /// tokens, in training (set_loss_weight) as in the means of validations and tests.
   at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;
   void validation_step(const Batch& batch, int64_t) override { log_loss("val_loss", batch); }
   void test_step(const Batch& batch, int64_t) override { log_loss("test_loss", batch); }

@@ -87,7 +87,7 @@ class HuggingFaceModule : public LightningModule {
  protected:
   explicit HuggingFaceModule(HuggingFaceSettings settings) : settings_(std::move(settings)) {}
 
-  /// The folder's config.json with the settings in it.
+  /// Returns the folder's config.json with the settings in it.
   [[nodiscard]] PretrainedConfig read_config() const;
   /// Makes the model, with the folder's weights unless from_scratch, and freezes what the settings name. Throws as
   /// AutoModel does, and ConfigError for a pattern that matches no parameter.

@@ -96,8 +96,8 @@ class Muon final : public OptimizerOf<MuonOptions>, public NamesParameters {
 };
 
 namespace detail {
-/// The nearest matrix with orthogonal rows or columns, roughly: singular values end between 0.5 and 1.5. Computed in
-/// bfloat16. `matrix`: (rows, columns); so is the result.
+/// Returns the nearest matrix with orthogonal rows or columns, roughly: singular values end between 0.5 and 1.5.
+/// Computed in bfloat16. `matrix`: (rows, columns); so is the result.
 [[nodiscard]] at::Tensor orthogonalize(const at::Tensor& matrix, const std::array<double, 3>& coefficients,
                                        int64_t steps, double eps);
 }  // namespace detail

@@ -16,7 +16,8 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 class NamesParameters {
  public:
   virtual ~NamesParameters() = default;
-  /// The names of the model's parameters, before any are added. Throws ConfigError for an option that names none.
+  /// Receives the names of the model's parameters, before any are added. Throws ConfigError for an option that names
+  /// none of them.
   virtual void take_names(const NamedTensors& parameters) = 0;
 
  protected:

@@ -78,7 +78,7 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// The registered name: "AdamW".
+  /// Returns the registered name: "AdamW".
   [[nodiscard]] virtual std::string name() const = 0;
 
   /// Returns the options it was created with, as in a run file, or null if they are unknown. Ranks compare them.
@@ -104,12 +104,12 @@ class Optimizer {
   /// Calls `closure` with gradients enabled (once; LBFGS up to max_eval times), updates, and returns the first loss.
   at::Tensor step(const Closure& closure);
 
-  /// Whether only step(closure) works.
+  /// Returns whether only step(closure) works.
   [[nodiscard]] virtual bool needs_closure() const { return false; }
 
   // ---- parameters that are sharded over ranks (fsdp) ----------------------------------------------------------------
-  /// Whether the update of one element depends on other elements of its tensor (by a norm, by a product of matrices),
-  /// so that a shard cannot be updated. The trainer then refuses strategies that shard.
+  /// Returns whether the update of one element depends on other elements of its tensor (by a norm, by a product of
+  /// matrices), so that a shard cannot be updated. The trainer then refuses strategies that shard.
   [[nodiscard]] virtual bool updates_whole_tensors() const { return false; }
   /// Called at set-up, with null unless the strategy shards. For an optimizer that sums over ranks what its update
   /// needs of a whole tensor. Sharded parameters are then empty on some ranks, and all ranks must make the same calls
@@ -124,7 +124,8 @@ class Optimizer {
   void check_layouts(const State& state) const;
 
   // ---- updates that are recorded and replayed (TrainerOptions::record_steps) ----------------------------------------
-  /// Whether an update can be recorded: it reads everything that changes between updates from tensors on the device.
+  /// Returns whether an update can be recorded: it reads everything that changes between updates from tensors on the
+  /// device.
   [[nodiscard]] virtual bool is_recordable() const { return false; }
   /// From the next step on the learning rates are read from tensors, on a GPU in the precision of its kernels. Requires
   /// is_recordable().

@@ -36,7 +36,7 @@ class SWALR final : public SchedulerOf<SWALROptions> {
  private:
   void prepare() override;
   std::vector<double> next_lr() override;
-  /// The progress from lr to swa_lr after `step` steps, 0 to 1.
+  /// Returns the progress from lr to swa_lr after `step` steps, 0 to 1.
   [[nodiscard]] double way_done(int64_t step) const;
   std::vector<double> swa_lrs_;  // one per group
 };

@@ -62,7 +62,7 @@ class GradScaler {
   /// Updates the scale: down if `found_inf` is not 0, up after growth_interval consecutive calls with 0.
   void update(const at::Tensor& found_inf);
 
-  /// The scale: one float32 on the device of the last loss.
+  /// Returns the scale: one float32 on the device of the last loss.
   [[nodiscard]] const at::Tensor& scale_tensor();
   /// Returns the scale as a number. Waits for the device.
   [[nodiscard]] double scale_value() const;

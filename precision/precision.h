@@ -28,7 +28,7 @@ class Precision {
   /// Returns the name as in the options: "bf16-mixed".
   [[nodiscard]] virtual std::string name() const = 0;
 
-  /// The type that weights and floating-point inputs are converted to; unset: they are not converted.
+  /// Returns the type that weights and floating-point inputs are converted to; unset: they are not converted.
   [[nodiscard]] virtual std::optional<at::ScalarType> dtype() const { return std::nullopt; }
 
   /// Sets the calling thread up for a forward pass until the result is destroyed, which happens on the same thread and

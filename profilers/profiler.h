@@ -27,16 +27,16 @@ class Profiler {
 
   static const char* registry_name() { return "profiler"; }
 
-  /// A run begins: setup is done, no step has been taken.
+  /// Called when a run begins: setup is done, no step has been taken.
   virtual void begin(const ProfiledRun&) {}
-  /// The run has ended or failed. Must not throw.
+  /// Called when the run has ended or failed. Must not throw.
   virtual void end() {}
 
   /// `action` must outlive the profiler (a string literal). Actions may nest.
   virtual void start(const char* action) = 0;
   virtual void stop(const char* action) = 0;
 
-  /// A report, requested after end().
+  /// Returns a report, requested after end().
   [[nodiscard]] virtual std::string summary() const = 0;
 };
 

@@ -33,7 +33,7 @@ class SimpleProfiler final : public Profiler {
     double mean = 0;   // seconds
     double total = 0;  // seconds
   };
-  /// What has been measured so far, by total time.
+  /// Returns what has been measured so far, by total time.
   [[nodiscard]] std::vector<Action> actions() const;
 
  private:

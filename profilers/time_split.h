@@ -53,7 +53,7 @@ class TimeSplit {
   /// Resets the measurement.
   void reset();
 
-  /// Measures during its lifetime, beginning with StepPart::other.
+  /// A scope that is measured, beginning with StepPart::other.
   class Running {
    public:
     explicit Running(TimeSplit& split) : split_(split) { split_.resume(); }
@@ -67,7 +67,7 @@ class TimeSplit {
 
   /// From here on time belongs to `part`.
   void enter(StepPart part) { enter_slot(static_cast<size_t>(part)); }
-  /// A batch has arrived: counts a step, and its transfer begins.
+  /// Counts a step whose batch has arrived, and begins its transfer.
   void begin_step() {
     ++steps_;
     enter(StepPart::transfer);
@@ -114,7 +114,7 @@ class TimeSplit {
 /// `num_workers`: of the loader; unset if it has no such option.
 [[nodiscard]] std::string data_wait_text(const StepTimes& times, std::optional<int64_t> num_workers, int64_t cores);
 
-/// Whether training waits for data: a fifth of the time or more, over at least two seconds and ten steps.
+/// Returns whether training waits for data: a fifth of the time or more, over at least two seconds and ten steps.
 [[nodiscard]] bool data_is_bottleneck(const StepTimes& times);
 
 }  // namespace levin

@@ -112,9 +112,9 @@ class TraceProfiler final : public Profiler {
   void start(const char* action) override;
   void stop(const char* action) override;
 
-  /// The files, and the operators that took the most time in the last of them.
+  /// Returns the files, and the operators that took the most time in the last of them.
   [[nodiscard]] std::string summary() const override;
-  /// The traces written so far.
+  /// Returns the traces written so far.
   [[nodiscard]] const std::vector<std::string>& files() const { return files_; }
 
  private:

@@ -59,7 +59,7 @@ struct RecomputeChoice {
   RecomputeChoice(const char* word);  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool wanted() const { return automatic || options.has_value(); }
-  /// Whether the memory planner chooses the segments.
+  /// Returns whether the memory planner chooses the segments.
   [[nodiscard]] bool is_planned() const { return automatic || (options && options->budget); }
 };
 

@@ -20,15 +20,15 @@ struct SegmentOptions {
   bool offload = false;              // inputs on a GPU are kept in host memory
 };
 
-/// Whether a segment that begins here has an effect: only if operators build a graph for backward.
+/// Returns whether a segment that begins here has an effect: only if operators build a graph for backward.
 [[nodiscard]] bool recomputation_applies();
 
-/// Whether the calling thread is recomputing a segment: for code that should count, log or print once.
+/// Returns whether the calling thread is recomputing a segment: for code that should count, log or print once.
 [[nodiscard]] bool is_recomputing();
 
 namespace detail {
 
-/// Encloses the forward pass of a segment, on one thread.
+/// A scope around the forward pass of a segment, on one thread.
 class SegmentScope {
  public:
   using Tensors = std::vector<at::Tensor>;

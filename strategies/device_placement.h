@@ -33,7 +33,7 @@ struct DeviceSlot {
 /// `count` logical CPU devices.
 [[nodiscard]] std::vector<DeviceSlot> cpu_slots(int64_t count);
 
-/// The slot that the calling thread computes for; null outside of any SlotScope.
+/// Returns the slot that the calling thread computes for; null outside of any SlotScope.
 [[nodiscard]] const DeviceSlot* current_slot();
 
 /// A scope in which the calling thread computes for a slot: sets current_slot() and LibTorch's current device.
@@ -59,7 +59,7 @@ class DeviceCopier;
 /// The devices of this rank: by default one device, the CPU until use_device() is called.
 class DevicePlacement : public StrategyPart {
  public:
-  /// The device of this rank's module and batches.
+  /// Returns the device of this rank's module and batches.
   [[nodiscard]] virtual at::Device device() const { return device_; }
   /// Makes this rank use `device`; after RankCollectives::join(), before anything else. Throws ConfigError if device()
   /// is overridden and has a different type.
@@ -67,14 +67,15 @@ class DevicePlacement : public StrategyPart {
   /// Returns a copier that prefetches batches to the device, one ahead; null: each batch is copied when it is needed.
   [[nodiscard]] virtual std::shared_ptr<DeviceCopier> make_copier();
 
-  /// Whether one process computes on several devices: the trainer then calls use_slots().
+  /// Returns whether one process computes on several devices: the trainer then calls use_slots().
   [[nodiscard]] virtual bool takes_several_devices() const { return false; }
   /// Sets the devices of this process, at least one. Called once, before anything else.
   virtual void use_slots(std::vector<DeviceSlot> /*slots*/) {}
-  /// The slots whose replicas of the module each compute a part of every batch; fewer than two: the module computes the
-  /// batch in one piece.
+  /// Returns the slots whose replicas of the module each compute a part of every batch; fewer than two: the module
+  /// computes the batch in one piece.
   [[nodiscard]] virtual std::vector<DeviceSlot> replica_slots() const { return {}; }
-  /// Whether the replicas' outputs (predictions) are gathered on device(), or moved to the CPU from their own devices.
+  /// Returns whether the replicas' outputs (predictions) are gathered on device(), or moved to the CPU from their own
+  /// devices.
   [[nodiscard]] virtual bool gathers_outputs() const { return true; }
 
   /// Returns an object that exists while the module's layers are made, converted and placed, but not while weights are

@@ -96,7 +96,7 @@ struct ModuleTensors {
 /// communicates throws RankError if another rank has ended or does not answer.
 class GradientSync : public StrategyPart {
  public:
-  /// How this rank's own gradients of a loss are computed.
+  /// Returns the object that computes this rank's own gradients of a loss.
   [[nodiscard]] LossGradient& local() { return local_; }
   /// Sets the function that computes the gradients of a loss from now on; empty: loss.backward().
   void use_backward(std::function<void(const at::Tensor&)> own) { local_.replace_by(std::move(own)); }
@@ -113,12 +113,14 @@ class GradientSync : public StrategyPart {
   /// ranks are returned; without it they stay with the caller, and no flags are returned. Every rank calls it, or
   /// backward_without_loss().
   [[nodiscard]] virtual RankFlags backward(const at::Tensor& loss, bool sync, const RankFlags& own);
-  /// The backward pass of a rank that has no loss in this batch: its gradients are zeros. `sync` and `own` as above.
+  /// Runs the backward pass of a rank that has no loss in this batch: its gradients are zeros. `sync` and `own` as
+  /// above.
   [[nodiscard]] virtual RankFlags backward_without_loss(bool sync, const RankFlags& own) {
     return sync ? own : RankFlags();
   }
 
-  /// The number of micro-batches, each with its own forward and backward pass, that it splits a training batch into.
+  /// Returns the number of micro-batches, each with its own forward and backward pass, that it splits a training batch
+  /// into.
   [[nodiscard]] virtual int64_t micro_batches() const { return 1; }
   /// Accumulates the gradients of loss(0) to loss(count - 1), in an order that suits the devices. `loss` runs the
   /// module.

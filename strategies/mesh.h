@@ -38,9 +38,9 @@ struct World {
 class MeshDimension {
  public:
   MeshDimension(int64_t size, int64_t index) : size_(size), index_(index) {}
-  /// The number of ranks along the dimension.
+  /// Returns the number of ranks along the dimension.
   [[nodiscard]] int64_t size() const { return size_; }
-  /// This rank's index along the dimension, from 0.
+  /// Returns this rank's index along the dimension, from 0.
   [[nodiscard]] int64_t index() const { return index_; }
 
  private:

@@ -16,15 +16,15 @@ namespace levin {
 /// The five parts of a strategy. Most functions take only the part that they need.
 class StrategyParts {
  public:
-  /// The devices of this rank.
+  /// Returns the part that knows the devices of this rank.
   [[nodiscard]] DevicePlacement& placement() const { return *placement_; }
-  /// The other ranks.
+  /// Returns the part that communicates with the other ranks.
   [[nodiscard]] RankCollectives& ranks() const { return *ranks_; }
-  /// Backward passes, and how gradients are reduced.
+  /// Returns the part that runs backward passes and reduces gradients.
   [[nodiscard]] GradientSync& gradients() const { return *gradients_; }
-  /// What each rank stores of the weights.
+  /// Returns the part that knows what each rank stores of the weights.
   [[nodiscard]] Sharding& sharding() const { return *sharding_; }
-  /// Recording and replay of steps.
+  /// Returns the part that records and replays steps.
   [[nodiscard]] StrategyRecorder& recorder() const { return *recorder_; }
 
  private:

@@ -23,8 +23,8 @@ class StrategyRecorder : public StrategyPart {
   /// the flags of all ranks, above 0 where a rank has set the flag; without it, an undefined tensor. In a step that is
   /// recorded each replay reads and writes that memory. By default for one rank. Every rank calls it.
   [[nodiscard]] virtual at::Tensor backward_recorded(const at::Tensor& loss, bool sync, const at::Tensor& own);
-  /// Whether backward_recorded() also takes and returns flags on the device, without waiting for it; an undefined loss
-  /// then means that this rank has none, as in backward_without_loss().
+  /// Returns whether backward_recorded() also takes and returns flags on the device, without waiting for it; an
+  /// undefined loss then means that this rank has none, as in backward_without_loss().
   [[nodiscard]] virtual bool has_flags_on_device() const { return false; }
 
   /// Runs `replay`, which replays a step that was recorded with backward_recorded(). Its communication throws the same
@@ -33,8 +33,8 @@ class StrategyRecorder : public StrategyPart {
   /// Called on the stream that make_recorder()'s recorder captures, before the first step. Returns whether all steps,
   /// eager ones included, must run on that stream from then on. Every rank calls it.
   [[nodiscard]] virtual bool use_recorder_stream() { return false; }
-  /// Whether ranks must record a step together, and replay it all or none: NCCL requires it of captured collectives.
-  /// Otherwise a rank that replays and a rank that runs its step communicate in the same way.
+  /// Returns whether ranks must record a step together, and replay it all or none: NCCL requires it of captured
+  /// collectives. Otherwise a rank that replays and a rank that runs its step communicate in the same way.
   [[nodiscard]] virtual bool replays_together() const { return false; }
   /// Called by Strategy::tear_down(), on every rank.
   virtual void tear_down() {}

@@ -58,7 +58,7 @@ struct HttpAnswer {
   HttpFailure failure = HttpFailure::none;
 
   [[nodiscard]] bool is_success() const { return status >= 200 && status < 300; }
-  /// Whether the same request may succeed later: no answer, 408, 429, 5xx.
+  /// Returns whether the same request may succeed later: no answer, 408, 429, 5xx.
   [[nodiscard]] bool is_passing() const { return status == 0 || status == 408 || status == 429 || status >= 500; }
 };
 

@@ -32,7 +32,7 @@ struct ClassSpec {
   Mark mark = {};
 
   [[nodiscard]] bool empty() const { return class_path.empty(); }
-  /// The part after the last dot: "lightning.pytorch.callbacks.EarlyStopping" names EarlyStopping.
+  /// Returns the part after the last dot: "lightning.pytorch.callbacks.EarlyStopping" names EarlyStopping.
   [[nodiscard]] std::string short_name() const;
 };
 

@@ -43,13 +43,13 @@ class ImageDecoder {
   /// Returns the size of the whole image in pixels.
   [[nodiscard]] virtual ImageSize size() const = 0;
 
-  /// The pixels of `box`: (3, H, W) uint8, a view of memory in the order (H, W, 3). A JPEG is decoded at a half, a
-  /// quarter or an eighth of its size, which takes less time, if the box is then still not smaller than `at_least` in
-  /// either direction; an empty `at_least` means the full size. Only once. Throws DataError naming file, cause and
-  /// remedy if the file is damaged or ends too early.
+  /// Returns the pixels of `box`: (3, H, W) uint8, a view of memory in the order (H, W, 3). A JPEG is decoded at a
+  /// half, a quarter or an eighth of its size, which takes less time, if the box is then still not smaller than
+  /// `at_least` in either direction; an empty `at_least` means the full size. Only once. Throws DataError naming file,
+  /// cause and remedy if the file is damaged or ends too early.
   [[nodiscard]] virtual at::Tensor decode(const ImageBox& box, const ImageSize& at_least) = 0;
 
-  /// The whole image at its full size.
+  /// Returns the whole image at its full size.
   [[nodiscard]] at::Tensor decode() {
     const ImageSize all = size();
     return decode({0, 0, all.height, all.width}, {});

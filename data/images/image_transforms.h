@@ -22,10 +22,10 @@ namespace levin {
 /// point. Throws Error for any other type, fewer than two dimensions or an empty size.
 [[nodiscard]] at::Tensor resize_images(const at::Tensor& images, const ImageSize& size);
 
-/// The size of torchvision's Resize(shorter): the same proportions, the shorter side `shorter` pixels long.
+/// Returns the size of torchvision's Resize(shorter): the same proportions, the shorter side `shorter` pixels long.
 [[nodiscard]] ImageSize size_with_shorter_side(const ImageSize& size, int64_t shorter);
 
-/// The middle of the image, as torchvision's CenterCrop; black is added around where the image is smaller.
+/// Returns the middle of the image, as torchvision's CenterCrop; black is added around where the image is smaller.
 [[nodiscard]] at::Tensor center_crop(const at::Tensor& images, const ImageSize& size);
 
 /// The areas and aspect ratios of random crops; the defaults are torchvision's (RandomResizedCrop).
@@ -47,10 +47,10 @@ struct ColourScale {
   std::array<double, 3> deviation = {1, 1, 1};
 };
 
-/// A collate function's work: samples of an image (3, H, W) uint8, its label () int64 and, if there is a third tensor,
-/// () bool, whether to mirror the image left to right, become x (batch, 3, H, W) float32, (pixel / 255 - mean) /
-/// deviation, and y (batch) int64; of images alone, x alone. Samples without tensors are left out. Throws DataError if
-/// none is left or the images differ in size.
+/// Collates samples. Samples of an image (3, H, W) uint8, its label () int64 and, if there is a third tensor, () bool,
+/// whether to mirror the image left to right, become x (batch, 3, H, W) float32, (pixel / 255 - mean) / deviation, and
+/// y (batch) int64; of images alone, x alone. Samples without tensors are left out. Throws DataError if none is left or
+/// the images differ in size.
 [[nodiscard]] Batch image_batch(const std::vector<Batch>& samples, const ColourScale& scale);
 
 /// Which part of an image is used. none: the whole image; center: its middle; random: a different part at each visit

@@ -58,7 +58,7 @@ struct SampleSet {
   at::Tensor labels = {};  // (n) int64, the class of each sample of the data set; undefined: there are none
 };
 
-/// A loader of `samples` in batches as `batching` says; `options` gives the rest.
+/// Returns a loader of `samples` in batches as `batching` says; `options` gives the rest.
 [[nodiscard]] std::shared_ptr<DataLoader> batched_loader(const SampleSet& samples, const DataLoaderOptions& options,
                                                          const BatchingOptions& batching = {});
 

@@ -41,12 +41,12 @@ struct LengthBatchSamplerOptions {
   }
 };
 
-/// Takes the samples of a pass from a sampler. With buckets they are sorted by length (equal ones stay in the sampler's
-/// order) and cut, from the longest on, into buckets of up to `bucket_batches` batches each (of small data sets fewer);
-/// a bucket is shuffled and cut into batches of as many samples as its longest allows, and then all batches are
-/// shuffled. Lengths alone decide how many batches that makes, so every pass has as many if it visits the same samples.
-/// Without buckets a batch ends where the next sample would not fit, and if the order is random the number differs from
-/// pass to pass.
+/// Batches of samples of similar length. Takes the samples of a pass from a sampler. With buckets they are sorted by
+/// length (equal ones stay in the sampler's order) and cut, from the longest on, into buckets of up to `bucket_batches`
+/// batches each (of small data sets fewer); a bucket is shuffled and cut into batches of as many samples as its longest
+/// allows, and then all batches are shuffled. Lengths alone decide how many batches that makes, so every pass has as
+/// many if it visits the same samples. Without buckets a batch ends where the next sample would not fit, and if the
+/// order is random the number differs from pass to pass.
 class LengthBatchSampler final : public BatchSampler {
  public:
   using Options = LengthBatchSamplerOptions;

@@ -34,8 +34,9 @@ struct StratifiedBatchSamplerOptions {
   }
 };
 
-/// Every sample once in a pass, each batch with the classes in the proportions of the samples that the batches before
-/// it have left. So a class has at most one sample more or less than its exact share of a batch.
+/// Batches that each have the classes in the proportions of the samples that the batches before have left, and together
+/// every sample once in a pass. So a class has at most one sample more or less than its exact share of a batch. Throws
+/// DataError for invalid labels.
 class StratifiedBatchSampler final : public BatchSampler {
  public:
   using Options = StratifiedBatchSamplerOptions;

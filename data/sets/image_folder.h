@@ -51,7 +51,7 @@ class ImageFolder final : public Dataset {
 
   [[nodiscard]] int64_t size() const override { return static_cast<int64_t>(files_.size()); }
   [[nodiscard]] Batch get(int64_t index) const override;
-  /// The file's name below the root: "cat/1.jpg".
+  /// Returns the file's name below the root: "cat/1.jpg".
   [[nodiscard]] std::string sample_id(int64_t index) const override {
     return files_.at(static_cast<size_t>(index)).name;
   }

@@ -53,7 +53,7 @@ class ExportedProgram : public torch::nn::Module, public HasTiedWeights {
   /// Second names of tied weights, each with the name under which the tensor is registered.
   [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& tied_names() const;
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> tied_weights() const override { return tied_names(); }
-  /// What the export left out and a training may miss, a sentence each; empty: nothing known.
+  /// Returns what the export left out and a training may miss, a sentence each; empty: nothing known.
   [[nodiscard]] const std::vector<std::string>& notes() const;
 
   using torch::nn::Module::to;

@@ -25,12 +25,12 @@ struct FromPretrainedOptions {
 
 namespace huggingface {
 
-/// Whether the family has models of this task: "bert" has no causal language model.
+/// Returns whether the family has models of this task: "bert" has no causal language model.
 [[nodiscard]] bool has_task(const std::string& model_type, Task task);
 [[nodiscard]] std::vector<std::string> model_types();
 
-/// The model with undefined weights. Throws ConfigError for a family or task that Levin does not have, and with all
-/// problems of a config's values.
+/// Returns the model with undefined weights. Throws ConfigError for a family or task that Levin does not have, and with
+/// all problems of a config's values.
 [[nodiscard]] std::shared_ptr<PretrainedModel> make_model(PretrainedConfig config, Task task);
 /// Sets every dropout probability that the family's config has.
 void set_dropout(PretrainedConfig& config, double dropout);
@@ -48,7 +48,7 @@ void set_dropout(PretrainedConfig& config, double dropout);
 /// tasks.
 template <huggingface::Task task>
 struct AutoModelFor {
-  /// The model of a folder with config.json and safetensors, whole or in shards; in float32 and eval mode, as
+  /// Returns the model of a folder with config.json and safetensors, whole or in shards; in float32 and eval mode, as
   /// transformers returns it. Prints a warning with the parameters that the files lack, which are newly initialized,
   /// and the tensors that the model lacks. Throws ConfigError for a config that Levin cannot compute, naming all keys;
   /// CheckpointError for files that do not fit.

@@ -41,19 +41,19 @@ class PretrainedConfig {
   /// Returns the config as transformers writes it: JSON, indented by two.
   [[nodiscard]] std::string json() const;
 
-  /// The file it was read from, or "".
+  /// Returns the file it was read from, or "".
   [[nodiscard]] const std::string& source() const { return source_; }
   /// "bert", "llama", …
   [[nodiscard]] std::string model_type() const;
-  /// The classes that the weights were saved from: "BertForMaskedLM".
+  /// Returns the classes that the weights were saved from: "BertForMaskedLM".
   [[nodiscard]] std::vector<std::string> architectures() const;
   /// Returns the number of labels of a classification head: as many as "id2label" has, 2 without it.
   [[nodiscard]] int64_t num_labels() const;
-  /// The label names of "id2label" by number; empty without it.
+  /// Returns the label names of "id2label" by number; empty without it.
   [[nodiscard]] std::vector<std::string> labels() const;
   [[nodiscard]] std::optional<int64_t> pad_token_id() const;
 
-  /// The value of `key`, or null pointer.
+  /// Returns the value of `key`, or null pointer.
   [[nodiscard]] const ConfigNode* find(std::string_view key) const { return values_.find(key); }
   /// Changes or adds a key: set("hidden_dropout_prob", 0.2).
   template <class T>

@@ -67,10 +67,10 @@ class PretrainedModel : public torch::nn::Module, public HasTiedWeights, public 
 
   /// transformers' name of the class: "BertForSequenceClassification".
   [[nodiscard]] const std::string& class_name() const { return class_name_; }
-  /// What a head's model calls the model below it ("bert"); of a bare model the name that files may have in front of
-  /// its tensors.
+  /// Returns what a head's model calls the model below it ("bert"); of a bare model the name that files may have in
+  /// front of its tensors.
   [[nodiscard]] const std::string& base_model_prefix() const { return prefix_; }
-  /// The folder it was loaded from, or "".
+  /// Returns the folder it was loaded from, or "".
   [[nodiscard]] const std::string& source() const { return source_; }
   /// A second name under which a file may hold one of the model's parameters.
   struct Alias {
@@ -82,7 +82,7 @@ class PretrainedModel : public torch::nn::Module, public HasTiedWeights, public 
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> tied_weights() const override;
   /// Returns nothing if transformers' modules have the names of the tensors in files.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> peft_names() const override { return {}; }
-  /// The matrix of input tokens; undefined if there is none.
+  /// Returns the matrix of input tokens; undefined if there is none.
   [[nodiscard]] virtual at::Tensor input_embeddings() const { return {}; }
 
   /// Writes config.json and model.safetensors, or shards and their index, with LoRA's adapters merged into the weights,
@@ -130,7 +130,7 @@ struct LoadReport {
   std::vector<std::string> unexpected = {};         // tensors of the files that the model does not have
   std::vector<std::string> mis_shaped = {};         // with both shapes; newly initialized too
 
-  /// One line; "" if all matched.
+  /// Returns one line; "" if all matched.
   [[nodiscard]] std::string str() const;
 };
 

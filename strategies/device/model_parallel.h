@@ -74,11 +74,11 @@ class ModelParallel final : public Strategy {
   void set_up(const ModuleTensors& module, bool training) override;
   void tear_down() override;
 
-  /// The parts of the module in the running entry point, in registration order.
+  /// Returns the parts of the module in the running entry point, in registration order.
   [[nodiscard]] std::vector<PlacedPart> parts() const;
   /// Records events in the trace from now on; they use more memory with every step.
   void set_recording(bool on);
-  /// The computations and transfers since the run began.
+  /// Returns the computations and transfers since the run began.
   [[nodiscard]] PlacementTrace trace() const;
 
  private:

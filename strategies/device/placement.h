@@ -31,8 +31,8 @@ struct PlacedPart {
   bool inside_another = false;  // it is within a part on other slots
 };
 
-/// The parts of `module`, outer ones first, in registration order: the submodules whose names match, except those
-/// within a part on the same slots. If several patterns match a name, the name itself takes precedence. Throws
+/// Returns the parts of `module`, outer ones first, in registration order: the submodules whose names match, except
+/// those within a part on the same slots. If several patterns match a name, the name itself takes precedence. Throws
 /// ConfigError, below `path`, for a pattern that matches no submodule (with the most similar names), a slot that does
 /// not exist, and a name that two patterns place on different slots.
 [[nodiscard]] std::vector<PlacedPart> placed_parts(const torch::nn::Module& module, const Placement& placement,

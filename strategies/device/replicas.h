@@ -35,7 +35,7 @@ class Replicas {
   /// which adds their gradients.
   void refresh_leaves(size_t count);
 
-  /// The module's tensors, and in the same order the tensors of each copy.
+  /// Returns the module's tensors, and in the same order the tensors of each copy.
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }
   [[nodiscard]] const std::vector<at::Tensor>& parameters_of_copy(size_t k) const { return copy_parameters_.at(k); }
 

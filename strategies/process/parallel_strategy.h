@@ -54,7 +54,7 @@ inline constexpr const char* kProcessGroupBackends =
     "gloo; shm, memory that the ranks of one machine share; nccl; or auto: what suits the device and the machines";
 [[nodiscard]] bool is_process_group_backend(const std::string& name);
 
-/// Why a parameter's gradient cannot be reduced, and what to do.
+/// Returns why a parameter's gradient cannot be reduced, and what to do.
 [[nodiscard]] std::string sparse_gradient_text(const std::string& parameter);
 
 }  // namespace levin
