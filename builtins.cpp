@@ -106,7 +106,7 @@ void add_data() {
   all.add<ImageFolderData>("ImageFolderData", "JPEG and PNG images, one folder per class");
   all.add<Mnist>("Mnist", "MNIST: 70,000 images of handwritten digits, 28 x 28");
   all.add<NpyData>("NpyData", "samples from NumPy arrays in .npy files, memory-mapped");
-  all.add<TextCsv>("TextCsv", "texts and their classes from a CSV file, for encoders");
+  all.add<TextCsv>("TextCsv", "labelled text from a CSV file, for encoders");
   all.add<TextFile>("TextFile", "a text file as blocks of tokens, for language models");
   all.add<TokenFileData>("TokenFileData", "files of token ids, memory-mapped, for language models");
 }
@@ -115,7 +115,7 @@ void add_models() {
   auto& all = Registry<LightningModule>::instance();
   all.add<CompiledModule>("CompiledModule", "a PyTorch module whose training step was compiled ahead of time");
   all.add<ExportedModule>("ExportedModule", "a PyTorch model exported from Python: the .pt2 file of torch.export");
-  all.add<HuggingFaceClassifier>("HuggingFaceClassifier", "classifies texts or images with a Hugging Face model");
+  all.add<HuggingFaceClassifier>("HuggingFaceClassifier", "classifies text or images with a Hugging Face model");
   all.add<HuggingFaceLM>("HuggingFaceLM", "a causal or masked language model from a Hugging Face folder");
 }
 
@@ -173,7 +173,7 @@ void add_optimizers() {
   all.add<RAdam>("RAdam", "Adam with a rectified start");
   all.add<RMSprop>("RMSprop", "gradients over the root of their mean square");
   all.add<SAM>("SAM", "wraps another optimizer: gradients at the highest loss nearby, for flat minima");
-  all.add<ScheduleFreeAdamW>("ScheduleFreeAdamW", "AdamW with an average of the weights in place of a schedule");
+  all.add<ScheduleFreeAdamW>("ScheduleFreeAdamW", "AdamW with an average of the weights instead of a schedule");
   all.add<SGD>("SGD", "stochastic gradient descent, with momentum and Nesterov momentum");
 }
 

@@ -10,6 +10,7 @@ class Module;
 
 namespace levin {
 
+/// The module that adapters belong to, and the prefix that its parameters' names have in the module around it.
 struct InnerModel {
   torch::nn::Module* module = nullptr;
   std::string outer = "";  // "model."; "" if the module wraps nothing

@@ -53,15 +53,15 @@ using WholeTensor = std::function<at::Tensor(const at::Tensor& parameter)>;
 void save_lora(const torch::nn::Module& module, const std::string& folder, const WholeTensor& whole = {},
                bool writes = true);
 
-/// The module's parameters by name as merge_lora would leave them, while the module keeps its adapters. Those that
-/// `whole` leaves undefined are undefined. Throws what check_merge throws.
+/// Returns the module's parameters by name as merge_lora would leave them, while the module keeps its adapters. Those
+/// that `whole` leaves undefined are undefined. Throws what check_merge throws.
 [[nodiscard]] std::vector<std::pair<std::string, at::Tensor>> merged_parameters(const torch::nn::Module& module,
                                                                                 const WholeTensor& whole = {});
 
-/// Whether a parameter of this name is an adapter's own.
+/// Returns whether a parameter of this name is an adapter's own.
 [[nodiscard]] bool is_adapter_parameter(const std::string& name);
 
-/// The adapted layers by name, in the module's order.
+/// Returns the adapted layers by name, in the module's order.
 [[nodiscard]] std::vector<std::pair<std::string, std::shared_ptr<LoRALayer>>> lora_layers(
     const torch::nn::Module& module);
 

@@ -47,6 +47,7 @@ bool all_above_0(const Map& values) {
 }
 }  // namespace detail
 
+/// Options of apply_lora and of the callback LoRA, by the names of PEFT's LoraConfig.
 struct LoRAOptions {
   std::vector<std::string> target_modules = {};
   std::optional<int64_t> r = std::nullopt;

@@ -41,9 +41,9 @@ void rename_in(PeftFolder& adapter, const std::function<std::string(const std::s
 /// lora_alpha of each of about a thousand layers.
 inline constexpr int64_t kMaxPatternSteps = int64_t{1} << 26;
 
-/// The layers that PEFT finds with a key of these patterns: the expression matches the whole name or, after a dot, its
-/// end. Takes its steps from `steps_left`. Throws CheckpointError, a clause without a full stop, for a text that is not
-/// an expression, for an expression that needs too much backtracking, and where no steps are left.
+/// Returns the layers that PEFT finds with a key of these patterns: the regular expression matches the whole name or
+/// the part after one of its dots. Subtracts the steps it takes from `steps_left`. Throws CheckpointError, with a
+/// message that lacks the full stop, if `expression` is invalid, needs too much backtracking, or no steps are left.
 [[nodiscard]] std::vector<std::string> matching_layers(const std::string& expression,
                                                        const std::vector<std::string>& layers, int64_t& steps_left);
 

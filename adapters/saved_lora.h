@@ -30,6 +30,7 @@ inline constexpr const char* kLoRAScaling = "lora_scaling";
 /// Type and shape of a checkpoint's tensors, by the module's names.
 using SavedShapes = std::map<std::string, std::pair<at::ScalarType, std::vector<int64_t>>>;
 
+/// What a checkpoint's tensors tell about the adapters of its model.
 struct SavedLoRA {
   std::vector<std::string> layers = {};  // in full, sorted
   std::map<std::string, int64_t> ranks = {};
@@ -46,8 +47,8 @@ struct SavedLoRA {
 /// no scaling.
 void apply_saved_lora(torch::nn::Module& module, const SavedLoRA& saved, const LoRAScalings& scalings);
 
-/// What a run with these options, which have no patterns, scaled its adapters with. Throws CheckpointError if `path`
-/// names a folder that cannot be read, whose r and lora_alpha count.
+/// Returns the scaling that a run with these options, which have no patterns, gave its adapters. Throws CheckpointError
+/// if `path` names a folder that cannot be read, whose r and lora_alpha count.
 [[nodiscard]] double run_scaling(const LoRAOptions& options);
 
 }  // namespace levin

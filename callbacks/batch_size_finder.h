@@ -48,7 +48,8 @@ struct BatchSizeFinderOptions {
   }
 };
 
-/// Finds the batch size of the training loader and sets it. Works on one rank; the errors are at the hooks below.
+/// A callback that finds the batch size of the training loader and sets it. Works on one rank; the hooks below name the
+/// errors.
 class BatchSizeFinder final : public Callback {
  public:
   using Options = BatchSizeFinderOptions;
@@ -65,9 +66,9 @@ class BatchSizeFinder final : public Callback {
   void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "BatchSizeFinder"; }
 
-  /// The batch size found; unset before the search.
+  /// Returns the batch size found; unset before the search.
   [[nodiscard]] std::optional<int64_t> found() const { return found_; }
-  /// The configured batch size; 0 before the search.
+  /// Returns the configured batch size; 0 before the search.
   [[nodiscard]] int64_t configured() const { return configured_; }
 
  private:

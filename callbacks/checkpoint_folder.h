@@ -15,15 +15,15 @@ namespace levin {
                                    const std::function<bool(const std::string& path)>& is_taken);
 [[nodiscard]] std::string versioned_path(const std::string& folder, const std::string& stem, int64_t version);
 
-/// Whether both are the same folder, links followed. The folders need not exist.
+/// Returns whether both are the same folder, links followed. The folders need not exist.
 [[nodiscard]] bool is_same_folder(const std::string& one, const std::string& other);
-/// Whether both name the same file of the same folder. The files need not exist, and are not followed if they are
-/// links.
+/// Returns whether both name the same file of the same folder. The files need not exist, and are not followed if they
+/// are links.
 [[nodiscard]] bool is_same_file(const std::string& one, const std::string& other);
 
-/// The name in `folder` of a checkpoint whose `path` was saved ("last.ckpt"); "" if it is not in or below `folder`,
-/// contains "." or ".." or control characters, or does not end in .ckpt. Does not access the disk; is_inside checks
-/// links.
+/// Returns the name in `folder` of a checkpoint whose `path` was saved ("last.ckpt"); "" if it is not in or below
+/// `folder`, contains "." or ".." or control characters, or does not end in .ckpt. Does not access the disk; is_inside
+/// checks links.
 [[nodiscard]] std::string name_within(const std::string& path, const std::string& folder);
 
 /// Returns why the folder, or its nearest existing parent, has no room for `bytes` more: not writable, or full. Returns

@@ -60,8 +60,8 @@ struct DeviceStatsMonitorOptions {
   }
 };
 
-/// Reads the device of every rank and writes rank 0's statistics to its loggers. A GPU without NVML has only the
-/// allocator's statistics, with a warning.
+/// A callback that logs statistics of devices and processes. Every rank reads its own device; rank 0's statistics go to
+/// its loggers. A GPU without NVML has only the allocator's statistics, with a warning.
 class DeviceStatsMonitor final : public Callback {
  public:
   using Options = DeviceStatsMonitorOptions;

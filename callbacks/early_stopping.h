@@ -48,8 +48,8 @@ struct EarlyStoppingOptions {
   }
 };
 
-/// Stops a fit by a monitored metric. Throws Error if the metric is never logged and .strict is set. Hooks run on every
-/// rank, from the training thread; deciding is collective.
+/// A callback that stops a fit by a monitored metric. Throws Error if the metric is never logged and .strict is set.
+/// Hooks run on every rank, from the training thread; deciding is collective.
 class EarlyStopping final : public Callback {
  public:
   using Options = EarlyStoppingOptions;
@@ -64,7 +64,7 @@ class EarlyStopping final : public Callback {
   void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override;
 
-  /// The epoch that was running when it stopped the run; 0 if it never did.
+  /// Returns the epoch that was running when it stopped the run; 0 if it never did.
   [[nodiscard]] int64_t stopped_epoch() const { return stopped_epoch_; }
   /// Checks since the last improvement.
   [[nodiscard]] int64_t wait_count() const { return wait_count_; }

@@ -29,14 +29,15 @@ class Module;
 
 namespace levin {
 
-/// The parameters that require gradients; configure_optimizers must use these with a finetuning callback.
+/// Returns the parameters that require gradients; configure_optimizers must use these with a finetuning callback.
 [[nodiscard]] std::vector<at::Tensor> trainable_parameters(const torch::nn::Module& module);
 
 /// The base of callbacks that freeze parts of a module and train them later. Hooks run on every rank.
 class BaseFinetuning : public Callback {
  public:
   void setup(Trainer& trainer, LightningModule& module, Stage stage) override;
-  /// Throws ConfigError if an optimizer holds parameters that are frozen.
+  /// Throws ConfigError if an optimizer holds parameters that are frozen, and CheckpointError if the checkpoint trains
+  /// parameters or optimizers that the module does not have.
   void on_fit_start(Trainer& trainer, LightningModule& module) override;
   void on_train_start(Trainer&, LightningModule&) override;
   void on_train_epoch_start(Trainer& trainer, LightningModule& module) override;
@@ -48,7 +49,8 @@ class BaseFinetuning : public Callback {
  protected:
   /// Called before configure_optimizers.
   virtual void freeze_before_training(LightningModule& module) = 0;
-  /// Called at the start of every epoch for every optimizer.
+  /// Called at the start of every epoch for every optimizer. Groups that it adds may only hold the module's parameters;
+  /// otherwise the hook throws Error.
   virtual void finetune_function(LightningModule& module, int64_t epoch, Optimizer& optimizer) = 0;
 
   /// Returns the submodule called `name` ("encoder.backbone" for a nested submodule). Throws ConfigError with the names
@@ -123,7 +125,8 @@ struct BackboneFinetuningOptions {
   }
 };
 
-/// Trains a new head on a frozen backbone first, then both, the backbone with a learning rate that grows:
+/// A callback that trains a new head on a frozen backbone first, then both, the backbone with a learning rate that
+/// grows:
 ///
 ///   .callbacks = {levin::BackboneFinetuning({.unfreeze_backbone_at_epoch = 5})}
 ///

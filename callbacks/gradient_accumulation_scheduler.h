@@ -34,7 +34,7 @@ struct GradientAccumulationSchedulerOptions {
   }
 };
 
-/// Sets accumulate_grad_batches at the start of each epoch, on every rank.
+/// A callback that sets accumulate_grad_batches at the start of each epoch, on every rank.
 class GradientAccumulationScheduler final : public Callback, public AccumulationSchedule {
  public:
   using Options = GradientAccumulationSchedulerOptions;

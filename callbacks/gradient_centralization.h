@@ -20,7 +20,8 @@ struct GradientCentralizationOptions {
   }
 };
 
-/// Works with any optimizer, on every rank. Gradients of vectors stay unchanged. Nothing waits for a device.
+/// A callback that centralizes gradients, for any optimizer and on every rank. Gradients of vectors stay unchanged.
+/// Nothing waits for a device.
 class GradientCentralization final : public Callback {
  public:
   using Options = GradientCentralizationOptions;

@@ -21,6 +21,7 @@ namespace levin {
 /// The losses of a learning-rate range test (Smith 2017, https://arxiv.org/abs/1506.01186), and the rate they suggest.
 class LrCurve {
  public:
+  /// One trial step: the learning rate, and the loss.
   struct Point {
     double lr = 0;
     double loss = 0;  // smoothed
@@ -33,20 +34,20 @@ class LrCurve {
   /// average with factor 0.98, corrected for its start at 0.
   void add(double lr, double loss);
 
-  /// Whether the last smoothed loss is not finite, or more than `threshold` times the best. Below 0, where that product
-  /// would be better than the best, the limit is the same distance above the best.
+  /// Returns whether the last smoothed loss is not finite, or more than `threshold` times the best. Below 0, where that
+  /// product would be better than the best, the limit is the same distance above the best.
   [[nodiscard]] bool diverges(double threshold) const;
 
   [[nodiscard]] const std::vector<Point>& points() const { return points_; }
 
-  /// The learning rate at which the smoothed loss falls most steeply. The first 10 steps, the last step, and steps
-  /// whose loss is not finite are left out. Slopes are central differences over the plot's axis. Unset with fewer than
-  /// two points.
+  /// Returns the learning rate at which the smoothed loss falls most steeply. The first 10 steps, the last step, and
+  /// steps whose loss is not finite are left out. Slopes are central differences over the plot's axis. Unset with fewer
+  /// than two points.
   [[nodiscard]] std::optional<double> suggestion() const;
 
   /// CSV: a header "lr,loss" and a line for each step.
   [[nodiscard]] std::string csv() const;
-  /// A plot of the curve, its axes and the suggestion, 720 x 440 pixels.
+  /// Returns a plot of the curve, its axes and the suggestion, 720 x 440 pixels.
   [[nodiscard]] std::string svg() const;
 
  private:
@@ -92,8 +93,8 @@ struct LearningRateFinderOptions {
   }
 };
 
-/// Raises the learning rate from min_lr to max_lr in trial steps before a fit, suggests a rate, and trains with it.
-/// Every rank must be alone: with several ranks on_fit_start throws ConfigError.
+/// A callback that raises the learning rate from min_lr to max_lr in trial steps before a fit, suggests a rate, and
+/// trains with it. Works on one rank: with several, on_fit_start throws ConfigError.
 class LearningRateFinder final : public Callback {
  public:
   using Options = LearningRateFinderOptions;
@@ -110,8 +111,8 @@ class LearningRateFinder final : public Callback {
   void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "LearningRateFinder"; }
 
-  /// The rate for the first parameter group; other groups keep their ratio to it. Unset before the search, and if the
-  /// curve suggests none.
+  /// Returns the rate for the first parameter group; other groups keep their ratio to it. Unset before the search, and
+  /// if the curve suggests none.
   [[nodiscard]] std::optional<double> suggestion() const { return suggestion_; }
   [[nodiscard]] const LrCurve& curve() const { return curve_; }
 

@@ -37,8 +37,8 @@ struct LearningRateMonitorOptions {
   }
 };
 
-/// Logs the learning rate of every optimizer; optionally momentum and weight decay. Hooks run on every rank; only rank
-/// 0 has loggers.
+/// A callback that logs the learning rate of every optimizer; optionally momentum and weight decay. Hooks run on every
+/// rank; only rank 0 has loggers.
 class LearningRateMonitor final : public Callback {
  public:
   using Options = LearningRateMonitorOptions;
@@ -51,7 +51,7 @@ class LearningRateMonitor final : public Callback {
   void on_train_epoch_start(Trainer& trainer, LightningModule&) override;
   void on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t) override;
 
-  /// The optimizers and schedulers that it watches, chosen when the run began.
+  /// Returns the optimizers and schedulers that it watches, chosen when the run began.
   [[nodiscard]] State state() const override;
   /// Throws CheckpointError if `saved` is incomplete.
   void load_state(const State& saved) override;

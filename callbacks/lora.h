@@ -12,8 +12,8 @@
 
 namespace levin {
 
-/// Adapts the module to LoRA (Hu et al. 2021, https://arxiv.org/abs/2106.09685). Hooks run on every rank; rank 0 writes
-/// the adapter.
+/// A callback that adapts the module to LoRA (Hu et al. 2021, https://arxiv.org/abs/2106.09685). Hooks run on every
+/// rank; rank 0 writes the adapter.
 class LoRA final : public Callback {
  public:
   using Options = LoRAOptions;
@@ -36,7 +36,7 @@ class LoRA final : public Callback {
   /// Returns no weights, but the adapters' scaling, which a weights-only checkpoint needs in addition to its weights.
   [[nodiscard]] State weights_to_save(const LightningModule& module) const override;
 
-  /// The scaling that a resumed run must repeat.
+  /// Returns the scaling that a resumed run must repeat.
   [[nodiscard]] State state() const override;
   /// Throws CheckpointError if the checkpoint's run scaled its adapters differently.
   void load_state(const State& saved) override;

@@ -103,9 +103,10 @@ struct ModelCheckpointOptions {
 
 class RankCollectives;
 
-/// Saves and removes checkpoints in a fit. Throws ConfigError from the constructor for options that do not go together,
-/// Error if .monitor is never logged, and CheckpointError if a file cannot be written and on_save_error is stop. All
-/// hooks run on every rank, from the training thread; the accessors may be read there at any time.
+/// A callback that saves and removes checkpoints in a fit. Throws ConfigError from the constructor for options that do
+/// not go together, Error if .monitor is never logged, and CheckpointError if a file cannot be written and
+/// on_save_error is stop. All hooks run on every rank, from the training thread; the accessors may be read there at any
+/// time.
 class ModelCheckpoint final : public Callback {
  public:
   using Options = ModelCheckpointOptions;
@@ -138,9 +139,9 @@ class ModelCheckpoint final : public Callback {
   /// Unset without a monitor.
   [[nodiscard]] const std::optional<double>& best_model_score() const { return saved_files_.best_score; }
   [[nodiscard]] const std::string& last_model_path() const { return saved_files_.last_path; }
-  /// The best files with their scores, in the order they were written.
+  /// Returns the best files with their scores, in the order they were written.
   [[nodiscard]] const std::vector<std::pair<std::string, double>>& best_k_models() const { return saved_files_.best; }
-  /// Whether the file belongs to this callback: it keeps the file, or has requested it from the writer.
+  /// Returns whether the file belongs to this callback: it keeps the file, or has requested it from the writer.
   [[nodiscard]] bool owns(const std::string& path) const;
 
  private:

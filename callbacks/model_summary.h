@@ -22,7 +22,7 @@ struct ModelSummaryOptions {
   }
 };
 
-/// Prints the summary on rank 0 at the start of a fit.
+/// A callback that prints the module's summary on rank 0 at the start of a fit.
 class ModelSummary final : public Callback {
  public:
   using Options = ModelSummaryOptions;

@@ -10,7 +10,7 @@
 
 namespace levin {
 
-/// One GPU. The members may be called from any thread.
+/// One GPU, as NVML sees it. The members may be called from any thread.
 class Nvml {
  public:
   /// The GPU that CUDA calls `device_index` in this process (CUDA_VISIBLE_DEVICES counts).

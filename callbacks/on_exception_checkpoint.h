@@ -26,8 +26,8 @@ struct OnExceptionCheckpointOptions {
   }
 };
 
-/// Saves a checkpoint if an exception ends training. Every rank must reach it; rank 0 writes. A failure to save is
-/// logged, and the exception is rethrown. The constructor throws ConfigError for a filename outside dirpath.
+/// A callback that saves a checkpoint if an exception ends training. Every rank must reach it; rank 0 writes. A failure
+/// to save is logged, and the exception is rethrown. The constructor throws ConfigError for a filename outside dirpath.
 class OnExceptionCheckpoint final : public Callback {
  public:
   using Options = OnExceptionCheckpointOptions;
@@ -42,7 +42,7 @@ class OnExceptionCheckpoint final : public Callback {
   [[nodiscard]] bool is_checkpoint() const override { return true; }
   [[nodiscard]] std::string checkpoint_path(Trainer&, const std::string& which) override;
 
-  /// The file it saves to.
+  /// Returns the file it saves to.
   [[nodiscard]] std::string ckpt_path() const;
 
  private:

@@ -19,7 +19,7 @@
 
 namespace levin {
 
-/// batch: rows are written as they are computed; epoch: at the end.
+/// When rows are written. batch: as they are computed; epoch: all at the end.
 enum class WriteInterval { batch, epoch };
 template <>
 struct EnumNames<WriteInterval> {
@@ -58,9 +58,10 @@ struct PredictionWriterOptions {
   }
 };
 
-/// Writes predictions of shape (samples, …): one file per rank, or one per batch for .safetensors. Throws ConfigError
-/// for an unknown ending, and Error if a file cannot be written, if outputs have different numbers of rows, or if rows
-/// do not fit into one CSV table. Lightning's BasePredictionWriter is an abstract class with the same two intervals.
+/// A callback that writes predictions of shape (samples, …): one file per rank, or one per batch for .safetensors.
+/// Throws ConfigError for an unknown ending, and Error if a file cannot be written, if outputs have different numbers
+/// of rows, or if rows do not fit into one CSV table. Lightning's BasePredictionWriter is an abstract class with the
+/// same two intervals.
 class PredictionWriter final : public Callback {
  public:
   using Options = PredictionWriterOptions;
@@ -76,8 +77,8 @@ class PredictionWriter final : public Callback {
   void on_predict_end(Trainer&, LightningModule&) override;
   void on_exception(Trainer&, LightningModule&, const std::exception&) override;
 
-  /// This rank's file, "predictions.rank1.csv" if there are several ranks. It exists once it is complete. The names of
-  /// .safetensors files per batch are derived from it.
+  /// Returns this rank's file, "predictions.rank1.csv" if there are several ranks. It exists once it is complete. The
+  /// names of .safetensors files per batch are derived from it.
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] int64_t samples() const { return samples_; }
 

@@ -34,7 +34,7 @@ struct ProgressBarOptions {
   }
 };
 
-/// Prints progress on rank 0; the hooks run on every rank.
+/// A callback that prints progress on rank 0; the hooks run on every rank.
 class ProgressBar final : public Callback {
  public:
   using Options = ProgressBarOptions;

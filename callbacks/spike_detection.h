@@ -47,8 +47,8 @@ struct SpikeDetectionOptions {
   }
 };
 
-/// Stops a fit at a loss spike: a finite loss that is worse than the previous one and at least atol and rtol from the
-/// mean of the window. Hooks run on every rank; rank 0 writes the file.
+/// A callback that stops a fit at a loss spike: a finite loss that is worse than the previous one and at least atol and
+/// rtol from the mean of the window. Hooks run on every rank; rank 0 writes the file.
 class SpikeDetection final : public Callback {
  public:
   using Options = SpikeDetectionOptions;
@@ -67,10 +67,11 @@ class SpikeDetection final : public Callback {
   void on_exception(Trainer& trainer, LightningModule&, const std::exception& error) override;
 
   [[nodiscard]] State state() const override;
+  /// Throws CheckpointError if `saved` is damaged.
   void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "SpikeDetection"; }
 
-  /// Whether this or an earlier run recorded the batch.
+  /// Returns whether this or an earlier run recorded the batch.
   [[nodiscard]] bool is_excluded(int64_t epoch, int64_t batch_idx) const;
   [[nodiscard]] const std::string& exclude_batches_path() const { return path_; }
 

@@ -47,8 +47,8 @@ struct StochasticWeightAveragingOptions {
   }
 };
 
-/// Works with one optimizer and at most one scheduler, in automatic optimization. Hooks run on every rank; the pass for
-/// BatchNorm is collective.
+/// A callback that averages the weights of the last epochs, for one optimizer and at most one scheduler, in automatic
+/// optimization. Hooks run on every rank; the pass for BatchNorm is collective.
 class StochasticWeightAveraging final : public AveragingCallback {
  public:
   using Options = StochasticWeightAveragingOptions;
@@ -65,7 +65,7 @@ class StochasticWeightAveraging final : public AveragingCallback {
   void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "StochasticWeightAveraging"; }
 
-  /// The epoch (from 0) that averaging starts in; known once fit has started.
+  /// Returns the epoch (from 0) that averaging starts in; known once fit has started.
   [[nodiscard]] int64_t swa_start() const { return start_; }
 
  private:

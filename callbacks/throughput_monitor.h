@@ -82,8 +82,8 @@ struct ThroughputMonitorOptions {
   }
 };
 
-/// Measures throughput in every stage, on every rank; only rank 0 has loggers. Throws ConfigError in setup() if a fit
-/// has no logger, and Error if length_dim does not exist in a batch.
+/// A callback that measures throughput in every stage, on every rank; only rank 0 has loggers. Throws ConfigError in
+/// setup() if a fit has no logger, and Error if length_dim does not exist in a batch.
 class ThroughputMonitor final : public Callback {
  public:
   using Options = ThroughputMonitorOptions;
@@ -128,7 +128,7 @@ class ThroughputMonitor final : public Callback {
     end_evaluation_batch(trainer, Mode::predict, batch);
   }
 
-  /// The totals of training, and the step of the next validation's rows.
+  /// Returns the totals of training, and the step of the next validation's rows.
   [[nodiscard]] State state() const override;
   /// Restores them in a fit. Throws CheckpointError if `saved` lacks one of them.
   void load_state(const State& saved) override;

@@ -36,8 +36,8 @@ struct TimerOptions {
   }
 };
 
-/// Measures the time of each stage, and stops training once .duration has passed. Hooks run on every rank; stopping is
-/// collective.
+/// A callback that measures the time of each stage, and stops training once .duration has passed. Hooks run on every
+/// rank; stopping is collective.
 class Timer final : public Callback {
  public:
   using Options = TimerOptions;

@@ -45,7 +45,7 @@ class AveragedWeights {
                                         const std::optional<std::string>& device);
   [[nodiscard]] bool holds(const LightningModule& module) const { return module_ == &module; }
 
-  /// The number of weights averaged so far.
+  /// Returns the number of weights averaged so far.
   [[nodiscard]] int64_t count() const { return count_; }
 
   /// Adds the current weights to the average: the first ones by copying, later ones by
@@ -63,11 +63,11 @@ class AveragedWeights {
   void swap_out();
   [[nodiscard]] bool swapped() const { return !kept_.empty(); }
 
-  /// The averages by the module's names and count(); empty before the first update.
+  /// Returns the averages by the module's names and count(); empty before the first update.
   [[nodiscard]] State state() const;
   /// Requires hold(). Throws CheckpointError naming the tensor that is missing or has a different shape.
   void load_state(const State& saved);
-  /// The weights without the average, by name.
+  /// Returns the weights without the average, by name.
   [[nodiscard]] State weights() const;
 
  private:
@@ -99,7 +99,7 @@ class AveragingCallback : public Callback {
   void setup(Trainer& trainer, LightningModule& module, Stage stage) override;
   /// Puts the average into the module, if there is one.
   void on_train_end(Trainer& trainer, LightningModule&) override;
-  /// The same if nothing was left to train: a run that was killed after its last epoch and resumed.
+  /// Does the same for a run that was killed after its last epoch and has nothing left to train.
   void on_fit_end(Trainer& trainer, LightningModule& module) override;
   /// Puts the weights back if a validation with the average failed.
   void on_exception(Trainer&, LightningModule&, const std::exception&) override;
@@ -107,11 +107,11 @@ class AveragingCallback : public Callback {
   void on_save_checkpoint(Trainer&, LightningModule& module, State& checkpoint) override;
   void on_load_checkpoint(Trainer& trainer, LightningModule& module, const State& checkpoint) override;
 
-  /// The number of weights averaged so far.
+  /// Returns the number of weights averaged so far.
   [[nodiscard]] int64_t n_averaged() const { return weights_.count(); }
 
  protected:
-  /// Whether checkpoints contain the average as the model from the first update on, not just at the end.
+  /// Returns whether checkpoints contain the average as the model from the first update on, not just at the end.
   [[nodiscard]] virtual bool saves_average_as_model() const = 0;
   /// Throws ConfigError if an optimizer keeps an average itself; in on_fit_start.
   void check_optimizers(Trainer& trainer) const;
@@ -122,7 +122,7 @@ class AveragingCallback : public Callback {
 };
 
 namespace detail {
-/// Whether LibTorch accepts it as a device ("cpu", "cuda:1"); unset is allowed.
+/// Returns whether LibTorch accepts it as a device ("cpu", "cuda:1"); unset is allowed.
 [[nodiscard]] bool is_device(const std::optional<std::string>& device);
 }  // namespace detail
 
@@ -141,8 +141,8 @@ struct WeightAveragingOptions {
   }
 };
 
-/// The mean of the weights after every optimizer step, unless a subclass overrides it. Hooks run on every rank; throws
-/// ConfigError if another callback or the optimizer averages too.
+/// A callback that keeps the mean of the weights after every optimizer step, unless a subclass overrides it. Hooks run
+/// on every rank; throws ConfigError if another callback or the optimizer averages too.
 class WeightAveraging : public AveragingCallback {
  public:
   using Options = WeightAveragingOptions;

@@ -26,6 +26,7 @@ LockedFile write_checkpoint(const std::string& path, const State& state);
 /// read_checkpoint.
 class CheckpointFile {
  public:
+  /// Which files the constructor accepts.
   enum class Accept { checkpoint, any_safetensors };
 
   /// `any_safetensors` also accepts files of other programs, which have no values and no checksums.
@@ -34,7 +35,7 @@ class CheckpointFile {
   [[nodiscard]] const SafetensorsFile& file() const { return file_; }
   [[nodiscard]] const ConfigNode& values() const { return values_; }
 
-  /// Whether Levin wrote it, so that every byte is covered by a checksum.
+  /// Returns whether Levin wrote it, so that every byte is covered by a checksum.
   [[nodiscard]] bool is_checkpoint() const { return is_checkpoint_; }
 
   /// Returns the tensor and verifies its checksum. May be called from several threads.

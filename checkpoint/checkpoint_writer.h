@@ -23,7 +23,7 @@
 
 namespace levin {
 
-/// A file that was requested.
+/// A checkpoint to be written: its path and contents, and what to do once the file is on the disk.
 struct CheckpointRequest {
   std::string path;
   bool weights_only = false;
@@ -36,6 +36,8 @@ struct CheckpointRequest {
   std::optional<ShardPlace> shard = {};  // every rank writes its file of a sharded checkpoint
 };
 
+/// A writer of one rank's checkpoints, in a background thread. What it writes is complete or missing, never partial. An
+/// error of a write is passed to the request's `done`. Ranks other than 0 write only shards (set_writes).
 class CheckpointWriter {
  public:
   CheckpointWriter() = default;

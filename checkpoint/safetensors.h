@@ -1,4 +1,4 @@
-// Plain safetensors files: named tensors behind a JSON header (docs/checkpoint_format.md). Reads files of any program
+// Plain safetensors files: named tensors after a JSON header (docs/checkpoint_format.md). Reads files of any program
 // without trusting them: every size and offset is checked before anything is allocated, so the tensors together are at
 // most as large as the file. Reading runs no code. A SafetensorsFile may be read from several threads.
 //
@@ -19,7 +19,7 @@
 
 namespace levin {
 
-/// A file opened for reading. All that throw, throw CheckpointError naming the path and what is wrong.
+/// A file opened for reading. Its functions throw CheckpointError naming the path and what is wrong with the file.
 class SafetensorsFile {
  public:
   /// Called with a tensor's bytes piece by piece, in order, while they are in the cache: for checksums.
@@ -36,7 +36,7 @@ class SafetensorsFile {
   [[nodiscard]] uint64_t size() const { return size_; }                // bytes of the whole file
   [[nodiscard]] uint64_t header_bytes() const { return data_begin_; }  // where the data begin
 
-  /// In the order of their data, which they fill without gap or overlap.
+  /// Returns the entries in the order of their data, which they fill without gap or overlap.
   [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const { return entries_; }
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
 

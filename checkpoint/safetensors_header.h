@@ -14,7 +14,7 @@ namespace levin {
 
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // as in every program that reads them
 
-/// The header's entry of one tensor.
+/// One tensor's entry in the header: its type, shape and position in the file.
 struct SafetensorsEntry {
   std::string name = "";
   at::ScalarType dtype = at::kFloat;
@@ -25,14 +25,15 @@ struct SafetensorsEntry {
   [[nodiscard]] uint64_t bytes() const { return end - begin; }
 };
 
-/// The format's word for a type ("BF16"); null if it has none.
+/// Returns the format's word for a type ("BF16"); null if it has none.
 [[nodiscard]] const char* safetensors_dtype(at::ScalarType type);
-/// A type by the format's word for it; false if there is none.
+/// Sets `type` to the type that the format calls `word`. Returns false if there is none.
 [[nodiscard]] bool find_safetensors_dtype(std::string_view word, at::ScalarType& type);
 
 /// Limit for tensors, and for strings in the metadata. Levin's own headers hold 100 MB with half as many.
 inline constexpr size_t kMaxSafetensorsEntries = 1'000'000;
 
+/// A parsed header: the tensors' entries, and the strings of its metadata.
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries = {};  // in the order of their data; offsets from the start of the data
   std::map<std::string, std::string> metadata = {};

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kFailed = ".failed";  // suffix of a file in place of the shard: why it is missing
+constexpr const char* kFailed = ".failed";  // suffix of a file that says why the shard is missing
 constexpr std::chrono::milliseconds kPause(20);
 
 std::string shard_name(const ShardPlace& place, int64_t rank) {

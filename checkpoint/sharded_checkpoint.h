@@ -31,7 +31,7 @@ struct ShardPlace {
 void write_sharded_checkpoint(const std::string& folder, const State& state, const ShardPlace& place,
                               std::chrono::milliseconds patience = std::chrono::minutes(10));
 
-/// Whether the path is a folder with a commit record.
+/// Returns whether the path is a folder with a commit record.
 [[nodiscard]] bool is_sharded_checkpoint(const std::string& path);
 
 /// Returns the path of the folder's commit record, which holds the run's values. Throws CheckpointError if there is

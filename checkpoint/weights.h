@@ -17,9 +17,9 @@ class Module;
 
 namespace levin {
 
-/// Maps names of a file's tensors to names of the module's tensors. `from` is a name or its first parts (whole parts
-/// between dots); `*` matches any one part, which is kept: "layers.*.attn" to "blocks.*.attention". An empty `from`
-/// puts `to` before every name.
+/// A rule that maps names of a file's tensors to names of the module's tensors. `from` is a name or its first parts
+/// (whole parts between dots); `*` matches any one part, which is kept: "layers.*.attn" to "blocks.*.attention". An
+/// empty `from` puts `to` before every name.
 struct RenameRule {
   std::string from = "";
   std::optional<std::string> to = "";  // none: the tensors are left out
@@ -36,10 +36,11 @@ struct RenameRule {
 [[nodiscard]] std::optional<std::string> renamed(const std::string& name, const std::vector<RenameRule>& rules);
 
 namespace detail {
-/// Whether each rule's `to` has as many * as its `from`.
+/// Returns whether each rule's `to` has as many * as its `from`.
 [[nodiscard]] bool stars_match(const std::vector<RenameRule>& map);
 }  // namespace detail
 
+/// Options of load_weights.
 struct WeightsOptions {
   std::string path = "";
   std::vector<RenameRule> map = {};
@@ -67,7 +68,7 @@ struct WeightsReport {
   std::vector<std::string> unexpected = {};  // in the file, not in the module
   std::vector<std::string> mis_shaped = {};
 
-  /// One line: "missing a (2); unexpected b (3, 4)"; "" if all matched.
+  /// Returns one line: "missing a (2); unexpected b (3, 4)"; "" if all matched.
   [[nodiscard]] std::string str() const;
 };
 

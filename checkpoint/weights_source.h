@@ -1,5 +1,5 @@
-// Where load_weights finds its tensors: one file, shards behind an index, a folder with either, or a checkpoint of
-// either kind.
+// Where load_weights finds its tensors: one file, shards listed in an index, a folder with either, or a checkpoint, in
+// one file or sharded.
 #pragma once
 
 #include <cstdint>

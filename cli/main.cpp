@@ -36,7 +36,7 @@ std::string remedy() {
   }
   if (access(torch.c_str(), R_OK) != 0) {
     return "LibTorch is no longer in " LEVIN_TORCH_LIBRARIES
-           ": put it back (./dev setup), or build and install Levin again.";
+           ": restore it (./dev setup), or build and install Levin again.";
   }
   return "Its libraries lie where they were built or installed: install Levin again if they were moved.";
 }

@@ -11,8 +11,8 @@
 
 namespace levin {
 
-/// Copies each batch to a device while the one before is computed. Used by one thread, which calls send() and receive()
-/// in turn.
+/// A copier that brings each batch to a device while the one before is computed. Used by one thread, which calls send()
+/// and receive() in turn.
 class DeviceCopier {
  public:
   virtual ~DeviceCopier() = default;
@@ -54,7 +54,7 @@ class Recording {
   virtual void replay_beside() { replay(); }
 };
 
-/// Makes recordings of steps. Used by the training thread.
+/// The interface that makes recordings of steps. Used by the training thread.
 class StepRecorder {
  public:
   virtual ~StepRecorder() = default;

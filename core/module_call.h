@@ -59,14 +59,15 @@ class CallActions {
     List actions;                                  // one
   };
 
-  /// Whether there are any.
+  /// Returns whether any module has an action.
   [[nodiscard]] static bool any() { return table_.load(std::memory_order_acquire) != nullptr; }
-  /// Those of one module; null: none.
+  /// Returns the actions of one module, or null if there are none.
   [[nodiscard]] static const List* of(const torch::nn::Module* module);
   /// Adds `action` inside the module's other actions.
   static void add(const torch::nn::Module* module, std::shared_ptr<CallAction> action);
   static void remove(const torch::nn::Module* module, const CallAction* action);
-  /// The longest range of blocks[first], blocks[first + 1], …; of those shorter than `within`, if given. Null: none.
+  /// Returns the longest range of blocks[first], blocks[first + 1], …, or null if there is none. With `within`, only
+  /// shorter ranges count.
   [[nodiscard]] static std::shared_ptr<const Range> range_at(const std::vector<const torch::nn::Module*>& blocks,
                                                              size_t first, const Range* within);
   /// Adds `action` around all of `blocks` together; the actions of single blocks run inside it.

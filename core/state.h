@@ -15,6 +15,8 @@
 
 namespace levin {
 
+/// Values and tensors by name. What is read from a checkpoint is not trusted: a name that is missing, or a value of a
+/// different type, is a CheckpointError.
 struct State {
   ConfigNode values = ConfigNode::map();
   std::map<std::string, at::Tensor> tensors = {};
@@ -37,7 +39,7 @@ struct State {
     return value;
   }
 
-  /// The tensor called `name`; throws CheckpointError if there is none.
+  /// Returns the tensor called `name`; throws CheckpointError if there is none.
   [[nodiscard]] const at::Tensor& tensor(const std::string& name) const;
 
   [[nodiscard]] bool empty() const { return values.entries.empty() && tensors.empty(); }
@@ -45,7 +47,7 @@ struct State {
   /// Puts another part's state under `key`; its tensors become "key.name".
   void put(const std::string& key, const State& part);
 
-  /// The part put under `key`; empty if there is none.
+  /// Returns the part put under `key`; empty if there is none.
   [[nodiscard]] State part(const std::string& key) const;
 };
 

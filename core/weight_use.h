@@ -17,6 +17,7 @@ enum class WeightUse { linear, embedding, convolution, other };
 /// A module whose class does not tell what it computes with its weight, and which therefore reports it.
 class KnowsWeightUse {
  public:
+  /// How the weight is used.
   struct Known {
     WeightUse use = WeightUse::other;
     int64_t groups = 1;  // of a convolution

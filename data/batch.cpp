@@ -28,7 +28,7 @@ std::string kind_text(const BatchStructure::Field& field) {
   if (field.kind == FieldKind::tensor) return "a tensor: use batch[" + name + "]";
   if (field.kind == FieldKind::list) return "a list of tensors: use batch.list(" + name + ")";
   if (field.kind == FieldKind::ragged) return "ragged, a tensor per sample: use batch.list(" + name + ")";
-  if (field.kind == FieldKind::texts) return "texts: use batch.texts(" + name + ")";
+  if (field.kind == FieldKind::texts) return "a list of strings: use batch.texts(" + name + ")";
   return "a value of a type of its own: use batch.value<T>(" + name + ")";
 }
 

@@ -26,6 +26,8 @@
 
 namespace levin {
 
+/// Tensors in order, and fields by name: a batch, or a sample. Copies share the tensors' memory. Functions that look up
+/// a tensor or a field throw Error if it does not exist.
 struct Batch {
   /// All tensors of the batch except the ones inside values of other types, field after field.
   std::vector<at::Tensor> tensors = {};

@@ -20,6 +20,7 @@ namespace levin {
 
 struct Batch;
 
+/// What a field of a batch contains: a tensor, several, one per sample, strings, or a value of another type.
 enum class FieldKind { tensor, list, ragged, texts, value };
 
 /// One tensor per sample, of any shape, such as the boxes of each image. The sample that get() returns holds one
@@ -73,6 +74,7 @@ class BatchField {
 
 /// Where the fields of a batch are. Constant; similar batches share it.
 struct BatchStructure {
+  /// One field: its name and kind, and the position of its content.
   struct Field {
     std::string name;
     FieldKind kind;

@@ -86,21 +86,23 @@ class BatchValue {
     return type() == typeid(T) ? &static_cast<const Held<T>&>(*held_).value : nullptr;
   }
   [[nodiscard]] const std::type_info& type() const { return held_->type(); }
-  /// For messages, without its namespace.
+  /// Returns the type's name without its namespace, for messages.
   [[nodiscard]] std::string type_name() const;
 
-  /// It belongs to no sample.
+  /// Returns whether the value belongs to no sample.
   [[nodiscard]] bool is_whole() const { return held_->is_whole(); }
-  /// Samples; nullopt: not known, or it belongs to none.
+  /// Returns the number of samples; nullopt if it is not known, or the value belongs to no sample.
   [[nodiscard]] std::optional<int64_t> rows() const { return held_->rows(); }
-  /// Of those samples. Throws Error saying which traits to add, for the field `name`.
+  /// Returns the value of samples `from` to `from` + `count` - 1. Throws Error naming the field `name` and the trait
+  /// that its type lacks.
   [[nodiscard]] BatchValue slice(const std::string& name, int64_t from, int64_t count) const;
-  /// The samples of all `values`, which are of one type, one after another; of a whole one the first. Throws Error.
+  /// Returns the samples of all `values`, which are of one type, one after another; if the values are whole, the first
+  /// value. Throws Error as slice() does.
   [[nodiscard]] static BatchValue concat(const std::string& name, const std::vector<BatchValue>& values);
 
   /// Returns true if BatchTraits::tensors exposes the value's tensors.
   [[nodiscard]] bool shows_tensors() const { return held_->shows_tensors(); }
-  /// A copy whose tensors `visit` has seen. Only if it shows_tensors().
+  /// Returns a copy whose tensors `visit` has seen. Requires shows_tensors().
   [[nodiscard]] BatchValue visited(const TensorVisitor& visit) const { return BatchValue(held_->visited(visit)); }
 
  private:

@@ -24,6 +24,7 @@
 
 namespace levin {
 
+/// The entry point of a run for which data are loaded.
 enum class Stage { fit, validate, test, predict };
 
 template <>
@@ -32,14 +33,16 @@ struct EnumNames<Stage> {
                                     std::pair{"test", Stage::test}, std::pair{"predict", Stage::predict}};
 };
 
+/// The base of data modules. Each process has its own object and calls its hooks from the training thread. An exception
+/// from a hook ends the run.
 class DataModule {
  public:
   static const char* registry_name() { return "data module"; }
   virtual ~DataModule() = default;
 
-  /// Downloads and unpacks; on one process only, so it must not set members.
+  /// Downloads and unpacks. Called on one process only, so it must not set members.
   virtual void prepare_data() {}
-  /// Reads and splits; on every process.
+  /// Reads and splits. Called on every process.
   virtual void setup(Stage /*stage*/) {}
   virtual void teardown(Stage /*stage*/) {}
 
@@ -48,7 +51,7 @@ class DataModule {
   virtual Loaders test_dataloader() { return {}; }
   virtual Loaders predict_dataloader() { return {}; }
 
-  /// On the batch as loaded, and on the batch on its device.
+  /// Called with the batch as loaded, and (on_after_batch_transfer) with the batch on its device.
   virtual Batch on_before_batch_transfer(Batch batch, int64_t /*dataloader_idx*/) { return batch; }
   /// Unless overridden, the LightningModule's hook of this name is used.
   virtual Batch transfer_batch_to_device(Batch batch, at::Device, int64_t /*dataloader_idx*/) { return batch; }
@@ -61,12 +64,12 @@ class DataModule {
   /// By default returns the label_names of predicted classes, (batch) int64.
   virtual std::vector<std::string> prediction_text(const at::Tensor& prediction) const;
 
-  /// Describes the types of the data and how to choose others, in sentences that begin with a blank, for error
-  /// messages about types; "" if there is no choice.
+  /// Returns sentences for error messages about types: which types the data have and how to choose others. They begin
+  /// with a space. Returns "" if there is no choice.
   [[nodiscard]] virtual std::string about_dtypes() const { return ""; }
 
-  /// The type of numbers read from files, which the trainer sets before prepare_data: float64 with precision 64-true,
-  /// else float32.
+  /// Returns the type of numbers read from files, which the trainer sets before prepare_data: float64 with precision
+  /// 64-true, else float32.
   [[nodiscard]] at::ScalarType float_dtype() const { return float_dtype_; }
   void set_float_dtype(at::ScalarType dtype) { float_dtype_ = dtype; }
 
@@ -80,7 +83,7 @@ class DataModule {
   void save_hyperparameters(ConfigNode hparams) { hparams_ = std::move(hparams); }
   [[nodiscard]] const ConfigNode& hparams() const { return hparams_; }
 
-  /// The data module's state in checkpoints.
+  /// Returns the data module's state in checkpoints.
   [[nodiscard]] virtual State state() const { return {}; }
   virtual void load_state(const State& /*state*/) {}
 

@@ -22,6 +22,8 @@
 
 namespace levin {
 
+/// The interface of loaders. A subclass implements start(), next() and num_batches(). Each rank has its own loader,
+/// which shard() restricts to the rank's samples.
 class Loader {
  public:
   static const char* registry_name() { return "loader"; }
@@ -35,15 +37,16 @@ class Loader {
   /// new pass.
   virtual bool next(Batch& batch) = 0;
 
-  /// Whether the trainer may call next() before it has trained the batch before. It does so where it must know whether
-  /// a batch is the last (a loader of unknown length), and to copy batches to a GPU during the step before. Override it
-  /// to return false where batches depend on the weights (on-policy data): then next() is called when the batch before
-  /// is trained, and hooks of the last batch of a loader of unknown length do not know that it is the last.
+  /// Returns whether the trainer may call next() before it has trained the batch before. It does so where it must know
+  /// whether a batch is the last (a loader of unknown length), and to copy batches to a GPU during the step before.
+  /// Override it to return false where batches depend on the weights (on-policy data): then next() is called when the
+  /// batch before is trained, and hooks of the last batch of a loader of unknown length do not know that it is the
+  /// last.
   [[nodiscard]] virtual bool may_be_read_ahead() const { return true; }
 
-  /// The loader's own state in checkpoints, such as its position in a stream or a generator's state: what the next
-  /// call of next() continues from. Called before each batch is fetched, so it should be cheap; the tensors in it must
-  /// not change afterwards. A loader that has a state has one from the beginning on. Each rank has its own.
+  /// Returns the loader's own state in checkpoints, such as its position in a stream or a generator's state: what the
+  /// next call of next() continues from. Called before each batch is fetched, so it should be cheap; the tensors in it
+  /// must not change afterwards. A loader that has a state has one from the beginning on. Each rank has its own.
   [[nodiscard]] virtual State state() const { return {}; }
   /// Called before the start() with which a resumed run continues. The state already accounts for the batches before
   /// `first_batch`: do not skip them again. Not called if the checkpoint has no state.
@@ -84,7 +87,7 @@ class Loader {
   [[nodiscard]] virtual int64_t num_workers() const { return 0; }
 };
 
-/// Loaders in order; a single one needs no braces.
+/// A list of loaders in order. A single loader needs no braces.
 class Loaders {
  public:
   Loaders() = default;

@@ -14,6 +14,8 @@ namespace levin {
 
 class Precision;
 
+/// A module in evaluation mode, with the precision it computes in. Any number of threads may call it at once, as
+/// predict() describes.
 class InferenceModel {
  public:
   /// Takes a module that a program has made and loaded: turns gradients off and layers to evaluation mode. Copies of an
@@ -21,9 +23,9 @@ class InferenceModel {
   /// its dtype is not applied to the weights, which are the caller's.
   explicit InferenceModel(std::shared_ptr<LightningModule> module, std::shared_ptr<Precision> precision = nullptr);
 
-  /// The module's predict_step (by default forward of the first tensor) for one batch, on the model's device, in the
-  /// order of Trainer::predict: the module's transfer hooks, the precision's dtype, then the step under its autocast,
-  /// in inference mode and with batch_idx 0. The result cannot be used in training.
+  /// Returns what the module's predict_step computes (by default forward of the first tensor) for one batch, on the
+  /// model's device, in the order of Trainer::predict: the module's transfer hooks, the precision's dtype, then the
+  /// step under its autocast, in inference mode and with batch_idx 0. The result cannot be used in training.
   ///
   /// May be called on many threads at once, without a lock: each result is what one thread alone would get. For that
   /// predict_step and the transfer hooks must not write to members, draw random numbers from the process's generator,

@@ -15,8 +15,8 @@ namespace levin {
 /// number, and for a number that the type cannot hold, with its position ("[1][0]").
 [[nodiscard]] at::Tensor tensor_from_json(const std::string& text, at::ScalarType dtype = at::kFloat);
 
-/// One line; each number with the digits that read back to it. Nan and infinities, for which JSON has no numbers,
-/// become null. Throws Error for a complex tensor, and for one that is undefined.
+/// Returns one line; each number with the digits that read back to it. Nan and infinities, for which JSON has no
+/// numbers, become null. Throws Error for a complex tensor, and for one that is undefined.
 [[nodiscard]] std::string tensor_to_json(const at::Tensor& tensor);
 
 }  // namespace levin

@@ -25,6 +25,7 @@
 
 namespace levin {
 
+/// Options of load_for_inference.
 struct InferenceOptions {
   Component<Precision> precision = {};
   std::string device = "auto";
@@ -76,9 +77,9 @@ using MakeModule =
 /// and mistakes in a config.yaml. What a data module does to samples (normalizing, tokenizing) is the caller's.
 [[nodiscard]] InferenceModel load_for_inference(const std::string& path, const InferenceOptions& options = {});
 
-/// The same for a class that need not be registered: `Module` has `using Options = …` and a constructor that takes it,
-/// or a default constructor. Options are read from the checkpoint's model options, or from its hyper-parameters
-/// (save_hyperparameters).
+/// Same as above, for a class that need not be registered: `Module` has `using Options = …` and a constructor that
+/// takes it, or a default constructor. Options are read from the checkpoint's model options, or from its
+/// hyper-parameters (save_hyperparameters).
 template <std::derived_from<LightningModule> Module>
 [[nodiscard]] InferenceModel load_for_inference(const std::string& path, const InferenceOptions& options = {}) {
   return detail::load_model(

@@ -17,7 +17,8 @@ namespace levin {
 // After a failure the next writes are skipped: one, three, seven, …, so that a full disk costs
 // little. The first failure, the recovery and what was lost are printed.
 
-/// Decides which writes to try, counts what is lost, and prints the messages. Not thread-safe.
+/// What a logger does while the disk takes no writes: decides which writes to try, counts what is lost, and prints the
+/// messages. Not thread-safe.
 class DiskPatience {
  public:
   /// `logger` begins the messages; `lost` is what the last message counts, e.g. {"row of metrics", "rows of metrics"}.
@@ -48,7 +49,8 @@ class DiskPatience {
   int64_t lost_ = 0;        // since the first failure in a row
 };
 
-/// Not thread-safe. A full disk does not throw: see Note [Waiting for a disk].
+/// A file to which a logger appends records. A full disk does not throw: see Note [Waiting for a disk]. Not
+/// thread-safe.
 class AppendFile {
  public:
   /// `logger` begins the messages. Records wait in memory for up to `flush_secs` seconds, or until they are 1 MB.

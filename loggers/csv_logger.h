@@ -93,6 +93,7 @@ class MetricsFile {
   uint64_t rewritten_ = 0;   // bytes that new columns have cost so far
 };
 
+/// Options of CSVLogger, by the names of Lightning's.
 struct CSVLoggerOptions {
   std::string save_dir = "";  // "": the trainer's default_root_dir
   std::string name = "levin_logs";
@@ -111,9 +112,9 @@ struct CSVLoggerOptions {
   }
 };
 
-/// Writes rows to metrics.csv. A full disk does not end a run: rows are kept in memory, written when there is room
-/// again, and counted if they are lost. Rows are appended; when a new column appears the file is rewritten with the
-/// columns sorted by name.
+/// A logger that writes rows to metrics.csv. A full disk does not end a run: rows are kept in memory, written when
+/// there is room again, and counted if they are lost. Rows are appended; when a new column appears the file is
+/// rewritten with the columns sorted by name.
 class CSVLogger final : public Logger {
  public:
   using Options = CSVLoggerOptions;

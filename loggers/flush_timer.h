@@ -13,7 +13,7 @@
 
 namespace levin {
 
-/// Thread-safe.
+/// A thread that calls a function after a delay. Thread-safe.
 class FlushTimer {
  public:
   /// `body` must not throw. It may call arm().

@@ -16,7 +16,7 @@ namespace levin {
 
 // PNG files.
 
-/// The bytes of a PNG file. Throws Error where the image's size or channels do not fit its samples.
+/// Returns the bytes of a PNG file. Throws Error where the image's size or channels do not fit its samples.
 [[nodiscard]] std::string png_of(const LogImage& image);
 
 }  // namespace levin

@@ -35,6 +35,7 @@ void append_json(std::string& line, const LogTable::Cell& cell);
 /// Scalars that YAML would read as a number or a bool are written as one.
 void append_json(std::string& line, const ConfigNode& node);
 
+/// Options of JSONLinesLogger.
 struct JSONLinesLoggerOptions {
   std::string save_dir = "";  // "": the trainer's default_root_dir
   std::string name = "levin_logs";
@@ -53,9 +54,9 @@ struct JSONLinesLoggerOptions {
   }
 };
 
-/// Writes one object for each event. Lines wait for flush_secs seconds, or until save or finalize. Only the last line
-/// of a killed process may be incomplete; it is removed when the run continues. A full disk does not end the run: see
-/// Note [Waiting for a disk].
+/// A logger that writes one JSON object for each event. Lines wait for flush_secs seconds, or until save or finalize.
+/// Only the last line of a killed process may be incomplete; it is removed when the run continues. A full disk does not
+/// end the run: see Note [Waiting for a disk].
 class JSONLinesLogger final : public Logger {
  public:
   using Options = JSONLinesLoggerOptions;
@@ -83,7 +84,7 @@ class JSONLinesLogger final : public Logger {
   void save() override { file_.write(); }
   void finalize(const std::string& status) override;
 
-  /// Returns the file's length; load_state cuts the file back to it.
+  /// Returns the file's length; load_state cuts the file back to it, or throws Error naming path and cause.
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
   [[nodiscard]] std::vector<std::string> files() const override { return {metrics_path()}; }

@@ -38,7 +38,8 @@ enum class LogKind : uint32_t {
   return a | static_cast<uint32_t>(b);
 }
 
-/// Receives what a run logs. Override log_metrics, and the log_… functions of further kinds that takes() lists.
+/// The base of loggers. A subclass implements start() and log_metrics(), and overrides the log_… functions of further
+/// kinds that takes() lists.
 class Logger {
  public:
   virtual ~Logger() = default;
@@ -63,27 +64,28 @@ class Logger {
   /// on the logger may write into it.
   virtual void own_folder() {}
 
-  /// The folder of this run ("" if the logger keeps no files); checkpoints go below the first logger's.
+  /// Returns the folder of this run ("" if the logger keeps no files); checkpoints go below the first logger's.
   [[nodiscard]] virtual std::string log_dir() const { return ""; }
 
-  /// One row of scalars.
+  /// Logs one row of scalars.
   virtual void log_metrics(const MetricList& metrics, const LogPoint& at) = 0;
   virtual void log_histogram(const std::string& /*name*/, const Histogram& /*histogram*/, const LogPoint& /*at*/) {}
   virtual void log_image(const std::string& /*name*/, const LogImage& /*image*/, const LogPoint& /*at*/) {}
-  /// Markdown.
+  /// Logs `text`, which is Markdown.
   virtual void log_text(const std::string& /*name*/, const std::string& /*text*/, const LogPoint& /*at*/) {}
   virtual void log_table(const std::string& /*name*/, const LogTable& /*table*/, const LogPoint& /*at*/) {}
-  /// A file of the run, e.g. a checkpoint or the configuration. It may be gone when a server is slow: what sends it
-  /// later keeps its own copy, or reports it.
+  /// Logs a file of the run, e.g. a checkpoint or the configuration. The file may be removed later: a logger that sends
+  /// it later keeps its own copy, or reports that the file is missing.
   virtual void log_artifact(const std::string& /*name*/, const std::string& /*path*/, const LogPoint& /*at*/) {}
-  /// Measurements of the machine: memory, load, temperature.
+  /// Logs measurements of the machine: memory, load, temperature.
   virtual void log_system(const MetricList& /*measurements*/, const LogPoint& /*at*/) {}
-  /// About once a second: how far the run is. "epoch", "global_step", "skipped_steps", "batches_per_second",
-  /// "samples_per_second", "progress" (0 to 1), and "checkpoint_time" (seconds since 1970), as far as known.
+  /// Called about once a second with the progress of the run. "epoch", "global_step", "skipped_steps",
+  /// "batches_per_second", "samples_per_second", "progress" (0 to 1), and "checkpoint_time" (seconds since 1970), as
+  /// far as known.
   virtual void log_status(const MetricList& /*measurements*/, const LogPoint& /*at*/) {}
-  /// The run's options; `hparams` is a map. Called once per entry point, before the first row.
+  /// Logs the run's options; `hparams` is a map. Called once per entry point, before the first row.
   virtual void log_hyperparams(const ConfigNode& /*hparams*/) {}
-  /// The last value of every metric, before finalize of a fit: what a table of runs compares.
+  /// Logs the last value of every metric, before finalize of a fit: what a table of runs compares.
   virtual void log_final_metrics(const MetricList& /*metrics*/, const LogPoint& /*at*/) {}
 
   /// Returns the folders of earlier runs of the same experiment, newest first.
@@ -99,12 +101,12 @@ class Logger {
   /// Writes rows that are still in memory.
   virtual void save() {}
 
-  /// The run is over: "success", "failed" or "interrupted".
+  /// Called when the run is over, with "success", "failed" or "interrupted".
   virtual void finalize(const std::string& /*status*/) { save(); }
 };
 
-// Replaces rank 0's loggers on the other ranks: discards everything, for callbacks that write to a logger.
-
+/// A logger that discards everything. It replaces rank 0's loggers on the other ranks, for callbacks that write to a
+/// logger.
 class QuietLogger final : public Logger {
  public:
   void start(const std::string& /*default_root_dir*/, bool /*resume*/) override {}
@@ -118,7 +120,8 @@ class QuietLogger final : public Logger {
 
 // The names of the counters that stand next to the metrics in every logger's rows.
 
-/// Whether no metric may have the name: loggers, file names of checkpoints and monitors would show the counter instead.
+/// Returns whether no metric may have the name: loggers, file names of checkpoints and monitors would show the counter
+/// instead.
 [[nodiscard]] inline bool is_counter_name(std::string_view name) {
   return name == "epoch" || name == "step";
 }

@@ -43,17 +43,17 @@ class LoggerFolder {
   /// ConfigError if `name` or `version` leads out of `save_dir`.
   LoggerFolder(std::string save_dir, std::string name, std::string version);
 
-  /// As Logger::start and start_again. Only the first call does something. Throws Error naming path and cause.
+  /// Choose the folder as Logger::start and start_again say. Later calls do nothing. Throw Error naming path and cause.
   void start(const std::string& default_root_dir, bool resume);
   void start_again(const std::string& default_root_dir, bool resume);
-  /// As Logger::own_folder.
+  /// Does what Logger::own_folder says.
   void own() const;
 
   /// "" before start.
   [[nodiscard]] const std::string& path() const { return path_; }
   /// Returns the path of a file in the folder.
   [[nodiscard]] std::string path_of(const std::string& file) const;
-  /// As Logger::earlier_log_dirs.
+  /// Returns what Logger::earlier_log_dirs says.
   [[nodiscard]] std::vector<std::string> earlier() const;
 
  private:

@@ -57,6 +57,7 @@ enum class NamedBy { user, folder };
 [[nodiscard]] MlflowCredentials mlflow_credentials(const Variables& variables, const std::string& tracking_uri,
                                                    NamedBy named_by, const std::string& who);
 
+/// The longest time to connect, and for a whole request.
 struct MlflowTimeouts {
   Seconds connect = Seconds(10);
   Seconds request = Seconds(30);

@@ -28,6 +28,7 @@ struct EnumNames<LogModel> {
                                     std::pair{"all", LogModel::all}};
 };
 
+/// Options of MLFlowLogger, by the names of Lightning's.
 struct MLFlowLoggerOptions {
   std::string experiment_name = "levin_logs";
   std::string run_name = "";
@@ -79,13 +80,15 @@ struct MLFlowLoggerOptions {
   }
 };
 
+/// A logger that sends metrics, text, tables, files and hyperparameters to an MLflow server. Nothing but finalize()
+/// waits for the server: events wait in a file until the server has them.
 class MLFlowLogger final : public Logger {
  public:
   using Options = MLFlowLoggerOptions;
   explicit MLFlowLogger(Defaults = {}) : MLFlowLogger(MLFlowLoggerOptions()) {}
   explicit MLFlowLogger(MLFlowLoggerOptions options);
   ~MLFlowLogger() override;
-  /// Before start().
+  /// Moves the options alone. Must not be called after start().
   MLFlowLogger(MLFlowLogger&& other) noexcept : MLFlowLogger(std::move(other.options_)) {}
 
   [[nodiscard]] uint32_t takes() const override;
@@ -101,8 +104,8 @@ class MLFlowLogger final : public Logger {
   void log_artifact(const std::string& name, const std::string& path, const LogPoint& at) override;
   void log_hyperparams(const ConfigNode& hparams) override;
   [[nodiscard]] std::vector<std::string> earlier_log_dirs() const override;
-  /// The run and how many events it has had. load_state removes later ones that were not sent; what the server has
-  /// stays, as MLflow cannot remove values.
+  /// Returns the run and how many events it has had. load_state removes later ones that were not sent; what the server
+  /// has stays, as MLflow cannot remove values.
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
   [[nodiscard]] std::vector<std::string> files() const override;

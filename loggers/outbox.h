@@ -17,6 +17,7 @@ namespace levin {
 
 /// The result of an attempt to deliver the first events of a list.
 struct Delivery {
+  /// What became of the events.
   enum class Kind {
     delivered,  // the first `count` events
     again,      // none; later attempts may succeed: no answer, or an overloaded server
@@ -30,6 +31,7 @@ struct Delivery {
   Seconds wait = Seconds(0);  // with `again`: the server's wish; 0: none
 };
 
+/// Options of an Outbox.
 struct OutboxOptions {
   std::string who = "Outbox";               // begins messages
   std::string where = "the server";         // in messages: whom it sends to
@@ -48,7 +50,7 @@ struct OutboxReport {
   std::string problem = "";
 };
 
-/// Thread-safe.
+/// A queue of events in a folder, and the thread that delivers them in order. Thread-safe.
 class Outbox {
  public:
   /// Delivers some of the first events. Called by the outbox's thread; should end soon if `cancelled` returns true.

@@ -1,4 +1,5 @@
-// The newest values of a run as a text file for node_exporter's textfile collector, from which Prometheus scrapes them.
+// Writes the newest values of a run to a file for node_exporter's textfile collector, from which Prometheus scrapes
+// them.
 #pragma once
 
 #include <map>
@@ -14,7 +15,7 @@
 
 namespace levin {
 
-/// The samples of one gauge.
+/// A gauge: its name, its HELP text, and its samples with their labels.
 struct PrometheusGauge {
   using Labels = std::vector<std::pair<std::string, std::string>>;
   std::string name = "";
@@ -25,6 +26,7 @@ struct PrometheusGauge {
 /// Returns the gauges in Prometheus' text format, with HELP and TYPE lines; gauges without samples are left out.
 [[nodiscard]] std::string prometheus_text(const std::vector<PrometheusGauge>& gauges);
 
+/// Options of PrometheusLogger.
 struct PrometheusLoggerOptions {
   std::string path = "";
   std::string name = "";
@@ -48,15 +50,15 @@ struct PrometheusLoggerOptions {
   }
 };
 
-/// The file is replaced by renaming, so that a reader never sees a half of it. If it cannot be written, that is
-/// reported once, and tried again with the next version.
+/// A logger that keeps a file of gauges up to date. The file is replaced by renaming, so that a reader never sees half
+/// of it. If it cannot be written, it logs one warning and tries again with the next version.
 class PrometheusLogger final : public Logger {
  public:
   using Options = PrometheusLoggerOptions;
   explicit PrometheusLogger(Defaults = {}) : PrometheusLogger(PrometheusLoggerOptions()) {}
   explicit PrometheusLogger(PrometheusLoggerOptions options);
   ~PrometheusLogger() override;
-  /// Before start().
+  /// Moves the options alone. Must not be called after start().
   PrometheusLogger(PrometheusLogger&& other) noexcept : PrometheusLogger(std::move(other.options_)) {}
 
   [[nodiscard]] uint32_t takes() const override { return LogKind::scalars | LogKind::system | LogKind::status; }

@@ -28,7 +28,7 @@ struct SpillCounts {
   int64_t refused = 0;  // the receiver refused them
 };
 
-/// Not thread-safe.
+/// A queue of events in a file, which survives a restart. Not thread-safe.
 class SpillFile {
  public:
   /// Reads what is in the folder. At most `most_bytes` wait in the file. Throws Error naming a file that cannot be

@@ -42,6 +42,8 @@ struct SqliteRow {
   std::string content = "";  // text, a path, or a table or histogram as JSON
 };
 
+/// The tables of an SQLite file, as one run writes them. Functions throw SqliteError for what may pass, such as a
+/// locked file or a full disk. Not thread-safe.
 class SqliteStore {
  public:
   /// Opens the file, and makes the tables of a new one. Throws Error naming the file if it is not a database, another
@@ -62,7 +64,7 @@ class SqliteStore {
   /// Removes the run and all that it has.
   void remove_run();
 
-  /// The newest row of the run in each table.
+  /// Returns the newest row of the run in each table.
   [[nodiscard]] State position() const;
   /// Removes the run's rows after that position; an empty one: all.
   void cut(const State& position);
@@ -80,6 +82,7 @@ class SqliteStore {
   std::array<int64_t, 5> last_rows_ = {};      // by table: the run's newest
 };
 
+/// Options of SQLiteLogger.
 struct SQLiteLoggerOptions {
   std::string path = "";
   std::string name = "";
@@ -102,13 +105,15 @@ struct SQLiteLoggerOptions {
   }
 };
 
+/// A logger that writes to a file that many runs share (docs/logging.md lists its tables). Rows wait in memory for
+/// flush_every, or until there are flush_logs_every_n_rows of them; a locked file or a full disk delays them further.
 class SQLiteLogger final : public Logger {
  public:
   using Options = SQLiteLoggerOptions;
   explicit SQLiteLogger(Defaults = {}) : SQLiteLogger(SQLiteLoggerOptions()) {}
   explicit SQLiteLogger(SQLiteLoggerOptions options);
   ~SQLiteLogger() override;
-  /// Before start().
+  /// Moves the options alone. Must not be called after start().
   SQLiteLogger(SQLiteLogger&& other) noexcept : SQLiteLogger(std::move(other.options_)) {}
 
   [[nodiscard]] uint32_t takes() const override;
@@ -123,8 +128,8 @@ class SQLiteLogger final : public Logger {
   void log_artifact(const std::string& name, const std::string& path, const LogPoint& at) override;
   void log_hyperparams(const ConfigNode& hparams) override;
   void log_final_metrics(const MetricList& metrics, const LogPoint& at) override;
-  /// The run and its last row of each table. load_state continues that run, without its later rows, if the logger was
-  /// started to resume; otherwise the run is a new one.
+  /// Returns the run and its last row of each table. load_state continues that run, without its later rows, if the
+  /// logger was started to resume; otherwise the run is a new one.
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
   void save() override;

@@ -20,6 +20,7 @@
 
 namespace levin {
 
+/// Options of TensorBoardLogger, by the names of Lightning's.
 struct TensorBoardLoggerOptions {
   std::string save_dir = "";  // "": the trainer's default_root_dir
   std::string name = "levin_logs";
@@ -48,8 +49,8 @@ struct TensorBoardLoggerOptions {
   }
 };
 
-/// Records are written when the first comes after flush_secs, and by save and finalize. A full disk is waited for: see
-/// Note [Waiting for a disk].
+/// A logger that writes event files. Records are written when the first comes after flush_secs, and by save and
+/// finalize. A full disk does not end the run: see Note [Waiting for a disk].
 class TensorBoardLogger final : public Logger {
  public:
   using Options = TensorBoardLoggerOptions;
@@ -62,14 +63,14 @@ class TensorBoardLogger final : public Logger {
   void start_again(const std::string& default_root_dir, bool resume) override;
   void own_folder() override;
   [[nodiscard]] std::vector<std::string> earlier_log_dirs() const override { return folder_.earlier(); }
-  /// The run's folder; the event files are in its sub_dir.
+  /// Returns the run's folder; the event files are in its sub_dir.
   [[nodiscard]] std::string log_dir() const override { return folder_.path(); }
 
   void log_metrics(const MetricList& metrics, const LogPoint& at) override;
   void log_histogram(const std::string& name, const Histogram& histogram, const LogPoint& at) override;
   void log_image(const std::string& name, const LogImage& image, const LogPoint& at) override;
   void log_text(const std::string& name, const std::string& text, const LogPoint& at) override;
-  /// As text: a table of Markdown.
+  /// Writes the table as text, in Markdown.
   void log_table(const std::string& name, const LogTable& table, const LogPoint& at) override;
   void log_system(const MetricList& measurements, const LogPoint& at) override;
   void log_hyperparams(const ConfigNode& hparams) override;
@@ -77,12 +78,13 @@ class TensorBoardLogger final : public Logger {
   void save() override { file_.write(); }
   void finalize(const std::string& status) override;
 
-  /// See Note [Going back in event files].
+  /// Returns the files and their lengths. load_state cuts them back (Note [Going back in event files]), or throws Error
+  /// naming path and cause.
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
   [[nodiscard]] std::vector<std::string> files() const override;
 
-  /// Of the event file that is written now; "" before the first value.
+  /// Returns the path of the current event file; "" before the first value.
   [[nodiscard]] std::string event_path() const { return begun_ ? file_.path() : ""; }
 
  private:

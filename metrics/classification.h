@@ -92,7 +92,7 @@ class ClassificationMetric : public TensorMetric {
   [[nodiscard]] std::vector<Scores> readings(const LabelBatch& batch);
   /// Returns the counts that are right for all scores so far.
   [[nodiscard]] at::Tensor decided(const ScoreCounts& counts) const;
-  /// Whether scores are logits, as far as is known: a bool scalar.
+  /// Returns whether scores are logits, as far as is known: a bool scalar.
   [[nodiscard]] at::Tensor are_logits() const;
 
  private:
@@ -137,7 +137,7 @@ class StatScores : public ClassificationMetric {
   /// `takes_beta`: options.beta may differ from 1.
   StatScores(const std::string& name, const ClassificationOptions& options, bool takes_beta = false);
 
-  /// In double precision: (C), or scalars for the task binary and the average micro.
+  /// The counts in double precision: (C), or scalars for the task binary and the average micro.
   struct Counts {
     at::Tensor tp, fp, tn, fn;
   };
@@ -383,9 +383,9 @@ class ScoreCurve : public ClassificationMetric {
     at::Tensor positives, negatives;  // of all samples: a scalar, or (classes, 1)
     bool no_label_but_zero = false;   // of exact points
   };
-  /// The area under the curve through exact points of one class; of several classes, (classes).
+  /// Returns the area under the curve through exact points of one class; of several classes, (classes).
   [[nodiscard]] virtual at::Tensor exact_area(const Points& points) const = 0;
-  /// The areas under curves through points at fixed thresholds.
+  /// Returns the areas under curves through points at fixed thresholds.
   [[nodiscard]] virtual at::Tensor binned_area(const Points& points) const { return exact_area(points); }
 
  private:

@@ -32,7 +32,7 @@ struct LabelSpec {
   bool needs_scores = false;  // predictions that are labels are an error
   Scores scores = Scores::automatic;
 
-  /// A label may have the values 0 to values() - 1.
+  /// Returns the number of values that a label may have: 0 to values() - 1.
   [[nodiscard]] int64_t values() const { return task == Task::multiclass ? classes : 2; }
   /// ignore_index if the task is multiclass and it is one of the classes.
   [[nodiscard]] std::optional<int64_t> ignored_class() const {
@@ -75,7 +75,7 @@ struct LabelBatch {
 /// CPU, labels out of range are an error too; on another device no number is read.
 [[nodiscard]] LabelBatch label_batch(const LabelSpec& spec, const at::Tensor& preds, const at::Tensor& target);
 
-/// Whether a score whose label is not ignored is outside [0, 1] by more than 1e-4, so that all scores are
+/// Returns whether a score whose label is not ignored is outside [0, 1] by more than 1e-4, so that all scores are
 /// logits: a bool scalar on their device. NaN decides nothing.
 [[nodiscard]] at::Tensor has_logits(const LabelSpec& spec, const LabelBatch& batch);
 

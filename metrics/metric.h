@@ -22,7 +22,7 @@
 
 namespace levin::metrics {
 
-/// Thrown by a metric that was computed with fewer samples than it needs, e.g. R2Score with one.
+/// An error of a metric that was computed with fewer samples than it needs, e.g. R2Score with one.
 class TooFewSamplesError : public Error {
  public:
   using Error::Error;
@@ -85,15 +85,15 @@ class Metric {
   /// and resets `other`: the replicas of a module each have their own metric.
   void take(Metric& other);
 
-  /// The states by name, for checkpoints.
+  /// Returns the states by name, for checkpoints.
   [[nodiscard]] State state() const;
   /// Throws CheckpointError naming a state that is missing or has a different shape or type.
   void load_state(const State& saved);
 
-  /// A reference that is empty once the metric is destroyed: `log` keeps it instead of the metric.
+  /// Returns a reference that is empty once the metric is destroyed: `log` keeps it instead of the metric.
   [[nodiscard]] std::weak_ptr<Metric> self() const { return self_; }
 
-  /// The class's name for messages: "F1Score".
+  /// Returns the class's name for messages: "F1Score".
   [[nodiscard]] virtual std::string name() const = 0;
 
  protected:
@@ -103,14 +103,14 @@ class Metric {
   size_t add_state(const std::string& name, StateReduce reduce, const at::Tensor& initial = {});
   /// Declares a max state of an int64 that starts at 0. The value of a single batch uses the maximum over all batches.
   size_t add_decision(const std::string& name);
-  /// A sum, min or max state, to be changed in place or assigned.
+  /// Returns a sum, min or max state, to be changed in place or assigned.
   [[nodiscard]] at::Tensor& state(size_t index) { return values_[index]; }
   [[nodiscard]] const at::Tensor& state(size_t index) const { return values_[index]; }
   /// Appends a detached copy of these rows to a cat state.
   void append(size_t index, const at::Tensor& value);
   /// Appends rows without copying: for detached rows that nothing else changes.
   void append_own(size_t index, const at::Tensor& value);
-  /// All rows of a cat state; shape (0) if there are none.
+  /// Returns all rows of a cat state; shape (0) if there are none.
   [[nodiscard]] at::Tensor rows(size_t index) const;
 
   /// Counts the call and moves the states to `device`. Every update() calls it first.

@@ -11,7 +11,7 @@ namespace levin::metrics {
 /// How the values of samples are reduced. none: returns a value for each sample.
 enum class Reduction { mean, sum, none };
 
-/// The same for images, under the names that torchmetrics uses there.
+/// How the values of images are reduced, under the names that torchmetrics uses for them.
 enum class ImageReduction { elementwise_mean, sum, none };
 
 /// How the values of classes, or labels, are averaged. micro: computed from the counts of all classes together; macro:

@@ -30,7 +30,7 @@ struct MaskSpec {
   bool include_background = true;  // false: without class 0
   MaskFormat format = MaskFormat::one_hot;
 
-  /// The number of classes that are counted.
+  /// Returns the number of classes that are counted.
   [[nodiscard]] int64_t counted() const { return include_background || classes == 1 ? classes : classes - 1; }
 };
 

@@ -23,6 +23,7 @@ class CompiledLibrary;
 class StepFile;
 struct CompiledGraph;
 
+/// Options of CompiledModule.
 struct CompiledModuleOptions {
   std::string path = "";
   bool trust = false;
@@ -41,6 +42,8 @@ struct CompiledModuleOptions {
   }
 };
 
+/// A module whose training and evaluation steps are native code, for CPUs and precision 32-true. Steps throw Error for
+/// a batch whose shapes, types or device differ from what the step was compiled for.
 class CompiledModule final : public LightningModule {
  public:
   using Options = CompiledModuleOptions;
@@ -48,13 +51,14 @@ class CompiledModule final : public LightningModule {
   explicit CompiledModule(CompiledModuleOptions options);
   ~CompiledModule() override;
 
-  /// The evaluation's prediction for the module's first input; the target, if the step has one, is taken as zeros.
+  /// Returns the evaluation's prediction for the module's first input; the target, if the step has one, is taken as
+  /// zeros.
   at::Tensor forward(const at::Tensor& input) override;
   /// `batch`: the module's inputs, then the target if the loss has one. Logs train_loss.
   at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;
   /// Logs val_loss, and val_acc for a cross entropy over classes.
   void validation_step(const Batch& batch, int64_t) override { evaluate(batch, "val"); }
-  /// The same as test_loss and test_acc.
+  /// Logs test_loss, and test_acc for a cross entropy over classes.
   void test_step(const Batch& batch, int64_t) override { evaluate(batch, "test"); }
   at::Tensor predict_step(const Batch& batch, int64_t batch_idx) override;
   OptimizerConfig configure_optimizers() override;

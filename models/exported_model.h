@@ -18,7 +18,7 @@ namespace levin {
 
 class ExportedProgram;
 
-/// none: the program's own output is the loss.
+/// The loss of the program's output and the target, by PyTorch's functions. none: the output is the loss.
 enum class ExportedLoss { cross_entropy, mse_loss, l1_loss, bce_with_logits, none };
 
 template <>
@@ -29,6 +29,7 @@ struct EnumNames<ExportedLoss> {
       std::pair{"none", ExportedLoss::none}};
 };
 
+/// Options of ExportedModule.
 struct ExportedModuleOptions {
   std::string path = "";
   bool trust = false;
@@ -57,8 +58,9 @@ struct ExportedModuleOptions {
   }
 };
 
-/// Logs train_loss, val_loss, test_loss, and val_acc and test_acc with cross_entropy. Parameters have their names in
-/// Python, and so have submodules, which recompute and ModelParallel may name.
+/// A module that trains an exported program. Logs train_loss, val_loss, test_loss, and val_acc and test_acc with
+/// cross_entropy. Parameters have their names in Python, and so have submodules, which recompute and ModelParallel may
+/// name. Steps throw Error if output and target do not fit the loss.
 class ExportedModule : public LightningModule {
  public:
   using Options = ExportedModuleOptions;
@@ -68,7 +70,7 @@ class ExportedModule : public LightningModule {
   at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;
   void validation_step(const Batch& batch, int64_t) override { evaluate(batch, "val"); }
   void test_step(const Batch& batch, int64_t) override { evaluate(batch, "test"); }
-  /// The output itself: logits with cross_entropy.
+  /// Returns the output itself: logits with cross_entropy.
   at::Tensor predict_step(const Batch& batch, int64_t batch_idx) override;
   OptimizerConfig configure_optimizers() override;
 

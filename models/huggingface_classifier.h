@@ -24,6 +24,7 @@ struct EnumNames<ProblemType> {
                                     std::pair{"regression", ProblemType::regression}};
 };
 
+/// Options of HuggingFaceClassifier.
 struct HuggingFaceClassifierOptions {
   std::string path = "";
   bool from_scratch = false;
@@ -53,6 +54,8 @@ struct HuggingFaceClassifierOptions {
   }
 };
 
+/// A classifier or regressor of text or images. Logs train_loss, val_loss and test_loss, and for classes val_acc and
+/// test_acc. Steps throw Error for labels whose shape does not fit the problem type.
 class HuggingFaceClassifier final : public HuggingFaceModule {
  public:
   using Options = HuggingFaceClassifierOptions;
@@ -68,9 +71,9 @@ class HuggingFaceClassifier final : public HuggingFaceModule {
   at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;
   void validation_step(const Batch& batch, int64_t) override { evaluate(batch, "val"); }
   void test_step(const Batch& batch, int64_t) override { evaluate(batch, "test"); }
-  /// The likeliest classes, (B) int64; of several labels 1 where the probability is above a half, (B, num_labels)
-  /// int64; of a regression the numbers, (B) or (B, num_labels). Publishes "probability" with step_output, of the class
-  /// or of each label.
+  /// Returns the likeliest classes, (B) int64; of several labels 1 where the probability is above a half, (B,
+  /// num_labels) int64; of a regression the numbers, (B) or (B, num_labels). Publishes "probability" with step_output,
+  /// of the class or of each label.
   at::Tensor predict_step(const Batch& batch, int64_t batch_idx) override;
 
   [[nodiscard]] const HuggingFaceClassifierOptions& options() const { return options_; }

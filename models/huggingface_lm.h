@@ -10,6 +10,7 @@
 
 namespace levin {
 
+/// Options of HuggingFaceLM.
 struct HuggingFaceLMOptions {
   std::string path = "";
   bool from_scratch = false;
@@ -41,17 +42,18 @@ struct HuggingFaceLMOptions {
   }
 };
 
-/// Which tokens are hidden, and by what.
+/// A batch for masked language modeling: what the model sees, and what it predicts.
 struct MaskedTokens {
   at::Tensor ids;     // (B, T) int64: of the predicted tokens 80% are the mask, 10% any token, 10% themselves
   at::Tensor labels;  // (B, T) int64: the predicted tokens, -100 elsewhere
 };
 
-/// As BERT was trained (Devlin et al. 2019, section 3.1). What equals `pad` is not predicted. Draws from the default
-/// generator of ids' device.
+/// Hides tokens as in the training of BERT (Devlin et al. 2019, section 3.1). Tokens equal to `pad` are not predicted.
+/// Draws from the default generator of ids' device.
 [[nodiscard]] MaskedTokens mask_tokens(const at::Tensor& ids, double probability, int64_t mask_token_id,
                                        int64_t vocab_size, std::optional<int64_t> pad = std::nullopt);
 
+/// A causal or masked language model, by the folder's config.json. Logs train_loss, val_loss and test_loss.
 class HuggingFaceLM final : public HuggingFaceModule {
  public:
   using Options = HuggingFaceLMOptions;
@@ -63,8 +65,8 @@ class HuggingFaceLM final : public HuggingFaceModule {
 
   /// ids: (B, T) int64; returns logits (B, T, vocabulary).
   at::Tensor forward(const at::Tensor& ids) override;
-  /// The mean cross entropy of a predicted token, in nats. A masked model's batches count by their predicted tokens, in
-  /// training (set_loss_weight) as in the means of validations and tests.
+  /// Returns the mean cross entropy of a predicted token, in nats. A masked model's batches count by their predicted
+  /// tokens, in training (set_loss_weight) as in the means of validations and tests.
   at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;
   void validation_step(const Batch& batch, int64_t) override { log_loss("val_loss", batch); }
   void test_step(const Batch& batch, int64_t) override { log_loss("test_loss", batch); }

@@ -16,7 +16,7 @@
 
 namespace levin {
 
-/// The options that both have; settings_fields() explains them.
+/// The options that HuggingFaceClassifier and HuggingFaceLM share; settings_fields() explains them.
 struct HuggingFaceSettings {
   std::string path = "";
   bool from_scratch = false;
@@ -65,6 +65,7 @@ FieldList settings_fields(const FieldList& own, const char* mismatched_doc, cons
   return all;
 }
 
+/// The base of HuggingFaceClassifier and HuggingFaceLM.
 class HuggingFaceModule : public LightningModule {
  public:
   /// AdamW in two groups, weight decay for all but biases and norms, with a linear warmup and a linear way to 0 at the
@@ -80,13 +81,13 @@ class HuggingFaceModule : public LightningModule {
   /// weights. During a run every rank calls it.
   void save_pretrained(const std::string& folder) const;
 
-  /// Null before configure_model if the number of labels is the data's.
+  /// Returns the model; null before configure_model if the number of labels is the data's.
   [[nodiscard]] const std::shared_ptr<PretrainedModel>& model() const { return model_; }
 
  protected:
   explicit HuggingFaceModule(HuggingFaceSettings settings) : settings_(std::move(settings)) {}
 
-  /// The folder's config.json with the settings in it.
+  /// Returns the folder's config.json with the settings in it.
   [[nodiscard]] PretrainedConfig read_config() const;
   /// Makes the model, with the folder's weights unless from_scratch, and freezes what the settings name. Throws as
   /// AutoModel does, and ConfigError for a pattern that matches no parameter.

@@ -25,6 +25,7 @@ namespace levin {
 inline constexpr int64_t kOldestOpset = 17;
 inline constexpr int64_t kNewestOpset = 22;
 
+/// Options of export_onnx.
 struct OnnxOptions {
   int64_t opset = 18;
   bool fixed_batch = false;
@@ -49,7 +50,7 @@ struct OnnxOptions {
   }
 };
 
-/// What was written.
+/// What export_onnx has written.
 struct OnnxReport {
   std::vector<std::string> inputs = {};  // each with type and shape: "input: float32 (batch, 784)"
   std::vector<std::string> outputs = {};

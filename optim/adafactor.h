@@ -16,6 +16,7 @@
 
 namespace levin {
 
+/// Options of Adafactor; names and defaults are torch.optim.Adafactor's.
 struct AdafactorOptions {
   double lr = 1e-2;
   double beta2_decay = -0.8;
@@ -44,10 +45,11 @@ struct AdafactorOptions {
   }
 };
 
-/// State: "step"; "row_var" (…, rows, 1) and "col_var" (…, 1, columns) of tensors with two dimensions or more, where
-/// the last two are factored; "variance" of the others. Works with sharded parameters: each step then sums the squares
-/// of rows, columns and tensors over the ranks, twice for all parameters together, and every rank that has a part of a
-/// parameter keeps all of its factors.
+/// Adafactor, as in torch.optim.Adafactor. State: "step"; "row_var" (…, rows, 1) and "col_var" (…, 1, columns) of
+/// tensors with two dimensions or more, where the last two are factored; "variance" of the others. Works with sharded
+/// parameters: each step then sums the squares of rows, columns and tensors over the ranks, twice for all parameters
+/// together, so every rank calls step(); every rank that has a part of a parameter keeps all of its factors. step()
+/// throws Error for a sparse gradient.
 class Adafactor final : public Optimizer {
  public:
   using Options = AdafactorOptions;

@@ -5,6 +5,7 @@
 
 namespace levin {
 
+/// Options of Adagrad; names and defaults are torch.optim.Adagrad's.
 struct AdagradOptions {
   static constexpr const char* kName = "Adagrad";
 
@@ -29,8 +30,8 @@ struct AdagradOptions {
   }
 };
 
-/// Gradients over the root of the sum of their squares (Duchi et al. 2011), on ATen's fused kernel. State: "step",
-/// "sum".
+/// Gradients over the root of the sum of their squares (Duchi et al. 2011), as in torch.optim.Adagrad, on ATen's fused
+/// kernel. State: "step", "sum".
 class Adagrad final : public OptimizerOf<AdagradOptions> {
  public:
   using OptimizerOf::OptimizerOf;
@@ -44,6 +45,7 @@ class Adagrad final : public OptimizerOf<AdagradOptions> {
   void update(Batch& batch, const Group& group) override;
 };
 
+/// Options of Adadelta; names and defaults are torch.optim.Adadelta's.
 struct AdadeltaOptions {
   static constexpr const char* kName = "Adadelta";
 
@@ -65,7 +67,7 @@ struct AdadeltaOptions {
 };
 
 /// Steps scaled by the root mean square of past steps over the root mean square of gradients (Zeiler 2012,
-/// https://arxiv.org/abs/1212.5701). State: "step", "square_avg", "acc_delta".
+/// https://arxiv.org/abs/1212.5701), as in torch.optim.Adadelta. State: "step", "square_avg", "acc_delta".
 class Adadelta final : public OptimizerOf<AdadeltaOptions> {
  public:
   using OptimizerOf::OptimizerOf;
@@ -76,6 +78,7 @@ class Adadelta final : public OptimizerOf<AdadeltaOptions> {
   void update(Batch& batch, const Group& group) override;
 };
 
+/// Options of RMSprop; names and defaults are torch.optim.RMSprop's.
 struct RMSpropOptions {
   static constexpr const char* kName = "RMSprop";
 
@@ -101,8 +104,8 @@ struct RMSpropOptions {
   }
 };
 
-/// Gradients over their root mean square (Tieleman, Hinton 2012). State: "step", "square_avg", "momentum_buffer" if
-/// momentum is not 0, "grad_avg" if centered.
+/// Gradients over their root mean square (Tieleman, Hinton 2012), as in torch.optim.RMSprop. State: "step",
+/// "square_avg", "momentum_buffer" if momentum is not 0, "grad_avg" if centered.
 class RMSprop final : public OptimizerOf<RMSpropOptions> {
  public:
   using OptimizerOf::OptimizerOf;

@@ -7,6 +7,7 @@
 
 namespace levin {
 
+/// Options of Adam; names and defaults are torch.optim.Adam's.
 struct AdamOptions {
   static constexpr const char* kName = "Adam";
 
@@ -33,6 +34,7 @@ struct AdamOptions {
   }
 };
 
+/// Options of AdamW; names and defaults are torch.optim.AdamW's.
 struct AdamWOptions {
   static constexpr const char* kName = "AdamW";
 
@@ -75,17 +77,20 @@ class AdamOf : public OptimizerOf<O> {
 extern template class AdamOf<AdamOptions>;
 extern template class AdamOf<AdamWOptions>;
 
+/// Adam (Kingma, Ba 2014, https://arxiv.org/abs/1412.6980), as in torch.optim.Adam. State: see AdamOf.
 class Adam final : public AdamOf<AdamOptions> {
  public:
   using AdamOf::AdamOf;
 };
 
-/// Adam with decoupled weight decay (Loshchilov, Hutter 2017, https://arxiv.org/abs/1711.05101).
+/// Adam with decoupled weight decay (Loshchilov, Hutter 2017, https://arxiv.org/abs/1711.05101), as in
+/// torch.optim.AdamW. State: see AdamOf.
 class AdamW final : public AdamOf<AdamWOptions> {
  public:
   using AdamOf::AdamOf;
 };
 
+/// Options of Adamax; names and defaults are torch.optim.Adamax's.
 struct AdamaxOptions {
   static constexpr const char* kName = "Adamax";
 
@@ -107,7 +112,8 @@ struct AdamaxOptions {
   }
 };
 
-/// Adam with the largest gradient instead of the mean square (Kingma, Ba 2014). State: "step", "exp_avg", "exp_inf".
+/// Adam with the largest gradient instead of the mean square (Kingma, Ba 2014), as in torch.optim.Adamax. State:
+/// "step", "exp_avg", "exp_inf".
 class Adamax final : public OptimizerOf<AdamaxOptions> {
  public:
   using OptimizerOf::OptimizerOf;
@@ -118,6 +124,7 @@ class Adamax final : public OptimizerOf<AdamaxOptions> {
   void update(Batch& batch, const Group& group) override;
 };
 
+/// Options of NAdam; names and defaults are torch.optim.NAdam's.
 struct NAdamOptions {
   static constexpr const char* kName = "NAdam";
 
@@ -144,7 +151,8 @@ struct NAdamOptions {
   }
 };
 
-/// Adam with Nesterov momentum (Dozat 2016). State: "step", "mu_product", "exp_avg", "exp_avg_sq".
+/// Adam with Nesterov momentum (Dozat 2016), as in torch.optim.NAdam. State: "step", "mu_product", "exp_avg",
+/// "exp_avg_sq".
 class NAdam final : public OptimizerOf<NAdamOptions> {
  public:
   using OptimizerOf::OptimizerOf;
@@ -156,6 +164,7 @@ class NAdam final : public OptimizerOf<NAdamOptions> {
   void update(Batch& batch, const Group& group) override;
 };
 
+/// Options of RAdam; names and defaults are torch.optim.RAdam's.
 struct RAdamOptions {
   static constexpr const char* kName = "RAdam";
 
@@ -181,7 +190,7 @@ struct RAdamOptions {
 };
 
 /// Adam that omits its denominator until the denominator is reliable (Liu et al. 2019,
-/// https://arxiv.org/abs/1908.03265). State: "step", "exp_avg", "exp_avg_sq".
+/// https://arxiv.org/abs/1908.03265), as in torch.optim.RAdam. State: "step", "exp_avg", "exp_avg_sq".
 class RAdam final : public OptimizerOf<RAdamOptions> {
  public:
   using OptimizerOf::OptimizerOf;

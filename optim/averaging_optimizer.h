@@ -9,7 +9,7 @@
 
 namespace levin {
 
-/// Also implemented by an optimizer that keeps an average. Every rank calls the same functions.
+/// The additional interface of an optimizer that keeps an average. Every rank calls the same functions.
 class AveragingOptimizer {
  public:
   /// Both values of one parameter. They keep their values when the parameter changes.

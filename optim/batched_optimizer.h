@@ -16,6 +16,7 @@
 
 namespace levin {
 
+/// An optimizer whose updates run on lists of tensors. step() throws Error for a sparse gradient.
 class BatchedOptimizer : public Optimizer {
  public:
   /// Scalar for "step" and product_name(), else elementwise.
@@ -26,7 +27,7 @@ class BatchedOptimizer : public Optimizer {
   void send_learning_rates() final;
   [[nodiscard]] int64_t version() const final { return version_; }
   void step_unless(const at::Tensor& found_inf) final;
-  /// Whether updates that are recorded hold the learning rates as numbers, so that a changed rate needs a new
+  /// Returns whether updates that are recorded hold the learning rates as numbers, so that a changed rate needs a new
   /// recording. A GPU's kernels read rates from tensors in float32; where they compute with a rate in float64, a rate
   /// such as 0.01 would give other weights than it does without recordings.
   [[nodiscard]] bool records_learning_rates() const;
@@ -65,25 +66,25 @@ class BatchedOptimizer : public Optimizer {
   /// Returns which of several updates a tensor takes (Muon's for matrices, AdamW's for others). A batch holds tensors
   /// of one kind.
   [[nodiscard]] virtual size_t kind_of(const at::Tensor& /*param*/) const { return 0; }
-  /// Whether state `index` is in use with these settings.
+  /// Returns whether state `index` is in use with these settings.
   [[nodiscard]] virtual bool uses_state(size_t /*index*/, const Group& /*group*/, size_t /*kind*/) const {
     return true;
   }
-  /// The initial value of state.
+  /// Returns the initial value of state.
   [[nodiscard]] virtual double initial_state() const { return 0; }
-  /// Whether the number of updates matters and is saved ("0.step").
+  /// Returns whether the number of updates matters and is saved ("0.step").
   [[nodiscard]] virtual bool counts_steps() const { return true; }
-  /// Whether update() reads step_tensors.
+  /// Returns whether update() reads step_tensors.
   [[nodiscard]] virtual bool has_step_tensor() const { return false; }
-  /// Whether update() treats every element separately, regardless of its tensor: then small tensors on a CPU are packed
-  /// and updated as one. For foreach kernels; fused kernels gain nothing.
+  /// Returns whether update() treats every element separately, regardless of its tensor: then small tensors on a CPU
+  /// are packed and updated as one. For foreach kernels; fused kernels gain nothing.
   [[nodiscard]] virtual bool packs_small_tensors() const { return false; }
-  /// Whether a GPU's kernels round the learning rate to the precision in which they compute: float32, or float64 for
-  /// float64 parameters.
+  /// Returns whether a GPU's kernels round the learning rate to the precision in which they compute: float32, or
+  /// float64 for float64 parameters.
   [[nodiscard]] virtual bool rounds_learning_rate() const { return true; }
   /// Returns the name under which Batch::product is saved, or "" if it is not used.
   [[nodiscard]] virtual std::string product_name() const { return ""; }
-  /// The type in which the product is saved; update() rounds it to that type.
+  /// Returns the type in which the product is saved; update() rounds it to that type.
   [[nodiscard]] virtual at::ScalarType product_type() const { return at::kFloat; }
   /// Updates the batch's params; grads may be overwritten as a list, never in place.
   virtual void update(Batch& batch, const Group& group) = 0;

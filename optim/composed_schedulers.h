@@ -13,7 +13,8 @@ namespace levin {
 
 using Schedulers = std::vector<std::shared_ptr<LRScheduler>>;
 
-/// Common part of both: the schedulers, in one state.
+/// The base of both: their schedulers, with one state. load_state() throws CheckpointError if `saved` has a different
+/// number of schedulers.
 class ComposedScheduler : public LRScheduler {
  public:
   [[nodiscard]] const Schedulers& schedulers() const { return schedulers_; }
@@ -21,7 +22,7 @@ class ComposedScheduler : public LRScheduler {
   void load_state(const State& saved) override;
   [[nodiscard]] bool counts_steps() const override;
   [[nodiscard]] bool wants_total_steps() const override;
-  /// Those of the parts.
+  /// Returns the schedulers' options.
   [[nodiscard]] ConfigNode written_options() const override;
 
  protected:
@@ -33,6 +34,7 @@ class ComposedScheduler : public LRScheduler {
   Schedulers schedulers_;
 };
 
+/// Options of SequentialLR.
 struct SequentialLROptions {
   std::vector<ClassSpec> schedulers = {};
   std::vector<int64_t> milestones = {};
@@ -45,7 +47,10 @@ struct SequentialLROptions {
   }
 };
 
-/// Runs one scheduler after the other, the next at each milestone.
+/// Schedulers that take turns, the next one at each milestone, as in PyTorch's SequentialLR. Constructors throw Error
+/// for an empty list, a scheduler that is null or needs a metric, and milestones that do not rise or are not one fewer
+/// than the schedulers; ConfigError for invalid options. Attaching throws Error if a scheduler has a different
+/// optimizer.
 class SequentialLR final : public ComposedScheduler {
  public:
   using Options = SequentialLROptions;
@@ -69,6 +74,7 @@ class SequentialLR final : public ComposedScheduler {
   std::vector<int64_t> milestones_;
 };
 
+/// Options of ChainedScheduler.
 struct ChainedSchedulerOptions {
   std::vector<ClassSpec> schedulers = {};
 
@@ -79,7 +85,9 @@ struct ChainedSchedulerOptions {
   }
 };
 
-/// Steps several schedulers together; their factors multiply.
+/// Schedulers that are stepped together, so that their factors multiply, as in PyTorch's ChainedScheduler. Constructors
+/// throw Error for an empty list and a scheduler that is null or needs a metric; ConfigError for invalid options.
+/// Attaching throws Error if a scheduler has a different optimizer.
 class ChainedScheduler final : public ComposedScheduler {
  public:
   using Options = ChainedSchedulerOptions;

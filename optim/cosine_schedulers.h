@@ -12,6 +12,7 @@
 
 namespace levin {
 
+/// Options of CosineAnnealingLR; names and defaults are PyTorch's.
 struct CosineAnnealingLROptions {
   static constexpr const char* kName = "CosineAnnealingLR";
 
@@ -26,7 +27,8 @@ struct CosineAnnealingLROptions {
   }
 };
 
-/// Decreases lr to eta_min along half a cosine, and increases it again if stepped further.
+/// Half a cosine from the initial lr down to eta_min, and back up if stepped further (SGDR, Loshchilov, Hutter 2016,
+/// without restarts). PyTorch's CosineAnnealingLR.
 class CosineAnnealingLR final : public SchedulerOf<CosineAnnealingLROptions> {
  public:
   using SchedulerOf::SchedulerOf;
@@ -40,6 +42,7 @@ class CosineAnnealingLR final : public SchedulerOf<CosineAnnealingLROptions> {
   std::vector<double> closed_form() override;
 };
 
+/// Options of CosineAnnealingWarmRestarts; names and defaults are PyTorch's.
 struct CosineAnnealingWarmRestartsOptions {
   static constexpr const char* kName = "CosineAnnealingWarmRestarts";
 
@@ -56,7 +59,8 @@ struct CosineAnnealingWarmRestartsOptions {
   }
 };
 
-/// A cosine that restarts after T_0 steps, then after T_0 * T_mult, … (SGDR, Loshchilov, Hutter 2016).
+/// A cosine that restarts after T_0 steps, then after T_0 * T_mult, … (SGDR, Loshchilov, Hutter 2016). PyTorch's
+/// CosineAnnealingWarmRestarts.
 class CosineAnnealingWarmRestarts final : public SchedulerOf<CosineAnnealingWarmRestartsOptions> {
  public:
   using SchedulerOf::SchedulerOf;
@@ -80,6 +84,7 @@ class CosineAnnealingWarmRestarts final : public SchedulerOf<CosineAnnealingWarm
 /// A number of steps, or a fraction of all steps.
 using StepsOrShare = std::variant<int64_t, Period>;
 
+/// Options of CosineWithWarmup.
 struct CosineWithWarmupOptions {
   static constexpr const char* kName = "CosineWithWarmup";
 
@@ -106,9 +111,9 @@ struct CosineWithWarmupOptions {
   }
 };
 
-/// Increases lr along a line, and decreases it to eta_min along half a cosine that ends with the run; it stays there.
-/// A trainer moves it after each optimizer step unless `interval` says otherwise: its warm-up may be shorter than an
-/// epoch.
+/// A line up to the initial lr, then half a cosine down to eta_min that ends with the run; lr stays there. A trainer
+/// moves it after each optimizer step unless `interval` says otherwise: its warm-up may be shorter than an epoch.
+/// attach() throws ConfigError if the number of steps is not known, or the warm-up is longer.
 class CosineWithWarmup final : public SchedulerOf<CosineWithWarmupOptions> {
  public:
   using SchedulerOf::SchedulerOf;

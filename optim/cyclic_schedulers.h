@@ -9,12 +9,15 @@
 
 namespace levin {
 
+/// The shape of a transition: half a cosine, or a line.
 enum class AnnealStrategy { cos, linear };
 template <>
 struct EnumNames<AnnealStrategy> {
   static constexpr std::array names{std::pair{"cos", AnnealStrategy::cos}, std::pair{"linear", AnnealStrategy::linear}};
 };
 
+/// How the height of cycles changes. triangular: it stays; triangular2: halves each cycle; exp_range: shrinks by gamma
+/// each step.
 enum class CyclicMode { triangular, triangular2, exp_range };
 template <>
 struct EnumNames<CyclicMode> {
@@ -23,6 +26,7 @@ struct EnumNames<CyclicMode> {
                                     std::pair{"exp_range", CyclicMode::exp_range}};
 };
 
+/// The argument of a scale_fn: the cycle, or the step.
 enum class ScaleMode { cycle, iterations };
 template <>
 struct EnumNames<ScaleMode> {
@@ -35,6 +39,7 @@ namespace detail {
 bool all_above(const FloatOrList& value, double low);
 }  // namespace detail
 
+/// Options of OneCycleLR; names and defaults are PyTorch's.
 struct OneCycleLROptions {
   static constexpr const char* kName = "OneCycleLR";
 
@@ -76,8 +81,10 @@ struct OneCycleLROptions {
   }
 };
 
-/// One rise to max_lr and one fall far below the start (Smith, Topin 2017). Step once per batch. In a Trainer the
-/// length may be unset: it is then the number of steps of the fit.
+/// One rise to max_lr and one fall far below the start (Smith, Topin 2017). PyTorch's OneCycleLR. Step once per batch.
+/// In a Trainer the length may be unset: it is then the number of steps of the fit. attach() throws ConfigError if the
+/// length is not known, and Error if cycle_momentum is set and the optimizer has no momentum; step() throws Error after
+/// the end of the cycle.
 class OneCycleLR final : public SchedulerOf<OneCycleLROptions> {
  public:
   using SchedulerOf::SchedulerOf;
@@ -97,6 +104,7 @@ class OneCycleLR final : public SchedulerOf<OneCycleLROptions> {
   std::vector<double> max_lrs_, base_momentums_, max_momentums_;
 };
 
+/// Options of CyclicLR; names and defaults are PyTorch's.
 struct CyclicLROptions {
   static constexpr const char* kName = "CyclicLR";
 
@@ -132,7 +140,8 @@ struct CyclicLROptions {
   }
 };
 
-/// Cycles lr between base_lr and max_lr (Smith 2015). Step once per batch.
+/// A cycle of lr between base_lr and max_lr (Smith 2015). PyTorch's CyclicLR. Step once per batch. attach() throws
+/// Error if cycle_momentum is set and the optimizer has no momentum.
 class CyclicLR final : public SchedulerOf<CyclicLROptions> {
  public:
   using SchedulerOf::SchedulerOf;

@@ -7,6 +7,7 @@
 
 namespace levin {
 
+/// Options of LARS.
 struct LARSOptions {
   static constexpr const char* kName = "LARS";
 
@@ -46,6 +47,7 @@ class LARS final : public OptimizerOf<LARSOptions> {
   void update(Batch& batch, const Group& group) override;
 };
 
+/// Options of LAMB.
 struct LAMBOptions {
   static constexpr const char* kName = "LAMB";
 

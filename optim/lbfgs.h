@@ -14,12 +14,14 @@ namespace levin {
 
 class TorchOptimizer;
 
+/// How the length of an iteration is found.
 enum class LineSearch { strong_wolfe };
 template <>
 struct EnumNames<LineSearch> {
   static constexpr std::array names{std::pair{"strong_wolfe", LineSearch::strong_wolfe}};
 };
 
+/// Options of LBFGS; names and defaults are torch.optim.LBFGS's.
 struct LBFGSOptions {
   double lr = 1;
   int64_t max_iter = 20;
@@ -42,7 +44,8 @@ struct LBFGSOptions {
   }
 };
 
-/// Takes one group; all tensors of one device and type. State: "0.d", "0.old_dirs.3", …
+/// L-BFGS, as in torch.optim.LBFGS. Takes one group, whose tensors have one device and type; add_param_group() throws
+/// Error for a second group. State: "0.d", "0.old_dirs.3", …
 class LBFGS final : public Optimizer {
  public:
   using Options = LBFGSOptions;

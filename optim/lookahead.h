@@ -15,6 +15,7 @@
 
 namespace levin {
 
+/// Options of Lookahead.
 struct LookaheadOptions {
   ClassSpec optimizer = {};
   int64_t k = 5;
@@ -29,7 +30,9 @@ struct LookaheadOptions {
   }
 };
 
-/// State: the inner optimizer's; "slow", the weights at the last return; the number of steps since then.
+/// Lookahead around an inner optimizer. State: the inner optimizer's; "slow", the weights at the last return; the
+/// number of steps since then. Constructors throw ConfigError for an inner optimizer that takes a closure or keeps an
+/// average.
 class Lookahead final : public WrappingOptimizer {
  public:
   using Options = LookaheadOptions;

@@ -23,6 +23,7 @@ namespace levin {
 /// One number for all groups, or one per group.
 using FloatOrList = std::variant<double, std::vector<double>>;
 
+/// The base of schedulers. A subclass implements name() and next_lr().
 class LRScheduler {
  public:
   static const char* registry_name() { return "lr_scheduler"; }
@@ -31,7 +32,7 @@ class LRScheduler {
   LRScheduler(const LRScheduler&) = delete;
   LRScheduler& operator=(const LRScheduler&) = delete;
 
-  /// The registered name: "StepLR".
+  /// Returns the registered name: "StepLR".
   [[nodiscard]] virtual std::string name() const = 0;
 
   /// Returns the options it was created with, as in a run file, or null if they are unknown. Ranks compare them.
@@ -49,21 +50,21 @@ class LRScheduler {
   void step(double metric) { advance(metric); }
   [[nodiscard]] virtual bool wants_metric() const { return false; }
 
-  /// Whether a trainer steps it after each optimizer step instead of each epoch, unless `interval` is set.
+  /// Returns whether a trainer steps it after each optimizer step instead of each epoch, unless `interval` is set.
   [[nodiscard]] virtual bool counts_steps() const { return false; }
 
-  /// Whether it needs the total number of steps and its options do not give it; then fill_total_steps() must be called
-  /// before attach(). The trainer does that with the steps of the fit.
+  /// Returns whether it needs the total number of steps and its options do not give it; then fill_total_steps() must be
+  /// called before attach(). The trainer does that with the steps of the fit.
   [[nodiscard]] virtual bool wants_total_steps() const { return false; }
   virtual void fill_total_steps(int64_t /*steps*/) {}
 
-  /// The learning rates this scheduler set last, one per group.
+  /// Returns the learning rates this scheduler set last, one per group.
   [[nodiscard]] const std::vector<double>& last_lr() const { return last_lr_; }
 
   /// Steps taken since the start; -1 before attach().
   int64_t last_epoch = -1;
 
-  /// The state of the schedule. The learning rates themselves are in the optimizer's state: restore both.
+  /// Returns the state of the schedule. The learning rates themselves are in the optimizer's state: restore both.
   [[nodiscard]] virtual State state() const;
   /// Requires an attached optimizer. Throws CheckpointError if `saved` belongs to a different scheduler or has a
   /// different number of groups.
@@ -81,7 +82,7 @@ class LRScheduler {
   [[nodiscard]] virtual std::vector<double> closed_form() { return next_lr(); }
   /// Called by attach() before the first step; base_lrs_ is set.
   virtual void prepare() {}
-  /// The second half of attach(), with the optimizer set.
+  /// Does the second half of attach(), with the optimizer set.
   virtual void begin();
   /// Implements step().
   virtual void advance(std::optional<double> metric);
@@ -95,7 +96,7 @@ class LRScheduler {
   virtual void restart();
   void apply(const std::vector<double>& lrs);
   void note_lrs();
-  /// Every group's lr times `factor`.
+  /// Returns every group's lr times `factor`.
   [[nodiscard]] std::vector<double> scaled(double factor) const;
   /// `value` as one number per group. Throws Error naming `key` if the list has a different length.
   [[nodiscard]] std::vector<double> per_group(const FloatOrList& value, const std::string& key) const;
@@ -113,8 +114,8 @@ class LRScheduler {
   Optimizer* optimizer_ = nullptr;
 };
 
-/// A scheduler made from the options struct O: a struct with fields() and the member `kName`, the class's registered
-/// name.
+/// The base of schedulers made from the options struct O: a struct with fields() and the member `kName`, the class's
+/// registered name.
 template <class O>
 class SchedulerOf : public LRScheduler {
  public:

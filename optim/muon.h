@@ -26,6 +26,7 @@ struct EnumNames<AdjustLr> {
                                     std::pair{"match_rms_adamw", AdjustLr::match_rms_adamw}};
 };
 
+/// Options of Muon; up to adjust_lr_fn, names and defaults are torch.optim.Muon's.
 struct MuonOptions {
   static constexpr const char* kName = "Muon";
 
@@ -67,13 +68,14 @@ struct MuonOptions {
   }
 };
 
-/// State: "momentum_buffer" of matrices; "exp_avg" and "exp_avg_sq" of the others; "step". A group's momentum is
-/// Muon's.
+/// Muon for matrices, and AdamW for all other tensors. State: "momentum_buffer" of matrices; "exp_avg" and "exp_avg_sq"
+/// of the others; "step". A group's momentum is Muon's. take_names() throws ConfigError for a pattern in adamw_params
+/// that matches no parameter.
 class Muon final : public OptimizerOf<MuonOptions>, public NamesParameters {
  public:
   using OptimizerOf::OptimizerOf;
   Muon() = default;
-  /// Names `parameters`, and adds those that require gradients as one group.
+  /// Takes the names of `parameters`, and adds the parameters that require gradients as one group.
   Muon(const NamedTensors& parameters, MuonOptions options);
 
   [[nodiscard]] bool updates_whole_tensors() const override { return true; }
@@ -94,8 +96,8 @@ class Muon final : public OptimizerOf<MuonOptions>, public NamesParameters {
 };
 
 namespace detail {
-/// The nearest matrix with orthogonal rows or columns, roughly: singular values end between 0.5 and 1.5. Computed in
-/// bfloat16. `matrix`: (rows, columns); so is the result.
+/// Returns the nearest matrix with orthogonal rows or columns, roughly: singular values end between 0.5 and 1.5.
+/// Computed in bfloat16. `matrix`: (rows, columns); so is the result.
 [[nodiscard]] at::Tensor orthogonalize(const at::Tensor& matrix, const std::array<double, 3>& coefficients,
                                        int64_t steps, double eps);
 }  // namespace detail

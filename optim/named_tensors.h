@@ -12,11 +12,12 @@ namespace levin {
 /// What a module's named_parameters().pairs() returns.
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-/// Also implemented by optimizers whose options name parameters.
+/// The additional interface of optimizers whose options name parameters.
 class NamesParameters {
  public:
   virtual ~NamesParameters() = default;
-  /// The names of the model's parameters, before any are added. Throws ConfigError for an option that names none.
+  /// Receives the names of the model's parameters, before any are added. Throws ConfigError for an option that names
+  /// none of them.
   virtual void take_names(const NamedTensors& parameters) = 0;
 
  protected:

@@ -33,9 +33,10 @@ enum class StateLayout {
   own_shape,    // any other shape, equal on all ranks: row and column factors
 };
 
-/// What an optimizer can learn about parameters of which every rank updates a flat range (fsdp).
+/// What an optimizer may ask about parameters of which every rank updates a flat range (fsdp).
 class ParameterShards {
  public:
+  /// The elements of a flattened parameter that a rank has.
   struct Range {
     int64_t begin = 0;                // index of this rank's first element in the flattened parameter
     std::vector<int64_t> shape = {};  // of the full parameter
@@ -52,8 +53,8 @@ class ParameterShards {
   ParameterShards& operator=(const ParameterShards&) = default;
 };
 
-/// Updates parameters from their gradients, and keeps what it needs from one update to the next as its state. Movable
-/// until a scheduler is attached (schedulers keep a reference). Not thread-safe. Every rank steps its own.
+/// The base of optimizers. Its state is what it needs from one update to the next. Movable until a scheduler is
+/// attached (schedulers keep a reference). Not thread-safe. Each rank has its own and steps it.
 class Optimizer {
  public:
   static const char* registry_name() { return "optimizer"; }
@@ -77,7 +78,7 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// The registered name: "AdamW".
+  /// Returns the registered name: "AdamW".
   [[nodiscard]] virtual std::string name() const = 0;
 
   /// Returns the options it was created with, as in a run file, or null if they are unknown. Ranks compare them.
@@ -103,12 +104,12 @@ class Optimizer {
   /// Calls `closure` with gradients enabled (once; LBFGS up to max_eval times), updates, and returns the first loss.
   at::Tensor step(const Closure& closure);
 
-  /// Whether only step(closure) works.
+  /// Returns whether only step(closure) works.
   [[nodiscard]] virtual bool needs_closure() const { return false; }
 
   // ---- parameters that are sharded over ranks (fsdp) ----------------------------------------------------------------
-  /// Whether the update of one element depends on other elements of its tensor (by a norm, by a product of matrices),
-  /// so that a shard cannot be updated. The trainer then refuses strategies that shard.
+  /// Returns whether the update of one element depends on other elements of its tensor (by a norm, by a product of
+  /// matrices), so that a shard cannot be updated. The trainer then refuses strategies that shard.
   [[nodiscard]] virtual bool updates_whole_tensors() const { return false; }
   /// Called at set-up, with null unless the strategy shards. For an optimizer that sums over ranks what its update
   /// needs of a whole tensor. Sharded parameters are then empty on some ranks, and all ranks must make the same calls
@@ -123,7 +124,8 @@ class Optimizer {
   void check_layouts(const State& state) const;
 
   // ---- updates that are recorded and replayed (TrainerOptions::record_steps) ----------------------------------------
-  /// Whether an update can be recorded: it reads everything that changes between updates from tensors on the device.
+  /// Returns whether an update can be recorded: it reads everything that changes between updates from tensors on the
+  /// device.
   [[nodiscard]] virtual bool is_recordable() const { return false; }
   /// From the next step on the learning rates are read from tensors, on a GPU in the precision of its kernels. Requires
   /// is_recordable().
@@ -141,7 +143,7 @@ class Optimizer {
   /// optimizer's own: the next step changes them. A parameter without an update has none.
   [[nodiscard]] virtual State state() const = 0;
 
-  /// Loads `saved`; the following steps are bitwise identical to those of the optimizer that saved it. Throws
+  /// Loads `saved`; the following steps are bitwise identical to the steps of the optimizer that saved it. Throws
   /// CheckpointError, changing nothing, if names, counts or shapes belong to a different optimizer or model.
   virtual void load_state(const State& saved) = 0;
 
@@ -168,7 +170,7 @@ class Optimizer {
   void check_state_keys(const State& saved, const std::vector<std::string>& known) const;
   /// Returns the tensor; throws CheckpointError if it is missing.
   [[nodiscard]] const at::Tensor& saved_tensor(const State& saved, const std::string& key) const;
-  /// As above; throws CheckpointError also for a different shape.
+  /// Same as above, but throws CheckpointError also for a different shape.
   [[nodiscard]] const at::Tensor& saved_tensor(const State& saved, const std::string& key, at::IntArrayRef sizes) const;
 
   std::vector<Group> groups_;

@@ -10,18 +10,21 @@
 
 namespace levin {
 
+/// Whether a smaller or a larger metric is better.
 enum class PlateauMode { min, max };
 template <>
 struct EnumNames<PlateauMode> {
   static constexpr std::array names{std::pair{"min", PlateauMode::min}, std::pair{"max", PlateauMode::max}};
 };
 
+/// Whether `threshold` is relative to the best value, or absolute.
 enum class ThresholdMode { rel, abs };
 template <>
 struct EnumNames<ThresholdMode> {
   static constexpr std::array names{std::pair{"rel", ThresholdMode::rel}, std::pair{"abs", ThresholdMode::abs}};
 };
 
+/// Options of ReduceLROnPlateau; names and defaults are PyTorch's.
 struct ReduceLROnPlateauOptions {
   static constexpr const char* kName = "ReduceLROnPlateau";
 
@@ -49,7 +52,8 @@ struct ReduceLROnPlateauOptions {
   }
 };
 
-/// Multiplies lr by factor when the metric has not improved for more than `patience` steps. Call step(metric).
+/// A factor on lr each time the metric has not improved for more than `patience` steps. PyTorch's ReduceLROnPlateau.
+/// Call step(metric); step() throws Error.
 class ReduceLROnPlateau final : public SchedulerOf<ReduceLROnPlateauOptions> {
  public:
   using SchedulerOf::SchedulerOf;

@@ -16,6 +16,7 @@
 
 namespace levin {
 
+/// Options of SAM.
 struct SAMOptions {
   ClassSpec optimizer = {};
   double rho = 0.05;
@@ -31,8 +32,9 @@ struct SAMOptions {
   }
 };
 
-/// The first pass's gradients are reduced over all ranks (ddp), so that all ranks climb to the same point. step()
-/// returns the first pass's loss. State: the inner optimizer's.
+/// SAM around an inner optimizer. Every rank calls step(): the first pass's gradients are reduced over all ranks (ddp),
+/// so that all ranks climb to the same point. step() returns the first pass's loss. State: the inner optimizer's.
+/// Constructors throw ConfigError for an inner optimizer that takes a closure or keeps an average.
 class SAM final : public WrappingOptimizer {
  public:
   using Options = SAMOptions;

@@ -13,6 +13,7 @@
 
 namespace levin {
 
+/// Options of ScheduleFreeAdamW.
 struct ScheduleFreeAdamWOptions {
   static constexpr const char* kName = "ScheduleFreeAdamW";
 
@@ -39,8 +40,9 @@ struct ScheduleFreeAdamWOptions {
   }
 };
 
-/// State: "z", AdamW's iterate; "exp_avg_sq"; "weight_sum", of the average; "step". In training the parameters hold y,
-/// where gradients are taken; after eval() x, the average.
+/// AdamW with an average of the weights instead of a schedule. In training the parameters hold y, where gradients are
+/// taken; after eval() x, the average. State: "z", AdamW's iterate; "exp_avg_sq"; "weight_sum", of the average; "step".
+/// step() throws Error between eval() and train().
 class ScheduleFreeAdamW final : public OptimizerOf<ScheduleFreeAdamWOptions>, public AveragingOptimizer {
  public:
   using OptimizerOf::OptimizerOf;

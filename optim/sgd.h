@@ -5,6 +5,7 @@
 
 namespace levin {
 
+/// Options of SGD; names and defaults are torch.optim.SGD's.
 struct SGDOptions {
   static constexpr const char* kName = "SGD";
 
@@ -30,7 +31,8 @@ struct SGDOptions {
   }
 };
 
-/// State: "momentum_buffer" if momentum is not 0.
+/// Stochastic gradient descent with momentum, dampening and Nesterov momentum, as in torch.optim.SGD. State:
+/// "momentum_buffer" if momentum is not 0.
 class SGD final : public OptimizerOf<SGDOptions> {
  public:
   using OptimizerOf::OptimizerOf;

@@ -10,6 +10,7 @@
 
 namespace levin {
 
+/// Options of StepLR; names and defaults are PyTorch's.
 struct StepLROptions {
   static constexpr const char* kName = "StepLR";
 
@@ -23,7 +24,7 @@ struct StepLROptions {
   }
 };
 
-/// Multiplies lr by gamma every step_size steps.
+/// A factor of gamma on lr every step_size steps. PyTorch's StepLR.
 class StepLR final : public SchedulerOf<StepLROptions> {
  public:
   using SchedulerOf::SchedulerOf;
@@ -35,6 +36,7 @@ class StepLR final : public SchedulerOf<StepLROptions> {
   std::vector<double> closed_form() override;
 };
 
+/// Options of MultiStepLR; names and defaults are PyTorch's.
 struct MultiStepLROptions {
   static constexpr const char* kName = "MultiStepLR";
 
@@ -51,7 +53,7 @@ struct MultiStepLROptions {
   }
 };
 
-/// Multiplies lr by gamma at each milestone.
+/// A factor of gamma on lr at each milestone. PyTorch's MultiStepLR.
 class MultiStepLR final : public SchedulerOf<MultiStepLROptions> {
  public:
   using SchedulerOf::SchedulerOf;
@@ -63,6 +65,7 @@ class MultiStepLR final : public SchedulerOf<MultiStepLROptions> {
   std::vector<double> closed_form() override;
 };
 
+/// Options of ConstantLR; names and defaults are PyTorch's.
 struct ConstantLROptions {
   static constexpr const char* kName = "ConstantLR";
 
@@ -77,8 +80,8 @@ struct ConstantLROptions {
   }
 };
 
-/// Scales lr by factor for the first total_iters steps.
-// PyTorch accepts factor 0, and divides by 0 at total_iters; here it is rejected, because lr would become nan.
+/// A constant factor on lr for the first total_iters steps. PyTorch's ConstantLR, but `factor` 0 is rejected: PyTorch
+/// divides by it at total_iters, and lr becomes nan.
 class ConstantLR final : public SchedulerOf<ConstantLROptions> {
  public:
   using SchedulerOf::SchedulerOf;
@@ -90,6 +93,7 @@ class ConstantLR final : public SchedulerOf<ConstantLROptions> {
   std::vector<double> closed_form() override;
 };
 
+/// Options of LinearLR; names and defaults are PyTorch's.
 struct LinearLROptions {
   static constexpr const char* kName = "LinearLR";
 
@@ -106,7 +110,8 @@ struct LinearLROptions {
   }
 };
 
-/// Moves lr linearly from start_factor to end_factor in total_iters steps: a warmup.
+/// A factor on lr that moves linearly from start_factor to end_factor in total_iters steps: a warmup. PyTorch's
+/// LinearLR.
 class LinearLR final : public SchedulerOf<LinearLROptions> {
  public:
   using SchedulerOf::SchedulerOf;
@@ -118,6 +123,7 @@ class LinearLR final : public SchedulerOf<LinearLROptions> {
   std::vector<double> closed_form() override;
 };
 
+/// Options of ExponentialLR; names and defaults are PyTorch's.
 struct ExponentialLROptions {
   static constexpr const char* kName = "ExponentialLR";
 
@@ -129,7 +135,7 @@ struct ExponentialLROptions {
   }
 };
 
-/// Multiplies lr by gamma at every step.
+/// A factor of gamma on lr at every step. PyTorch's ExponentialLR.
 class ExponentialLR final : public SchedulerOf<ExponentialLROptions> {
  public:
   using SchedulerOf::SchedulerOf;
@@ -143,6 +149,7 @@ class ExponentialLR final : public SchedulerOf<ExponentialLROptions> {
   std::vector<double> closed_form() override;
 };
 
+/// Options of PolynomialLR; names and defaults are PyTorch's.
 struct PolynomialLROptions {
   static constexpr const char* kName = "PolynomialLR";
 
@@ -156,7 +163,7 @@ struct PolynomialLROptions {
   }
 };
 
-/// Decreases lr to 0 in total_iters steps as (1 - t / total_iters)^power.
+/// A fall of lr to 0 in total_iters steps as (1 - t / total_iters)^power. PyTorch's PolynomialLR.
 class PolynomialLR final : public SchedulerOf<PolynomialLROptions> {
  public:
   using SchedulerOf::SchedulerOf;
@@ -170,7 +177,8 @@ class PolynomialLR final : public SchedulerOf<PolynomialLROptions> {
   std::vector<double> closed_form() override;
 };
 
-/// lr is the initial one times a function of the step. C++ only: functions cannot be written in YAML.
+/// The initial lr times a function of the step. PyTorch's LambdaLR. C++ only: functions cannot be written in YAML.
+/// attach() throws Error if there are several functions, but not one for each group.
 class LambdaLR final : public LRScheduler {
  public:
   using Function = std::function<double(int64_t)>;

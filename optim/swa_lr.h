@@ -7,6 +7,7 @@
 
 namespace levin {
 
+/// Options of SWALR; names and defaults are PyTorch's.
 struct SWALROptions {
   static constexpr const char* kName = "SWALR";
 
@@ -24,7 +25,8 @@ struct SWALROptions {
   }
 };
 
-/// Moves each group's lr to swa_lr in anneal_epochs steps, from its value when the scheduler is attached.
+/// A transition of each group's lr to swa_lr in anneal_epochs steps, from its value when the scheduler is attached.
+/// PyTorch's SWALR.
 class SWALR final : public SchedulerOf<SWALROptions> {
  public:
   using SchedulerOf::SchedulerOf;
@@ -34,7 +36,7 @@ class SWALR final : public SchedulerOf<SWALROptions> {
  private:
   void prepare() override;
   std::vector<double> next_lr() override;
-  /// The progress from lr to swa_lr after `step` steps, 0 to 1.
+  /// Returns the progress from lr to swa_lr after `step` steps, 0 to 1.
   [[nodiscard]] double way_done(int64_t step) const;
   std::vector<double> swa_lrs_;  // one per group
 };

@@ -16,6 +16,7 @@
 
 namespace levin::detail {
 
+/// Small tensors of one type on a CPU, copied into one flat tensor.
 class TensorPack {
  public:
   /// The size from which separate operators cost less than copying a tensor back and forth; measured.
@@ -23,7 +24,7 @@ class TensorPack {
   /// Numbers in a pack: small enough for a core's cache, and for ATen not to split operators among threads.
   static constexpr int64_t kCapacity = 16384;
 
-  /// Whether a tensor may be packed: small, on a CPU and contiguous.
+  /// Returns whether a tensor may be packed: small, on a CPU and contiguous.
   [[nodiscard]] static bool takes(const at::Tensor& tensor);
 
   [[nodiscard]] bool has_room_for(const at::Tensor& param) const;
@@ -34,12 +35,12 @@ class TensorPack {
 
   [[nodiscard]] const at::Tensor& params() const { return params_; }
   [[nodiscard]] const at::Tensor& grads() const { return grads_; }
-  /// A flat tensor like params(), filled with `value`.
+  /// Returns a flat tensor like params(), filled with `value`.
   [[nodiscard]] at::Tensor make_flat(double value) const;
-  /// A view of tensor `i` in a flat tensor, in its own shape.
+  /// Returns a view of tensor `i` in a flat tensor, in its own shape.
   [[nodiscard]] at::Tensor part(const at::Tensor& flat, size_t i) const;
 
-  /// Whether tensor `i` is still the one that was added; its values may differ.
+  /// Returns whether tensor `i` is still the one that was added; its values may differ.
   [[nodiscard]] bool holds(size_t i) const;
   /// Copies a gradient in; false if it does not satisfy takes(), or does not match its parameter.
   [[nodiscard]] bool put_gradient(size_t i, const at::Tensor& grad) const;

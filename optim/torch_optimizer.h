@@ -16,6 +16,7 @@
 
 namespace levin {
 
+/// An optimizer of the torch::optim interface as a levin::Optimizer.
 class TorchOptimizer final : public Optimizer {
  public:
   explicit TorchOptimizer(std::shared_ptr<torch::optim::Optimizer> inner);

@@ -11,8 +11,8 @@
 
 namespace levin {
 
-/// Has the inner optimizer's parameters, and its state with own_state() added. A run file gives the inner optimizer as
-/// a class.
+/// The base of optimizers that take their steps with an inner one. It has the inner optimizer's parameters, and its
+/// state with own_state() added. A run file gives the inner optimizer as a class.
 class WrappingOptimizer : public Optimizer, public NamesParameters {
  public:
   [[nodiscard]] const Optimizer& inner() const { return *inner_; }
@@ -22,7 +22,7 @@ class WrappingOptimizer : public Optimizer, public NamesParameters {
   [[nodiscard]] StateLayout layout(const std::string& name) const override;
   /// Passes the names to the inner optimizer.
   void take_names(const NamedTensors& parameters) override;
-  /// Returns the inner optimizer's tensors and those of own_state().
+  /// Returns the inner optimizer's tensors and the tensors of own_state().
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
 

@@ -16,6 +16,7 @@
 
 namespace levin {
 
+/// Options of Autocast.
 struct AutocastOptions {
   bool enabled = true;  // false: plain arithmetic inside an outer guard
   /// Whether casts of weights are kept until the outermost guard ends; unset: unchanged. A kept cast does not see
@@ -23,6 +24,7 @@ struct AutocastOptions {
   std::optional<bool> cache_enabled = std::nullopt;
 };
 
+/// A scope in which LibTorch's autocast is on for one kind of device, as PyTorch's torch.autocast.
 class Autocast {
  public:
   /// `dtype`: float16 or bfloat16; unset: what the device uses now. Throws Error for other types.

@@ -7,14 +7,14 @@
 
 namespace levin {
 
-/// 32-true: leaves everything in the module's types.
+/// 32-true: leaves weights and inputs in the module's types.
 class SinglePrecision final : public Precision {
  public:
   [[nodiscard]] std::string name() const override { return "32-true"; }
 };
 
-/// Converts module and inputs; tensors created inside a step get the same default dtype. That default is the process's,
-/// so forward passes run on one thread at a time.
+/// One dtype for the module, its inputs and the tensors that a step creates (the default dtype). That default is the
+/// process's, so forward passes run on one thread at a time.
 class TruePrecision : public Precision {
  public:
   TruePrecision(std::string name, at::ScalarType dtype) : name_(std::move(name)), dtype_(dtype) {}
@@ -28,17 +28,19 @@ class TruePrecision : public Precision {
   at::ScalarType dtype_;
 };
 
+/// 64-true: everything in float64.
 class DoublePrecision final : public TruePrecision {
  public:
   DoublePrecision() : TruePrecision("64-true", at::kDouble) {}
 };
 
+/// bf16-true: everything in bfloat16, which has float32's range and 8 bits of precision.
 class Bfloat16Precision final : public TruePrecision {
  public:
   Bfloat16Precision() : TruePrecision("bf16-true", at::kBFloat16) {}
 };
 
-/// 16-true: small and fast, but numbers under 6e-8 vanish and those over 65504 are inf.
+/// 16-true: everything in float16. Numbers below 6e-8 vanish, and numbers above 65504 are inf.
 class HalfPrecision final : public TruePrecision {
  public:
   HalfPrecision() : TruePrecision("16-true", at::kHalf) {}

@@ -21,6 +21,7 @@
 
 namespace levin {
 
+/// Options of GradScaler; names and defaults are torch.amp.GradScaler's.
 struct GradScalerOptions {
   double init_scale = 65536.0;
   double growth_factor = 2.0;
@@ -41,6 +42,8 @@ struct GradScalerOptions {
   }
 };
 
+/// The loss scale of a run, and the count of good steps that lets it grow. The constructor throws ConfigError for
+/// invalid options.
 class GradScaler {
  public:
   using Options = GradScalerOptions;
@@ -59,7 +62,7 @@ class GradScaler {
   /// Updates the scale: down if `found_inf` is not 0, up after growth_interval consecutive calls with 0.
   void update(const at::Tensor& found_inf);
 
-  /// The scale: one float32 on the device of the last loss.
+  /// Returns the scale: one float32 on the device of the last loss.
   [[nodiscard]] const at::Tensor& scale_tensor();
   /// Returns the scale as a number. Waits for the device.
   [[nodiscard]] double scale_value() const;

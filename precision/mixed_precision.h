@@ -11,6 +11,7 @@
 
 namespace levin {
 
+/// The 16-bit type of a mixed precision.
 enum class MixedDtype { bfloat16, float16 };
 template <>
 struct EnumNames<MixedDtype> {
@@ -18,6 +19,7 @@ struct EnumNames<MixedDtype> {
                                     std::pair{"float16", MixedDtype::float16}};
 };
 
+/// Options of MixedPrecision.
 struct MixedPrecisionOptions {
   MixedDtype dtype = MixedDtype::bfloat16;
   std::optional<GradScalerOptions> scaler = GradScalerOptions{};
@@ -30,7 +32,8 @@ struct MixedPrecisionOptions {
   }
 };
 
-/// bf16-mixed or 16-mixed. bfloat16 has float32's range, so its loss is never scaled.
+/// bf16-mixed or 16-mixed. bfloat16 has float32's range, so its loss is never scaled. The constructor throws
+/// ConfigError for invalid options.
 class MixedPrecision : public Precision {
  public:
   using Options = MixedPrecisionOptions;

@@ -17,6 +17,8 @@ namespace levin {
 
 class GradScaler;
 
+/// The base of precisions. A subclass implements name(); by default nothing is converted and no loss is scaled. Used by
+/// the training thread, and by every thread that predicts with an InferenceModel.
 class Precision {
  public:
   virtual ~Precision() = default;
@@ -26,7 +28,7 @@ class Precision {
   /// Returns the name as in the options: "bf16-mixed".
   [[nodiscard]] virtual std::string name() const = 0;
 
-  /// The type that weights and floating-point inputs are converted to; unset: they are not converted.
+  /// Returns the type that weights and floating-point inputs are converted to; unset: they are not converted.
   [[nodiscard]] virtual std::optional<at::ScalarType> dtype() const { return std::nullopt; }
 
   /// Sets the calling thread up for a forward pass until the result is destroyed, which happens on the same thread and

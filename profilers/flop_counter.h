@@ -13,7 +13,7 @@
 
 namespace levin {
 
-/// At most one may exist at a time.
+/// A count of floating-point operations, from construction on. At most one exists in a process at a time.
 class FlopCounter {
  public:
   /// Throws Error if a counter exists.

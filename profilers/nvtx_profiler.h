@@ -25,6 +25,7 @@ struct Nvtx {
 /// loaded, else from NVIDIA's library. Throws ConfigError naming what was tried.
 [[nodiscard]] Nvtx find_nvtx(const std::string& library = "");
 
+/// Options of NvtxProfiler.
 struct NvtxProfilerOptions {
   bool operators = false;
   std::string library = "";
@@ -38,7 +39,7 @@ struct NvtxProfilerOptions {
   }
 };
 
-/// Reports ranges to NVTX. Used by the training thread of each rank.
+/// A profiler that reports actions as NVTX ranges.
 class NvtxProfiler final : public Profiler {
  public:
   using Options = NvtxProfilerOptions;

@@ -11,7 +11,7 @@ namespace levin {
 
 class TimeSplit;
 
-/// Information for a profiler about the run that begins.
+/// The entry point that a profiler is to measure.
 struct ProfiledRun {
   std::string stage = "fit";  // fit, validate, test or predict
   std::string log_dir = ".";  // the first logger's folder, or the trainer's
@@ -20,27 +20,27 @@ struct ProfiledRun {
   const TimeSplit* time_split = nullptr;  // of the run; lives as long as the trainer
 };
 
-/// The interface of profilers; one object per rank, used by its training thread.
+/// The base of profilers. Each rank has its own, used by its training thread.
 class Profiler {
  public:
   virtual ~Profiler() = default;
 
   static const char* registry_name() { return "profiler"; }
 
-  /// A run begins: setup is done, no step has been taken.
+  /// Called when a run begins: setup is done, no step has been taken.
   virtual void begin(const ProfiledRun&) {}
-  /// The run has ended or failed. Must not throw.
+  /// Called when the run has ended or failed. Must not throw.
   virtual void end() {}
 
   /// `action` must outlive the profiler (a string literal). Actions may nest.
   virtual void start(const char* action) = 0;
   virtual void stop(const char* action) = 0;
 
-  /// A report, requested after end().
+  /// Returns a report, requested after end().
   [[nodiscard]] virtual std::string summary() const = 0;
 };
 
-/// Measures one action during its lifetime; does nothing without a profiler.
+/// A scope that is measured as one action; does nothing without a profiler.
 class ProfilerScope {
  public:
   ProfilerScope(Profiler* profiler, const char* action) : profiler_(profiler), action_(action) {

@@ -12,6 +12,7 @@
 
 namespace levin {
 
+/// A profiler that reports the count, mean and total time of each action.
 class SimpleProfiler final : public Profiler {
  public:
   SimpleProfiler();
@@ -25,13 +26,14 @@ class SimpleProfiler final : public Profiler {
   /// Actions by total time, with their share of the time since the first start. Nested actions count in full in each.
   [[nodiscard]] std::string summary() const override;
 
+  /// The measurements of one action.
   struct Action {
     std::string name;
     int64_t calls = 0;
     double mean = 0;   // seconds
     double total = 0;  // seconds
   };
-  /// What has been measured so far, by total time.
+  /// Returns what has been measured so far, by total time.
   [[nodiscard]] std::vector<Action> actions() const;
 
  private:

@@ -31,20 +31,21 @@ inline constexpr size_t kStepParts = 9;
 
 [[nodiscard]] const char* step_part_name(StepPart part);
 
-/// Seconds in each part, and how many steps they are of.
+/// The seconds spent in each part, and the number of steps measured.
 struct StepTimes {
   std::array<double, kStepParts> seconds = {};  // by StepPart
   int64_t steps = 0;                            // training batches
 
   [[nodiscard]] double operator[](StepPart part) const { return seconds[static_cast<size_t>(part)]; }
-  /// Of all parts but validation.
+  /// Returns the seconds in all parts but validation.
   [[nodiscard]] double training() const;
-  /// Of training(): 0 to 1; 0 before anything was measured.
+  /// Returns the fraction of training() spent in `part`, 0 to 1; 0 before anything was measured.
   [[nodiscard]] double share(StepPart part) const;
-  /// A table for people; "" before the first step.
+  /// Returns a table for people; "" before the first step.
   [[nodiscard]] std::string table() const;
 };
 
+/// A stopwatch that charges the time of training steps to one part at a time.
 class TimeSplit {
  public:
   TimeSplit();
@@ -52,7 +53,7 @@ class TimeSplit {
   /// Resets the measurement.
   void reset();
 
-  /// Measures during its lifetime, beginning with StepPart::other.
+  /// A scope that is measured, beginning with StepPart::other.
   class Running {
    public:
     explicit Running(TimeSplit& split) : split_(split) { split_.resume(); }
@@ -66,7 +67,7 @@ class TimeSplit {
 
   /// From here on time belongs to `part`.
   void enter(StepPart part) { enter_slot(static_cast<size_t>(part)); }
-  /// A batch has arrived: counts a step, and its transfer begins.
+  /// Counts a step whose batch has arrived, and begins its transfer.
   void begin_step() {
     ++steps_;
     enter(StepPart::transfer);
@@ -113,7 +114,7 @@ class TimeSplit {
 /// `num_workers`: of the loader; unset if it has no such option.
 [[nodiscard]] std::string data_wait_text(const StepTimes& times, std::optional<int64_t> num_workers, int64_t cores);
 
-/// Whether training waits for data: a fifth of the time or more, over at least two seconds and ten steps.
+/// Returns whether training waits for data: a fifth of the time or more, over at least two seconds and ten steps.
 [[nodiscard]] bool data_is_bottleneck(const StepTimes& times);
 
 }  // namespace levin

@@ -20,9 +20,8 @@
 
 namespace levin {
 
-// The steps of a run that a trace records: after `skip_first`, cycles of `wait` steps without, `warmup` steps in which
-// the tracer is set up, and `active` recorded steps, as in torch.profiler.schedule.
-
+/// The steps of a run that a trace records: after `skip_first`, cycles of `wait` steps without, `warmup` steps in which
+/// the tracer is set up, and `active` recorded steps, as in torch.profiler.schedule.
 struct TraceSchedule {
   int64_t skip_first = 0;
   int64_t wait = 1;
@@ -30,6 +29,7 @@ struct TraceSchedule {
   int64_t active = 3;
   int64_t repeat = 1;  // cycles; 0: to the end of the run
 
+  /// What happens in a step: nothing, the tracer is set up, or the step is recorded.
   enum class Phase { off, warmup, active };
 
   /// Returns the phase of step `step`, counted from 0.
@@ -52,6 +52,7 @@ struct TracedCall {
   int64_t duration = 0;  // ns
 };
 
+/// The calls of all operators of one name, added up.
 struct OperatorTotal {
   std::string name = "";
   int64_t calls = 0;
@@ -65,6 +66,7 @@ struct OperatorTotal {
 /// Returns the first `rows` operators as a table for people.
 [[nodiscard]] std::string operator_table(const std::vector<OperatorTotal>& totals, int64_t rows);
 
+/// Options of TraceProfiler; the schedule's names are torch.profiler.schedule's.
 struct TraceProfilerOptions {
   std::string dirpath = "";        // "": the run's log folder
   std::string filename = "trace";  // <stage>-<filename>-rank<R>-<cycle>.pt.trace.json
@@ -95,7 +97,8 @@ struct TraceProfilerOptions {
   }
 };
 
-/// Records some steps of each run. Used by the training thread of each rank.
+/// A profiler that records some steps of each run. If a trace fails, it logs a warning and the run continues without a
+/// trace. Used by the training thread of each rank.
 class TraceProfiler final : public Profiler {
  public:
   using Options = TraceProfilerOptions;
@@ -109,9 +112,9 @@ class TraceProfiler final : public Profiler {
   void start(const char* action) override;
   void stop(const char* action) override;
 
-  /// The files, and the operators that took the most time in the last of them.
+  /// Returns the files, and the operators that took the most time in the last of them.
   [[nodiscard]] std::string summary() const override;
-  /// The traces written so far.
+  /// Returns the traces written so far.
   [[nodiscard]] const std::vector<std::string>& files() const { return files_; }
 
  private:

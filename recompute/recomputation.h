@@ -51,8 +51,8 @@ class Recomputation {
   /// Applies the same to a copy of the module (a replica of strategy dp) with the same submodule names.
   void add_replica(torch::nn::Module& copy);
 
-  /// After the first training step: throws ConfigError if no segment was called in a way that can be seen, and warns of
-  /// those that were not called.
+  /// Checks, after the first training step, which segments were called. Throws ConfigError if no call of any segment
+  /// was seen, and logs a warning that names the segments that were not called.
   void check_called();
 
   /// How often segments were computed in training so far, and how often recomputed.

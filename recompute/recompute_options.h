@@ -24,6 +24,7 @@ struct EnumNames<Keep> {
   static constexpr std::array names{std::pair{"nothing", Keep::nothing}, std::pair{"matmul", Keep::matmul}};
 };
 
+/// Options of recomputation: which parts of a module are segments, and what a segment keeps.
 struct RecomputeOptions {
   std::vector<std::string> modules = {};
   std::vector<std::string> checkpoints = {};
@@ -47,7 +48,7 @@ struct RecomputeOptions {
   }
 };
 
-/// Unset: nothing is recomputed. "auto": like budget, with the free memory.
+/// The value of trainer.recompute. Unset: nothing is recomputed. "auto": like budget, with the free memory.
 struct RecomputeChoice {
   bool automatic = false;
   std::optional<RecomputeOptions> options = std::nullopt;
@@ -58,7 +59,7 @@ struct RecomputeChoice {
   RecomputeChoice(const char* word);  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool wanted() const { return automatic || options.has_value(); }
-  /// Whether the memory planner chooses the segments.
+  /// Returns whether the memory planner chooses the segments.
   [[nodiscard]] bool is_planned() const { return automatic || (options && options->budget); }
 };
 

@@ -20,29 +20,29 @@ struct SegmentOptions {
   bool offload = false;              // inputs on a GPU are kept in host memory
 };
 
-/// Whether a segment that begins here has an effect: only if operators build a graph for backward.
+/// Returns whether a segment that begins here has an effect: only if operators build a graph for backward.
 [[nodiscard]] bool recomputation_applies();
 
-/// Whether the calling thread is recomputing a segment: for code that should count, log or print once.
+/// Returns whether the calling thread is recomputing a segment: for code that should count, log or print once.
 [[nodiscard]] bool is_recomputing();
 
 namespace detail {
 
-/// Encloses the forward pass of a segment, on one thread.
+/// A scope around the forward pass of a segment, on one thread.
 class SegmentScope {
  public:
   using Tensors = std::vector<at::Tensor>;
   /// Runs the forward pass again; its results are discarded. Must not hold the inputs.
   using Again = std::function<void(const Tensors& inputs)>;
 
-  /// Only where recomputation_applies(). `buffers`: tensors that the forward pass may change (running statistics),
-  /// which are restored after the recomputation.
+  /// Must only be called where recomputation_applies(). `buffers`: tensors that the forward pass may change (running
+  /// statistics), which are restored after the recomputation.
   SegmentScope(SegmentOptions options, Tensors inputs, Tensors buffers, Again again);
   ~SegmentScope();
   SegmentScope(const SegmentScope&) = delete;
   SegmentScope& operator=(const SegmentScope&) = delete;
 
-  /// After the forward pass: throws Error if it has changed an input in place.
+  /// Called after the forward pass. Throws Error if it has changed an input in place.
   void finish();
 
  private:

@@ -16,7 +16,7 @@
 namespace levin {
 
 /// One kind of device, as runs use it. LibTorch's interface of backends (DeviceGuardImplInterface) provides everything
-/// except recordings; a library may add a class of its own for its backend. The training thread calls it.
+/// except recordings; a library may add a class of its own for its backend. Used by the training thread.
 class Accelerator {
  public:
   virtual ~Accelerator() = default;
@@ -24,11 +24,11 @@ class Accelerator {
   [[nodiscard]] virtual int64_t device_count() const = 0;
   /// Makes `device` the current one of the calling thread, the training thread.
   virtual void use(at::Device device) = 0;
-  /// Null where the backend has no streams and events: batches are copied when they are needed.
+  /// Returns null if the backend has no streams and events: batches are then copied when they are needed.
   [[nodiscard]] virtual std::shared_ptr<DeviceCopier> make_copier(at::Device device) = 0;
-  /// Null where steps cannot be recorded.
+  /// Returns null if steps cannot be recorded.
   [[nodiscard]] virtual std::shared_ptr<StepRecorder> make_recorder(at::Device /*device*/) { return nullptr; }
-  /// The generator that the backend's operators draw from; unset if it has none of its own.
+  /// Returns the generator that the backend's operators draw from; unset if it has none of its own.
   [[nodiscard]] virtual std::optional<at::Generator> generator(int64_t index) const = 0;
 };
 
@@ -38,8 +38,8 @@ class Accelerator {
 /// Uses `own` for devices of `type` from now on, instead of LibTorch's interface.
 void add_accelerator(at::DeviceType type, std::unique_ptr<Accelerator> own);
 
-/// The device type with LibTorch's name for it ("xpu"), or the name that a PrivateUse1 library gave itself; unset for
-/// an unknown name, for the CPU, and for types that hold no numbers (meta).
+/// Returns the device type with LibTorch's name for it ("xpu"), or the name that a PrivateUse1 library gave itself;
+/// unset for an unknown name, for the CPU, and for types that hold no numbers (meta).
 [[nodiscard]] std::optional<at::DeviceType> accelerator_type(const std::string& name);
 
 /// LibTorch's name of a device type: "cuda", "xpu".
@@ -48,13 +48,13 @@ void add_accelerator(at::DeviceType type, std::unique_ptr<Accelerator> own);
 /// Returns why no device of `type` can be used, a sentence with what is missing and how to get it; "" if one can.
 [[nodiscard]] std::string why_no_accelerator(at::DeviceType type);
 
-/// The names of the kinds that can be used in this process, without "cuda".
+/// Returns the names of the kinds that can be used in this process, without "cuda".
 [[nodiscard]] std::vector<std::string> present_accelerators();
 
 /// Makes `device` the calling thread's, and its type one of used_accelerators().
 void use_accelerator(at::Device device);
 
-/// The device types that this process has used, whose random numbers are seeded, saved and restored.
+/// Returns the device types that this process has used, whose random numbers are seeded, saved and restored.
 [[nodiscard]] std::vector<at::DeviceType> used_accelerators();
 
 }  // namespace levin

@@ -33,10 +33,10 @@ struct DeviceSlot {
 /// `count` logical CPU devices.
 [[nodiscard]] std::vector<DeviceSlot> cpu_slots(int64_t count);
 
-/// The slot that the calling thread computes for; null outside of any SlotScope.
+/// Returns the slot that the calling thread computes for; null outside of any SlotScope.
 [[nodiscard]] const DeviceSlot* current_slot();
 
-/// During its lifetime the calling thread computes for a slot: sets current_slot() and LibTorch's current device.
+/// A scope in which the calling thread computes for a slot: sets current_slot() and LibTorch's current device.
 class SlotScope {
  public:
   explicit SlotScope(const DeviceSlot& slot);
@@ -51,15 +51,15 @@ class SlotScope {
   std::unique_ptr<Guard> guard_;  // only where the device has an index
 };
 
-/// The same values on the slot's device, as part of the graph: the tensor itself if it is already there.
+/// Returns `tensor` on the slot's device, as part of the graph; the tensor itself if it is already there.
 [[nodiscard]] at::Tensor move_to(const at::Tensor& tensor, const DeviceSlot& slot);
 
 class DeviceCopier;
 
-/// By default one device, the CPU until use_device() is called.
+/// The devices of this rank: by default one device, the CPU until use_device() is called.
 class DevicePlacement : public StrategyPart {
  public:
-  /// The device of this rank's module and batches.
+  /// Returns the device of this rank's module and batches.
   [[nodiscard]] virtual at::Device device() const { return device_; }
   /// Makes this rank use `device`; after RankCollectives::join(), before anything else. Throws ConfigError if device()
   /// is overridden and has a different type.
@@ -67,21 +67,23 @@ class DevicePlacement : public StrategyPart {
   /// Returns a copier that prefetches batches to the device, one ahead; null: each batch is copied when it is needed.
   [[nodiscard]] virtual std::shared_ptr<DeviceCopier> make_copier();
 
-  /// Whether one process computes on several devices: the trainer then calls use_slots().
+  /// Returns whether one process computes on several devices: the trainer then calls use_slots().
   [[nodiscard]] virtual bool takes_several_devices() const { return false; }
   /// Sets the devices of this process, at least one. Called once, before anything else.
   virtual void use_slots(std::vector<DeviceSlot> /*slots*/) {}
-  /// The slots whose replicas of the module each compute a part of every batch; fewer than two: the module computes the
-  /// batch in one piece.
+  /// Returns the slots whose replicas of the module each compute a part of every batch; fewer than two: the module
+  /// computes the batch in one piece.
   [[nodiscard]] virtual std::vector<DeviceSlot> replica_slots() const { return {}; }
-  /// Whether the replicas' outputs (predictions) are gathered on device(), or moved to the CPU from their own devices.
+  /// Returns whether the replicas' outputs (predictions) are gathered on device(), or moved to the CPU from their own
+  /// devices.
   [[nodiscard]] virtual bool gathers_outputs() const { return true; }
 
   /// Returns an object that exists while the module's layers are made, converted and placed, but not while weights are
   /// loaded: it controls how this thread allocates tensors. Null: LibTorch's default. `training`: as Strategy::set_up()
   /// will be called. After RankCollectives::join().
   [[nodiscard]] virtual std::shared_ptr<void> model_sharded_context(bool /*training*/) { return nullptr; }
-  /// Moves the module to its devices. Called after its layers are made, before its optimizers are; every rank.
+  /// Moves the module to its devices. Called after its layers are made and before its optimizers are. Every rank calls
+  /// it.
   virtual void place(torch::nn::Module& module);
 
  private:

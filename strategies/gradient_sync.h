@@ -15,6 +15,8 @@
 
 namespace levin {
 
+/// The flags that ranks exchange. nonfinite_loss: a loss is inf or nan; stop: end the fit; cut_epoch: end the epoch
+/// early; signal: a signal or a file asks the run to end; save_file: a file asks for a checkpoint.
 enum class RankFlag : uint8_t { nonfinite_loss, stop, cut_epoch, signal, save_file };
 inline constexpr size_t kRankFlags = 5;
 
@@ -31,7 +33,8 @@ class RankFlags {
     return *this;
   }
 
-  /// As numbers that can be summed over ranks, and back: a sum above 0 means that some rank has set the flag.
+  /// Returns the flags as numbers that can be summed over ranks; from() converts sums back. A sum above 0 means that
+  /// some rank has set the flag.
   [[nodiscard]] std::array<double, kRankFlags> numbers() const {
     std::array<double, kRankFlags> numbers = {};
     for (size_t k = 0; k < kRankFlags; ++k) numbers[k] = set_[k] ? 1 : 0;
@@ -51,10 +54,10 @@ class RankFlags {
 [[nodiscard]] at::Tensor flags_tensor(const RankFlags& flags);
 [[nodiscard]] RankFlags flags_of(const at::Tensor& numbers);
 
-/// loss.backward() for a training loop. The gradient that backward starts from, a 1 shaped like the loss, is reused
-/// from step to step, because making it costs three operator calls, and a kernel on a GPU. Where steps are recorded it
-/// is made in each step: a captured graph must own all memory that it reads, and recorded steps must run the same
-/// operators.
+/// The backward pass of a training loop, loss.backward(). The gradient that backward starts from, a 1 shaped like the
+/// loss, is reused from step to step, because making it costs three operator calls, and a kernel on a GPU. Where steps
+/// are recorded it is made in each step: a captured graph must own all memory that it reads, and recorded steps must
+/// run the same operators.
 ///
 /// Backward runs on the thread that calls it. LibTorch would have a GPU's part run on a thread of that GPU, which is
 /// needed only for several GPUs at once: handing over and back costs two wake-ups of a thread in each step.
@@ -89,31 +92,35 @@ struct ModuleTensors {
   std::vector<std::pair<std::string, at::Tensor>> buffers = {};
 };
 
-/// By default a plain backward pass whose gradients stay on this rank.
+/// The gradients of a step: by default a plain backward pass whose gradients stay on this rank. An override that
+/// communicates throws RankError if another rank has ended or does not answer.
 class GradientSync : public StrategyPart {
  public:
-  /// How this rank's own gradients of a loss are computed.
+  /// Returns the object that computes this rank's own gradients of a loss.
   [[nodiscard]] LossGradient& local() { return local_; }
   /// Sets the function that computes the gradients of a loss from now on; empty: loss.backward().
   void use_backward(std::function<void(const at::Tensor&)> own) { local_.replace_by(std::move(own)); }
 
-  /// Called by Strategy::set_up(), when all ranks have the same weights, and by Strategy::tear_down(); every rank.
+  /// Called by Strategy::set_up(), when all ranks have the same weights, and by Strategy::tear_down(), on every rank.
   virtual void set_up(const ModuleTensors& /*module*/, bool /*training*/) {}
   virtual void tear_down() {}
 
-  /// Called before each training_step. `sync`: its gradients will be reduced. Every rank.
+  /// Called before each training_step. `sync`: its gradients will be reduced. Every rank calls it.
   virtual void before_forward(bool /*sync*/) {}
 
   /// Accumulates the gradients of `loss` in the parameters. `sync`: they are also reduced across ranks; false inside an
   /// accumulation window. With `sync` this rank's flags are sent along, without a further message, and the flags of all
-  /// ranks are returned; without it they stay with the caller, and no flags are returned. Every rank.
+  /// ranks are returned; without it they stay with the caller, and no flags are returned. Every rank calls it, or
+  /// backward_without_loss().
   [[nodiscard]] virtual RankFlags backward(const at::Tensor& loss, bool sync, const RankFlags& own);
-  /// The backward pass of a rank that has no loss in this batch: its gradients are zeros. `sync` and `own` as above.
+  /// Runs the backward pass of a rank that has no loss in this batch: its gradients are zeros. `sync` and `own` as
+  /// above.
   [[nodiscard]] virtual RankFlags backward_without_loss(bool sync, const RankFlags& own) {
     return sync ? own : RankFlags();
   }
 
-  /// The number of micro-batches, each with its own forward and backward pass, that it splits a training batch into.
+  /// Returns the number of micro-batches, each with its own forward and backward pass, that it splits a training batch
+  /// into.
   [[nodiscard]] virtual int64_t micro_batches() const { return 1; }
   /// Accumulates the gradients of loss(0) to loss(count - 1), in an order that suits the devices. `loss` runs the
   /// module.

@@ -19,8 +19,8 @@ struct World {
   // The address of rank 0's rendezvous store; port 0: this process only.
   std::string master_address = "127.0.0.1";
   int64_t master_port = 0;
-  // False if no launcher has set the local rank and the node rank, as for ranks started by hand: both are correct once
-  // all ranks have connected.
+  // False if no launcher has set the local rank and the node rank. Both are then correct once all ranks have
+  // connected.
   bool place_is_known = true;
   bool by_hand = false;                 // set by RANK and WORLD_SIZE, or --rank and --world-size, without a launcher
   std::string source = "this process";  // what set these values, for messages: "torchrun", "SLURM", …
@@ -38,9 +38,9 @@ struct World {
 class MeshDimension {
  public:
   MeshDimension(int64_t size, int64_t index) : size_(size), index_(index) {}
-  /// The number of ranks along the dimension.
+  /// Returns the number of ranks along the dimension.
   [[nodiscard]] int64_t size() const { return size_; }
-  /// This rank's index along the dimension, from 0.
+  /// Returns this rank's index along the dimension, from 0.
   [[nodiscard]] int64_t index() const { return index_; }
 
  private:

@@ -21,59 +21,61 @@ struct ShardRange {
   std::vector<int64_t> view = {};
   std::vector<int64_t> shape = {};  // of the full tensor
 
-  /// A range of the flattened tensor.
+  /// Returns a range of the flattened tensor.
   [[nodiscard]] static ShardRange flat(int64_t offset, int64_t size, std::vector<int64_t> shape);
-  /// The number of elements.
+  /// Returns the number of elements.
   [[nodiscard]] int64_t numel() const;
-  /// The first element's index in the flattened tensor.
+  /// Returns the first element's index in the flattened tensor.
   [[nodiscard]] int64_t flat_offset() const;
   /// Returns the range of `full`, a tensor with as many elements as `shape`: a view, if `full` is contiguous. Its shape
   /// is `sizes`.
   [[nodiscard]] at::Tensor of(const at::Tensor& full) const;
 };
 
-/// By default nothing is sharded.
+/// What each rank stores of the weights, gradients and optimizer states: by default all of them. Every rank calls the
+/// functions that block, in the same order; they throw RankError as collectives do.
 class Sharding : public StrategyPart {
  public:
-  /// Whether each rank updates, and keeps optimizer state for, only a shard of the weights.
+  /// Returns whether each rank updates, and keeps optimizer state for, only a shard of the weights.
   [[nodiscard]] virtual bool is_sharded() const { return false; }
-  /// Whether this strategy shards modules; known before it is given one.
+  /// Returns whether this strategy shards modules; known before it is given one.
   [[nodiscard]] virtual bool shards_modules() const { return false; }
-  /// Whether a rank also has only that shard of the reduced gradients: a norm must then be computed over all ranks.
+  /// Returns whether a rank also has only that shard of the reduced gradients: a norm must then be computed over all
+  /// ranks.
   [[nodiscard]] virtual bool has_sharded_gradients() const { return false; }
-  /// Whether forward and backward gather weights, which means that no rank may skip a pass that others run, and that
-  /// gradients are reduced in every backward.
+  /// Returns whether forward and backward gather weights, which means that no rank may skip a pass that others run, and
+  /// that gradients are reduced in every backward.
   [[nodiscard]] virtual bool has_sharded_weights() const { return false; }
-  /// Whether each rank writes its shards to checkpoints.
+  /// Returns whether each rank writes its shards to checkpoints.
   [[nodiscard]] virtual bool saves_shards() const { return false; }
   /// From here to end_update() the module's parameters and their gradients are this rank's shards, which an optimizer
   /// updates. A parameter of which the rank has no shard is empty and has no gradient.
   virtual void begin_update() {}
-  /// `changed`: copies the ranks' updates to the full weights, and blocks until all arrive. Every rank.
+  /// `changed`: copies the ranks' updates to the full weights, and blocks until all arrive. Every rank calls it.
   virtual void end_update(bool /*changed*/) {}
-  /// This rank's range of a parameter; unset for tensors that are not sharded.
+  /// Returns this rank's range of a parameter; unset for tensors that are not sharded.
   [[nodiscard]] virtual std::optional<ShardRange> shard_range(const at::Tensor& /*parameter*/) const {
     return std::nullopt;
   }
-  /// This rank's shard of a sharded parameter, in the memory that it is stored in.
+  /// Returns this rank's shard of a sharded parameter, in the memory that it is stored in.
   [[nodiscard]] virtual at::Tensor local_shard(const at::Tensor& parameter) const { return parameter; }
-  /// The full tensor, on the CPU, of which `shard` is this rank's shard, sharded like `parameter`. Blocks until all
-  /// arrive.
+  /// Returns the full tensor, on the CPU, of which `shard` is this rank's shard, sharded like `parameter`. Blocks until
+  /// all arrive.
   [[nodiscard]] virtual at::Tensor full_tensor(const at::Tensor& /*parameter*/, const at::Tensor& shard) {
     return shard;
   }
-  /// The full tensor on rank 0 only, for a file; undefined on the other ranks. Blocks until all arrive.
+  /// Returns the full tensor on rank 0 only, for a file; undefined on the other ranks. Blocks until all arrive.
   [[nodiscard]] virtual at::Tensor full_tensor_on_rank_zero(const at::Tensor& /*parameter*/, const at::Tensor& shard) {
     return shard;
   }
-  /// The tensors that contain weights besides the module's own.
+  /// Returns the tensors that contain weights besides the module's own.
   [[nodiscard]] virtual std::vector<at::Tensor> held() const { return {}; }
-  /// A short description of what is sharded; "" if nothing is.
+  /// Returns a short description of what is sharded; "" if nothing is.
   [[nodiscard]] virtual std::string sharding_text() const { return ""; }
 };
 
-/// The full value of a module's parameter. Where it is sharded it is gathered on rank 0 (undefined on the other ranks),
-/// so every rank calls it; otherwise it is the parameter's own, detached.
+/// Returns the full value of a module's parameter. Where it is sharded it is gathered on rank 0 (undefined on the other
+/// ranks), so every rank calls it; otherwise it is the parameter's own, detached.
 [[nodiscard]] at::Tensor full_parameter(Sharding& sharding, const at::Tensor& parameter);
 
 }  // namespace levin

@@ -16,15 +16,15 @@ namespace levin {
 /// The five parts of a strategy. Most functions take only the part that they need.
 class StrategyParts {
  public:
-  /// The devices of this rank.
+  /// Returns the part that knows the devices of this rank.
   [[nodiscard]] DevicePlacement& placement() const { return *placement_; }
-  /// The other ranks.
+  /// Returns the part that communicates with the other ranks.
   [[nodiscard]] RankCollectives& ranks() const { return *ranks_; }
-  /// Backward passes, and how gradients are reduced.
+  /// Returns the part that runs backward passes and reduces gradients.
   [[nodiscard]] GradientSync& gradients() const { return *gradients_; }
-  /// What each rank stores of the weights.
+  /// Returns the part that knows what each rank stores of the weights.
   [[nodiscard]] Sharding& sharding() const { return *sharding_; }
-  /// Recording and replay of steps.
+  /// Returns the part that records and replays steps.
   [[nodiscard]] StrategyRecorder& recorder() const { return *recorder_; }
 
  private:
@@ -62,7 +62,7 @@ class Strategy {
   [[nodiscard]] Sharding& sharding() const { return parts_->sharding(); }
   [[nodiscard]] StrategyRecorder& recorder() const { return parts_->recorder(); }
 
-  /// Replaces a part, before the trainer uses the strategy.
+  /// Replaces a part, before the trainer uses the strategy. Throws ConfigError if `part` is null.
   void use(std::unique_ptr<DevicePlacement> part);
   void use(std::unique_ptr<RankCollectives> part);
   /// Steps are then not recorded, until use() gets a recorder that knows these gradients.
@@ -74,14 +74,14 @@ class Strategy {
   /// effect with one rank.
   virtual void use_sync_batchnorm() {}
 
-  /// Gives all ranks rank 0's weights, and prepares to train them if `training`. After the weights are loaded and on
-  /// the device; every rank.
+  /// Gives all ranks rank 0's weights, and prepares to train them if `training`. Every rank calls it, after the weights
+  /// are loaded and on the device.
   virtual void set_up(const ModuleTensors& module, bool training) { gradients().set_up(module, training); }
-  /// In a fit: from here to end_evaluation() all weights are unsharded on every rank, and a forward pass needs no
-  /// collective, because ranks may have different numbers of batches. Every rank. Blocks until all arrive.
+  /// Called in a fit. From here to end_evaluation() all weights are unsharded on every rank, and a forward pass needs
+  /// no collective, because ranks may have different numbers of batches. Every rank calls it. Blocks until all arrive.
   virtual void begin_evaluation() {}
   virtual void end_evaluation() {}
-  /// Called when training has succeeded: gives the module its full weights again. Every rank.
+  /// Called when training has succeeded: gives the module its full weights again. Every rank calls it.
   virtual void leave() {}
   /// Releases the module.
   virtual void tear_down();

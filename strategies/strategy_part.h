@@ -15,7 +15,7 @@ class StrategyPart {
   StrategyPart& operator=(const StrategyPart&) = delete;
 
  protected:
-  /// The parts of the strategy that has this one. Must not be called before Strategy::use() has taken it.
+  /// Returns the parts of the strategy that has this one. Must not be called before Strategy::use() has taken it.
   [[nodiscard]] const StrategyParts& parts() const { return *parts_; }
 
  private:

@@ -132,12 +132,12 @@ std::vector<std::vector<CsvField>> parse_csv(const std::string& path, std::strin
 }
 
 std::vector<std::string> read_csv_header(const std::string& path, char delimiter) {
-  constexpr std::streamsize kMostBytes = 1 << 20;
+  constexpr std::streamsize kMaxBytes = 1 << 20;
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return {};
   std::ifstream file(path, std::ios::binary);
-  std::string start(static_cast<size_t>(kMostBytes), '\0');
-  file.read(start.data(), kMostBytes);
+  std::string start(static_cast<size_t>(kMaxBytes), '\0');
+  file.read(start.data(), kMaxBytes);
   start.resize(static_cast<size_t>(file.gcount()));
   std::vector<std::string> texts;
   for (const Row& row : Parser(path, std::move(start), delimiter).rows(1)) {

@@ -17,7 +17,7 @@ namespace levin {
 
 // A file descriptor that is closed with its object.
 
-/// Owns a file descriptor and closes it. -1, which a failed open() returns, is allowed.
+/// An owned file descriptor, closed by the destructor. -1, which a failed open() returns, is allowed.
 class FileDescriptor {
  public:
   explicit FileDescriptor(int fd) : fd_(fd) {}

@@ -21,6 +21,7 @@ namespace levin {
 /// request.
 using HttpReceiver = std::function<bool(std::span<const std::byte> piece, std::optional<uint64_t> total)>;
 
+/// A request and its limits: times, size of the answer, redirects.
 struct HttpRequest {
   std::string method = "GET";
   std::string url = "";                      // http or https; user and password belong in the members below
@@ -47,6 +48,7 @@ enum class HttpFailure {
   other,     // cancelled, or a URL that cannot be used
 };
 
+/// The outcome of a request: the server's answer, or the reason why there is none.
 struct HttpAnswer {
   long status = 0;                       // 0: no answer
   std::string body = "";                 //
@@ -56,7 +58,7 @@ struct HttpAnswer {
   HttpFailure failure = HttpFailure::none;
 
   [[nodiscard]] bool is_success() const { return status >= 200 && status < 300; }
-  /// Whether the same request may succeed later: no answer, 408, 429, 5xx.
+  /// Returns whether the same request may succeed later: no answer, 408, 429, 5xx.
   [[nodiscard]] bool is_passing() const { return status == 0 || status == 408 || status == 429 || status >= 500; }
 };
 

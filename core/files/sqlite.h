@@ -46,7 +46,7 @@ class SqliteStatement {
   /// True if there is a row. Throws SqliteError.
   bool step();
   void reset();
-  /// For statements without rows: step() and reset().
+  /// Runs a statement that has no rows: step() and reset().
   void run();
 
   [[nodiscard]] int64_t integer(int column) const;
@@ -62,7 +62,7 @@ class SqliteStatement {
   sqlite3_stmt* statement_ = nullptr;
 };
 
-/// Used by one thread at a time, with its statements.
+/// An open database. Used by one thread at a time, with its statements.
 class SqliteFile {
  public:
   /// Opens the file, and creates it unless it is `read_only`. `patience`: how long a statement waits for another

@@ -9,6 +9,7 @@
 
 namespace levin {
 
+/// A message that grows field by field, in the order of the calls.
 class WireMessage {
  public:
   WireMessage& number(uint32_t field, uint64_t value);  // int32, int64, bool, enum: a varint

@@ -12,7 +12,7 @@ namespace levin {
 
 // What a plain scalar of YAML means, by YAML 1.2's core schema.
 
-/// Whether a plain (unquoted) scalar means a string: not null, a bool or a number.
+/// Returns whether a plain (unquoted) scalar means a string: not null, a bool or a number.
 [[nodiscard]] bool reads_as_string(const std::string& text);
 
 namespace detail {
@@ -23,7 +23,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// Whether an int64_t is this number to the last digit: whole, and less than 9e15.
+/// Returns whether an int64_t is this number to the last digit: whole, and less than 9e15.
 [[nodiscard]] inline bool is_whole_number(double value) {
   return std::abs(value) < 9e15 && std::floor(value) == value;
 }
@@ -42,6 +42,7 @@ struct ConfigEntry;
 
 /// A null, a scalar kept as written, a list or a map whose keys keep their order.
 struct ConfigNode {
+  /// What a node is.
   enum class Kind { null, scalar, list, map };
 
   Kind kind = Kind::null;
@@ -63,7 +64,7 @@ struct ConfigNode {
   [[nodiscard]] bool is_list() const { return kind == Kind::list; }
   [[nodiscard]] bool is_map() const { return kind == Kind::map; }
 
-  /// The value of `key` in a map, or null pointer.
+  /// Returns the value of `key` in a map, or null pointer.
   [[nodiscard]] const ConfigNode* find(std::string_view key) const;
   [[nodiscard]] ConfigNode* find(std::string_view key);
 
@@ -73,13 +74,14 @@ struct ConfigNode {
   /// Removes `key`; true if it was there.
   bool erase(std::string_view key);
 
-  /// This value in messages: the scalar (truncated if long), or "a list", "a map", "null".
+  /// Returns the value as messages show it: the scalar (truncated if long), or "a list", "a map", "null".
   [[nodiscard]] std::string shown() const;
 
   /// Same kinds, values and order of list items ("5" is not 5); the order of keys and the marks do not count.
   [[nodiscard]] bool same_as(const ConfigNode& other) const;
 };
 
+/// One key of a map, with the position of the key and its value.
 struct ConfigEntry {
   std::string key;
   Mark key_mark;
@@ -89,7 +91,7 @@ struct ConfigEntry {
 /// Writes block-style YAML that reads back to the same tree; `indent` spaces before each line.
 [[nodiscard]] std::string to_yaml(const ConfigNode& node, int indent = 0);
 
-/// The shortest text that reads back to exactly `value`; "inf", "-inf" and "nan" spelled as YAML does (".inf").
+/// Returns the shortest text that reads back to exactly `value`; "inf", "-inf" and "nan" spelled as YAML does (".inf").
 [[nodiscard]] std::string number_text(double value);
 
 }  // namespace levin

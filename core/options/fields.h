@@ -98,6 +98,7 @@ struct ValueOperations {
   bool (*check_inside)(const void* value, const Mark& mark, const std::string& path, Problems& problems);
 };
 
+/// A condition on an option's value. `text` completes the sentence "must be …".
 struct FieldRule {
   std::function<bool(const void* value)> holds;
   std::string text;
@@ -125,7 +126,8 @@ template <class T>
 struct Field : AnyField {
   /// The value must satisfy `holds`; `rule` completes the sentence "must be …".
   Field&& check(std::function<bool(const T&)> holds, std::string rule) && { return add(std::move(holds), rule, true); }
-  /// The same for what hardly anybody writes, such as a NUL byte in a path: help does not mention the rule.
+  /// Same as check(), for a mistake that hardly anybody makes, such as a NUL byte in a path: help does not mention the
+  /// rule.
   Field&& check_silently(std::function<bool(const T&)> holds, std::string rule) && {
     return add(std::move(holds), rule, false);
   }
@@ -191,7 +193,7 @@ concept HasFields = requires {
   Options::fields();
 };
 
-/// For classes that take no options.
+/// The options of classes that take none.
 struct NoOptions {
   static FieldList fields() { return {}; }
 };
@@ -297,7 +299,7 @@ bool read_options(const ConfigNode& node, Options& options, const std::string& p
   return detail::read(node, Options::fields(), &options, path, problems);
 }
 
-/// All fields as a map; reads back to the same options.
+/// Returns all fields as a map, which reads back to the same options.
 template <HasFields Options>
 ConfigNode write_options(const Options& options) {
   return detail::write(Options::fields(), &options);

@@ -32,7 +32,7 @@ struct ClassSpec {
   Mark mark = {};
 
   [[nodiscard]] bool empty() const { return class_path.empty(); }
-  /// The part after the last dot: "lightning.pytorch.callbacks.EarlyStopping" names EarlyStopping.
+  /// Returns the part after the last dot: "lightning.pytorch.callbacks.EarlyStopping" names EarlyStopping.
   [[nodiscard]] std::string short_name() const;
 };
 
@@ -43,7 +43,7 @@ struct ValueType<ClassSpec> {
   static ConfigNode write(const ClassSpec& value);
 };
 
-/// A registered class, without its interface.
+/// A registered class: its name, documentation and options, independent of its interface.
 struct ClassEntry {
   std::string name;
   std::string doc;
@@ -55,6 +55,7 @@ struct ClassEntry {
 };
 
 namespace detail {
+/// T::Options, or NoOptions for a class without options.
 template <class T>
 struct OptionsOf {
   using type = NoOptions;
@@ -85,6 +86,7 @@ std::string unknown_class(const std::string& kind, const std::string& name, cons
 template <class Interface>
 class Registry {
  public:
+  /// A registered class, and the function that makes an object of it.
   struct Entry : ClassEntry {
     std::function<std::shared_ptr<Interface>(const ConfigNode& init_args, const std::string& path)> make;
   };
@@ -184,13 +186,15 @@ class Registry {
   std::map<std::string, ClassSpec> aliases_;
 };
 
-// A part of a run as specified by its user: an object, or the name of a registered class with options. C++ and YAML
-// thus share one field: `.strategy = "ddp"`, `.callbacks = {EarlyStopping({.monitor = "val_loss"}), my_shared_ptr}`.
-
 namespace detail {
 [[nodiscard]] std::string readable_type_name(const std::type_info& type);
 }  // namespace detail
 
+/// A part of a run as its user specifies it: an object, or the name of a registered class with options. C++ and YAML
+/// thus share one field:
+///   .strategy = "ddp"
+///   .callbacks = {EarlyStopping({.monitor = "val_loss"}), my_shared_ptr}
+/// object() throws ConfigError for a class that is not registered or options that it does not take.
 template <class Interface>
 class Component {
  public:
@@ -229,7 +233,7 @@ class Component {
   ClassSpec spec_ = {};
 };
 
-/// Components in order.
+/// A list of components, in the order in which the user gave them.
 template <class Interface>
 class ComponentList {
  public:

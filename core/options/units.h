@@ -31,8 +31,7 @@ struct ValueType<Seconds> {
   static ConfigNode write(Seconds value);  // DD:HH:MM:SS, or "1.5s" where that would round
 };
 
-// Amounts of memory as people write them: "11GiB", "512 MiB", "1.5GB", or a plain number of bytes.
-
+/// An amount of memory. People write it as "11GiB", "512 MiB", "1.5GB", or a plain number of bytes.
 struct ByteSize {
   int64_t bytes = 0;
   friend bool operator==(ByteSize, ByteSize) = default;
@@ -55,12 +54,11 @@ struct ValueType<ByteSize> {
   static ConfigNode write(ByteSize value);  // reads back exactly: "11GiB", or the number of bytes
 };
 
-// How often something happens during training: "500ba" (training batches), "2ep" (epochs), "30min" or "00:00:30:00"
-// (time), "0.1dur" (a fraction of the whole run). The units follow MosaicML Composer's Time.
-
+/// The unit of a Period: training batches, epochs, time, or fractions of the run. As in MosaicML Composer's Time.
 enum class PeriodUnit { batches, epochs, time, run };
 
-/// A period, from its text or from a span of time: `.every = "500ba"`, `.every = std::chrono::minutes(30)`.
+/// How often something happens during training, from a string or a span of time: "500ba" (training batches), "2ep"
+/// (epochs), "30min" or "00:00:30:00" (time), "0.1dur" (a fraction of the run), or `std::chrono::minutes(30)`.
 class Period {
  public:
   Period() = default;

@@ -21,7 +21,7 @@
 
 namespace levin {
 
-/// Collects everything that is wrong with a configuration, so that one run reports it all.
+/// Everything that is wrong with a configuration, collected so that one run reports it all.
 class Problems {
  public:
   /// Adds "where: path: what". Parts that are empty are left out, and the path of an override that begins with the same
@@ -33,7 +33,7 @@ class Problems {
   [[nodiscard]] bool empty() const { return lines_.empty(); }
   [[nodiscard]] size_t size() const { return lines_.size(); }
   [[nodiscard]] const std::vector<std::string>& lines() const { return lines_; }
-  /// The path of each line.
+  /// Returns the path of each line.
   [[nodiscard]] const std::vector<std::string>& paths() const { return paths_; }
 
   /// Throws ConfigError with all lines if there are any.

@@ -8,6 +8,7 @@
 
 namespace levin {
 
+/// Which checkpoint of a run is meant: the best by its callback's monitor, or the last.
 enum class WhichCheckpoint { best, last };
 template <>
 struct EnumNames<WhichCheckpoint> {

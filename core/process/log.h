@@ -24,6 +24,7 @@
 
 namespace levin::log {
 
+/// How serious a line of the log is; `off` as a level lets no line through.
 enum class Level : int { trace, debug, info, warn, error, off };
 
 /// "trace", "debug", "info", "warning", "error", "off".
@@ -71,6 +72,7 @@ struct Levels {
 /// debug or trace also writes to standard error.
 void apply_levels(const std::vector<Levels>& all);
 
+/// How the log writes its lines: as text for people, or as JSON objects.
 enum class Format { text, json };
 
 /// What a run's log looks like, and how much of it is kept.

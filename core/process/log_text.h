@@ -158,7 +158,7 @@ class Text {
 template <class... Values>
 using TextFor = Text<std::decay_t<const std::type_identity_t<Values>&>...>;
 
-/// The text with its values.
+/// Returns the text with its values.
 template <class... Values>
 [[nodiscard]] std::string filled(TextFor<Values...> text, const Values&... values) {
   static_assert(((detail::Streamed<std::decay_t<const Values&>>)&&...),

@@ -43,7 +43,7 @@ struct ProgressView {
 /// Returns each metric with its name, preceded by `separator`.
 [[nodiscard]] std::string metrics_text(const std::map<std::string, double>& metrics, const char* separator);
 
-/// Shows the progress of work other than an epoch: a live line after the first 0.1 s, or a plain line every ten seconds
+/// The progress of work other than an epoch: a live line after the first 0.1 s, or a plain line every ten seconds
 /// without a terminal. The line disappears with the object. One at a time.
 class ProgressTask {
  public:

@@ -16,22 +16,21 @@ namespace levin {
 /// Returns an environment variable's value; unset if there is none.
 using Variables = std::function<std::optional<std::string>(const std::string& name)>;
 
-/// The variables of this process; an empty one counts as unset.
+/// Returns the variables of this process; an empty one counts as unset.
 [[nodiscard]] Variables process_variables();
 
 // What this process was started as, and where it runs.
 
-/// The program and its arguments; empty without /proc.
+/// Returns the program and its arguments; empty without /proc.
 [[nodiscard]] std::vector<std::string> own_command_line();
 
-/// The same with spaces between.
+/// Returns own_command_line() as one string, with spaces between.
 [[nodiscard]] std::string own_command_text();
 
-/// The name of this machine; "" if it has none.
+/// Returns the name of this machine; "" if it has none.
 [[nodiscard]] std::string host_name();
 
-// The Slurm job that this process runs in.
-
+/// The Slurm job that this process runs in.
 struct SlurmJob {
   std::string id = "";   // what scontrol calls it: "12345"; of an array "12345_2"
   int64_t restarts = 0;  // how often Slurm has requeued it

@@ -11,9 +11,10 @@
 
 namespace levin {
 
-/// Whether the file has a data set of this name. Throws DataError if it cannot be opened.
+/// Returns whether the file has a data set of this name. Throws DataError if it cannot be opened.
 [[nodiscard]] bool has_hdf5_rows(const std::string& path, const std::string& name);
 
+/// One data set of a file, as rows along its first dimension. The file stays open as long as the object exists.
 class Hdf5Rows {
  public:
   /// `name` of a data set, such as "train/images". Types: integers of 8 to 64 bits, floats of 16, 32 and 64 bits,
@@ -26,7 +27,8 @@ class Hdf5Rows {
 
   [[nodiscard]] int64_t size() const;
   [[nodiscard]] bool is_mapped() const;
-  /// The rows at `indices` ((batch) int64), copied: (batch, …). From any thread. Throws DataError if reading fails.
+  /// Returns the rows at `indices` ((batch) int64), copied: (batch, …). May be called from any thread. Throws DataError
+  /// if reading fails.
   [[nodiscard]] at::Tensor gather(const at::Tensor& indices) const;
 
  private:

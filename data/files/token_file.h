@@ -15,7 +15,7 @@
 
 namespace levin {
 
-/// The ids of a file that is no .npy.
+/// The integer type of the ids in a .bin file.
 enum class TokenType { uint16, uint32 };
 template <>
 struct EnumNames<TokenType> {
@@ -25,7 +25,7 @@ struct EnumNames<TokenType> {
 /// Writes the ids to `path`, whole or not at all. Throws DataError naming the first id that `type` cannot hold.
 void write_token_file(const std::string& path, std::span<const int32_t> tokens, TokenType type);
 
-/// The ids of one file, or of all .bin and .npy files of a folder, one after another in the order of their names.
+/// The ids of one file, or of all .bin and .npy files of a folder, concatenated in the order of the files' names.
 /// Immutable: any thread may read.
 class TokenFiles {
  public:

@@ -16,13 +16,14 @@
 
 namespace levin {
 
+/// Height and width in pixels.
 struct ImageSize {
   int64_t height = 0;
   int64_t width = 0;
   friend bool operator==(const ImageSize&, const ImageSize&) = default;
 };
 
-/// A rectangle of pixels.
+/// A rectangle, in pixels from the top left corner of an image.
 struct ImageBox {
   int64_t top = 0;
   int64_t left = 0;
@@ -34,20 +35,21 @@ struct ImageBox {
 /// Images with more pixels are refused: a file of a few bytes can claim to hold 2^32 of them.
 constexpr int64_t kMaxPixels = 100'000'000;
 
+/// An image whose header has been read, and whose pixels are decoded once. open_image() makes it.
 class ImageDecoder {
  public:
   virtual ~ImageDecoder() = default;
 
-  /// Of the whole image, in pixels.
+  /// Returns the size of the whole image in pixels.
   [[nodiscard]] virtual ImageSize size() const = 0;
 
-  /// The pixels of `box`: (3, H, W) uint8, a view of memory in the order (H, W, 3). A JPEG is decoded at a half, a
-  /// quarter or an eighth of its size, which takes less time, if the box is then still not smaller than `at_least` in
-  /// either direction; an empty `at_least` means the full size. Only once. Throws DataError naming file, cause and
-  /// remedy if the file is damaged or ends too early.
+  /// Returns the pixels of `box`: (3, H, W) uint8, a view of memory in the order (H, W, 3). A JPEG is decoded at a
+  /// half, a quarter or an eighth of its size, which takes less time, if the box is then still not smaller than
+  /// `at_least` in either direction; an empty `at_least` means the full size. Only once. Throws DataError naming file,
+  /// cause and remedy if the file is damaged or ends too early.
   [[nodiscard]] virtual at::Tensor decode(const ImageBox& box, const ImageSize& at_least) = 0;
 
-  /// The whole image at its full size.
+  /// Returns the whole image at its full size.
   [[nodiscard]] at::Tensor decode() {
     const ImageSize all = size();
     return decode({0, 0, all.height, all.width}, {});
@@ -60,7 +62,7 @@ class ImageDecoder {
 
 namespace detail {
 
-/// Of the content of the file `path`.
+/// Return a decoder of `bytes`, the contents of the file `path`. Throw as open_image() does.
 [[nodiscard]] std::unique_ptr<ImageDecoder> open_jpeg(std::string path, std::string bytes, int64_t max_pixels);
 [[nodiscard]] std::unique_ptr<ImageDecoder> open_png(std::string path, std::string bytes, int64_t max_pixels);
 

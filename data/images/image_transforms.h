@@ -22,12 +22,13 @@ namespace levin {
 /// point. Throws Error for any other type, fewer than two dimensions or an empty size.
 [[nodiscard]] at::Tensor resize_images(const at::Tensor& images, const ImageSize& size);
 
-/// The size of torchvision's Resize(shorter): the same proportions, the shorter side `shorter` pixels long.
+/// Returns the size of torchvision's Resize(shorter): the same proportions, the shorter side `shorter` pixels long.
 [[nodiscard]] ImageSize size_with_shorter_side(const ImageSize& size, int64_t shorter);
 
-/// The middle of the image, as torchvision's CenterCrop; black is added around where the image is smaller.
+/// Returns the middle of the image, as torchvision's CenterCrop; black is added around where the image is smaller.
 [[nodiscard]] at::Tensor center_crop(const at::Tensor& images, const ImageSize& size);
 
+/// The areas and aspect ratios of random crops; the defaults are torchvision's (RandomResizedCrop).
 struct RandomCropRange {
   double min_scale = 0.08;  // share of the image's area
   double max_scale = 1;
@@ -35,24 +36,25 @@ struct RandomCropRange {
   double max_ratio = 4.0 / 3.0;
 };
 
-/// Where torchvision's RandomResizedCrop cuts: a share of the area, uniform in the range of scales, with a ratio whose
-/// logarithm is uniform; after ten draws that do not fit, the middle. (Szegedy et al., "Going Deeper with
-/// Convolutions", 2014, section 6.)
+/// Returns the box that torchvision's RandomResizedCrop would cut: a share of the area, uniform in the range of scales,
+/// with a ratio whose logarithm is uniform; after ten draws that do not fit, the middle. (Szegedy et al., "Going Deeper
+/// with Convolutions", 2014, section 6.)
 [[nodiscard]] ImageBox random_crop_box(const ImageSize& image, const RandomCropRange& range, at::Generator& generator);
 
-/// Of red, green and blue, in units of 0 to 1; the defaults change nothing.
+/// The mean and standard deviation of red, green and blue, in units of 0 to 1. The defaults change nothing.
 struct ColourScale {
   std::array<double, 3> mean = {0, 0, 0};
   std::array<double, 3> deviation = {1, 1, 1};
 };
 
-/// A collate function's work: samples of an image (3, H, W) uint8, its label () int64 and, if there is a third tensor,
-/// () bool, whether to mirror the image left to right, become x (batch, 3, H, W) float32, (pixel / 255 - mean) /
-/// deviation, and y (batch) int64; of images alone, x alone. Samples without tensors are left out. Throws DataError if
-/// none is left or the images differ in size.
+/// Collates samples. Samples of an image (3, H, W) uint8, its label () int64 and, if there is a third tensor, () bool,
+/// whether to mirror the image left to right, become x (batch, 3, H, W) float32, (pixel / 255 - mean) / deviation, and
+/// y (batch) int64; of images alone, x alone. Samples without tensors are left out. Throws DataError if none is left or
+/// the images differ in size.
 [[nodiscard]] Batch image_batch(const std::vector<Batch>& samples, const ColourScale& scale);
 
-/// none: the whole image; center: its middle; random: another part at each visit (RandomResizedCrop).
+/// Which part of an image is used. none: the whole image; center: its middle; random: a different part at each visit
+/// (RandomResizedCrop).
 enum class ImageCrop { none, center, random };
 template <>
 struct EnumNames<ImageCrop> {
@@ -60,6 +62,7 @@ struct EnumNames<ImageCrop> {
                                     std::pair{"random", ImageCrop::random}};
 };
 
+/// How an image file is decoded, cropped and resized for a sample.
 struct ImageView {
   ImageCrop crop = ImageCrop::none;
   int64_t size = 0;                 // height and width of the result in pixels; 0: the size of the image

@@ -21,8 +21,10 @@ namespace levin {
 /// Makes one batch of samples; called by several workers concurrently.
 using Collate = std::function<Batch(std::vector<Batch>)>;
 
+/// The batches of one pass, by index: each is a function of the pass and the index alone.
 class BatchFetcher {
  public:
+  /// What a pass visits, and how its batches are made.
   struct Pass {
     std::shared_ptr<const Dataset> dataset = nullptr;
     std::shared_ptr<const Collate> collate = nullptr;  // null: stack
@@ -40,7 +42,7 @@ class BatchFetcher {
 
   /// Throws DataError naming sample, batch, epoch and cause. Returns early, with an empty batch, once `abandoned`.
   [[nodiscard]] Batch fetch(int64_t batch_idx, const std::atomic<bool>* abandoned = nullptr) const;
-  /// The same on a worker thread, which also copies to pinned memory what the data set made elsewhere.
+  /// Same as fetch(), for worker threads: also copies to pinned memory what the data set made elsewhere.
   [[nodiscard]] Batch fetch_ahead(int64_t batch_idx, const std::atomic<bool>& abandoned) const;
 
  private:

@@ -18,6 +18,7 @@
 
 namespace levin {
 
+/// How samples are drawn. none: each sample once; balanced: with replacement, each class equally often.
 enum class SampleWeights { none, balanced };
 
 template <>
@@ -26,6 +27,7 @@ struct EnumNames<SampleWeights> {
                                     std::pair{"balanced", SampleWeights::balanced}};
 };
 
+/// Options of data modules for training batches. check_batching() finds options that contradict each other.
 struct BatchingOptions {
   SampleWeights weights = SampleWeights::none;
   bool stratified = false;        // each batch has the classes in the data's proportions
@@ -49,14 +51,14 @@ struct BatchingOptions {
 /// Throws ConfigError if options contradict each other or `drop_last`; `path` is how the user reaches them.
 void check_batching(const BatchingOptions& batching, const std::string& path, bool drop_last = false);
 
-/// What a loader visits.
+/// The samples that a loader visits: a data set, or some of its rows.
 struct SampleSet {
   std::shared_ptr<Dataset> dataset = nullptr;
   at::Tensor rows = {};    // (m) int64; undefined: all
   at::Tensor labels = {};  // (n) int64, the class of each sample of the data set; undefined: there are none
 };
 
-/// A loader of `samples` in batches as `batching` says; `options` gives the rest.
+/// Returns a loader of `samples` in batches as `batching` says; `options` gives the rest.
 [[nodiscard]] std::shared_ptr<DataLoader> batched_loader(const SampleSet& samples, const DataLoaderOptions& options,
                                                          const BatchingOptions& batching = {});
 

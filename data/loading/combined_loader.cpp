@@ -75,8 +75,8 @@ void CombinedLoader::check_lengths() const {
   for (size_t k = 0; k < loaders_.size(); ++k) {
     if (length(k) <= length(0) || options_.mode != CombinedMode::max_size) continue;
     throw ConfigError(
-        "CombinedLoader: with max_size the longest loader must be the first, whose samples count as "
-        "those of the batch: loader " +
+        "CombinedLoader: with max_size the first loader must be the longest, because its batches determine "
+        "how many samples a batch has: loader " +
         std::to_string(k) + " has " + std::to_string(length(k)) + " batches and loader 0 has " +
         std::to_string(length(0)) + ". Change their order.");
   }

@@ -25,7 +25,7 @@
 
 namespace levin {
 
-/// When a pass ends, and what a loader gives that ends before it. The names are Lightning's.
+/// When a pass ends, and what a loader that has ended before gives meanwhile. The names are Lightning's.
 enum class CombinedMode { min_size, max_size, max_size_cycle, sequential };
 
 template <>
@@ -35,6 +35,7 @@ struct EnumNames<CombinedMode> {
       std::pair{"max_size_cycle", CombinedMode::max_size_cycle}, std::pair{"sequential", CombinedMode::sequential}};
 };
 
+/// Options of CombinedLoader.
 struct CombinedLoaderOptions {
   CombinedMode mode = CombinedMode::max_size_cycle;
   std::vector<std::string> names = {};  // of the loaders, in their order; none: fields keep their names
@@ -70,23 +71,25 @@ class CombinedLoader final : public Loader {
 
   /// Throws ConfigError if a loader's length is not known, or with max_size another loader is longer than the first.
   void start(int64_t epoch, int64_t first_batch = 0) override;
+  /// Throws what the loaders throw, and DataError, without `names`, for a field that an earlier loader gives too if the
+  /// later batch holds more than tensors.
   bool next(Batch& batch) override;
   void stop() override;
   [[nodiscard]] std::optional<int64_t> num_batches() const override;
   void use_sequential_order() override;
   [[nodiscard]] bool may_be_read_ahead() const override;
-  /// Those of the loaders that have one.
+  /// Returns the states of the loaders that have one.
   [[nodiscard]] State state() const override;
   void load_state(const State& state) override;
   bool shard(int64_t rank, int64_t world_size, bool padded) override;
   void pin_memory(bool pins) override;
-  /// With `sequential`, whose batches are each of one loader.
+  /// Has an effect only with `sequential`, where each batch is from one loader.
   void identify_samples(bool identifies) override;
   [[nodiscard]] ConfigNode written_options() const override;
   [[nodiscard]] int64_t num_workers() const override;
 
   [[nodiscard]] const Loaders& loaders() const { return loaders_; }
-  /// With `sequential`: the number of the loader that batch `batch_idx` comes from.
+  /// Returns the index of the loader that batch `batch_idx` comes from, with `sequential`.
   [[nodiscard]] size_t loader_of(int64_t batch_idx) const;
 
  private:

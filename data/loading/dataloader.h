@@ -24,6 +24,7 @@
 
 namespace levin {
 
+/// Options of DataLoader, by PyTorch's names where PyTorch has them.
 struct DataLoaderOptions {
   int64_t batch_size = 1;
   bool shuffle = false;         // a new permutation for every epoch
@@ -56,6 +57,9 @@ struct DataLoaderOptions {
   }
 };
 
+/// A loader of the samples of a data set. Throws DataError from the constructor if the data set or the sampler is
+/// empty, from start() if the sampler's indices do not fit the data set, and from next() naming a sample that cannot be
+/// read.
 class DataLoader final : public Loader {
  public:
   using Options = DataLoaderOptions;

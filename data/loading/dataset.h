@@ -22,6 +22,8 @@
 
 namespace levin {
 
+/// The interface of data sets. A subclass implements size() and get(), and may throw any exception from get(): the
+/// loader rethrows it as a DataError that names the sample.
 class Dataset {
  public:
   static const char* registry_name() { return "data set"; }
@@ -29,18 +31,18 @@ class Dataset {
 
   [[nodiscard]] virtual int64_t size() const = 0;
 
-  /// One sample, without the batch dimension; 0 <= index < size().
+  /// Returns one sample, without the batch dimension; 0 <= index < size().
   [[nodiscard]] virtual Batch get(int64_t index) const = 0;
 
-  /// True if get_batch() and get_range() gather an entire batch.
+  /// Returns true if get_batch() and get_range() gather an entire batch.
   [[nodiscard]] virtual bool has_get_batch() const { return false; }
-  /// The samples at `indices` ((batch) int64), stacked.
+  /// Returns the samples at `indices` ((batch) int64), stacked.
   [[nodiscard]] virtual Batch get_batch(const at::Tensor& indices) const;
-  /// The samples first, first + 1, … first + count - 1, stacked; may return views of the data.
+  /// Returns the samples first, first + 1, … first + count - 1, stacked; may return views of the data.
   [[nodiscard]] virtual Batch get_range(int64_t first, int64_t count) const;
 
-  /// What identifies a sample outside of the run: its row in a file, the name of its file. "": unknown. Files of
-  /// predictions name it in each row.
+  /// Returns what identifies a sample outside of the run: its row in a file, the name of its file. "": unknown. Files
+  /// of predictions name it in each row.
   [[nodiscard]] virtual std::string sample_id(int64_t /*index*/) const { return ""; }
 
   /// Tokens or steps of a sample without padding, for batches by length. Throws Error unless overridden.
@@ -53,7 +55,7 @@ class TensorDataset final : public Dataset {
  public:
   /// Throws DataError without tensors, or if a tensor has no dimension or the lengths differ.
   explicit TensorDataset(std::vector<at::Tensor> tensors);
-  /// With a name for each tensor. Also throws DataError if the number of names differs.
+  /// Same as above, with a name for each tensor. Also throws DataError if the number of names differs.
   TensorDataset(std::vector<at::Tensor> tensors, const std::vector<std::string>& names);
 
   [[nodiscard]] int64_t size() const override;

@@ -18,6 +18,7 @@
 
 namespace levin {
 
+/// Options of LengthBatchSampler.
 struct LengthBatchSamplerOptions {
   int64_t max_tokens = 0;        // longest sample x samples, so padding counts; 0: batches of batch_size
   int64_t batch_size = 1;        // without max_tokens
@@ -40,12 +41,12 @@ struct LengthBatchSamplerOptions {
   }
 };
 
-/// Takes the samples of a pass from a sampler. With buckets they are sorted by length (equal ones stay in the sampler's
-/// order) and cut, from the longest on, into buckets of up to `bucket_batches` batches each (of small data sets fewer);
-/// a bucket is shuffled and cut into batches of as many samples as its longest allows, and then all batches are
-/// shuffled. Lengths alone decide how many batches that makes, so every pass has as many if it visits the same samples.
-/// Without buckets a batch ends where the next sample would not fit, and if the order is random the number differs from
-/// pass to pass.
+/// Batches of samples of similar length. Takes the samples of a pass from a sampler. With buckets they are sorted by
+/// length (equal ones stay in the sampler's order) and cut, from the longest on, into buckets of up to `bucket_batches`
+/// batches each (of small data sets fewer); a bucket is shuffled and cut into batches of as many samples as its longest
+/// allows, and then all batches are shuffled. Lengths alone decide how many batches that makes, so every pass has as
+/// many if it visits the same samples. Without buckets a batch ends where the next sample would not fit, and if the
+/// order is random the number differs from pass to pass.
 class LengthBatchSampler final : public BatchSampler {
  public:
   using Options = LengthBatchSamplerOptions;
@@ -72,10 +73,11 @@ class LengthBatchSampler final : public BatchSampler {
   std::optional<int64_t> num_batches_;
 };
 
-/// Dataset::length of every sample.
+/// Returns Dataset::length of every sample.
 [[nodiscard]] std::vector<int64_t> lengths_of(const Dataset& dataset);
 
-/// Of these batches' numbers, how many would be padding if each sample is padded to its batch's longest: 0 to 1.
+/// Returns the fraction of the batches' tokens that would be padding if each sample were padded to its batch's longest:
+/// 0 to 1.
 [[nodiscard]] double share_of_padding(const IndexBatches& batches, const std::vector<int64_t>& lengths);
 
 }  // namespace levin

@@ -16,6 +16,7 @@
 
 namespace levin {
 
+/// A pool of threads that fetches the batches of one pass at a time.
 class Prefetcher {
  public:
   /// Fetches one batch; may return early with anything once `abandoned` is true.

@@ -16,12 +16,12 @@ namespace levin {
 /// sample (its index in `indices`, or its position in the list without indices) and both shapes if the samples differ.
 [[nodiscard]] Batch stack_samples(const std::vector<Batch>& samples, const int64_t* indices = nullptr);
 
-/// The same, one sample after another. Tensors that are contiguous on the CPU are copied directly to the batch, while
-/// they are still in the cache; at::stack, which needs all of them first, takes twice as long for small samples. Others
-/// are left to it.
+/// A batch that grows sample by sample, as stack_samples() makes it. Tensors that are contiguous on the CPU are copied
+/// directly to the batch, while they are still in the cache; at::stack, which needs all of them first, takes twice as
+/// long for small samples. It stacks all other tensors.
 class SampleStacker {
  public:
-  /// Of `count` samples.
+  /// Begins a batch of `count` samples; `indices` as for stack_samples().
   SampleStacker(size_t count, const int64_t* indices) : count_(count), indices_(indices) {}
 
   /// Throws DataError if the sample is not like the first one.

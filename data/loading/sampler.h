@@ -13,6 +13,7 @@
 
 namespace levin {
 
+/// The interface of samplers. Every rank computes the order for all ranks, and its loader takes the rank's part.
 class Sampler {
  public:
   static const char* registry_name() { return "sampler"; }
@@ -31,7 +32,7 @@ class Sampler {
   [[nodiscard]] virtual bool repeats_its_samples() const { return is_sequential(); }
 };
 
-/// 0, 1, 2, … size - 1.
+/// The order 0, 1, 2, … size - 1. Throws Error for a negative size.
 class SequentialSampler final : public Sampler {
  public:
   explicit SequentialSampler(int64_t size);
@@ -43,6 +44,7 @@ class SequentialSampler final : public Sampler {
   int64_t size_;
 };
 
+/// Options of RandomSampler, by PyTorch's names.
 struct RandomSamplerOptions {
   bool replacement = false;  // draw with replacement: some samples appear twice, some never
   int64_t num_samples = -1;  // indices of a pass; -1: as many as the data set has
@@ -57,7 +59,8 @@ struct RandomSamplerOptions {
 };
 
 /// A new permutation of 0 … size - 1 for every (seed, epoch). Without replacement and with more samples than the data
-/// set has, one permutation follows another, as in PyTorch.
+/// set has, one permutation follows another, as in PyTorch. Throws Error for a negative size, ConfigError for invalid
+/// options.
 class RandomSampler final : public Sampler {
  public:
   using Options = RandomSamplerOptions;
@@ -71,7 +74,8 @@ class RandomSampler final : public Sampler {
   RandomSamplerOptions options_;
 };
 
-/// The given indices: in their order, or permuted again for every (seed, epoch).
+/// The given indices, in their order, or permuted again for every (seed, epoch). Throws Error unless they are (n)
+/// int64.
 class SubsetSampler final : public Sampler {
  public:
   /// `indices`: (n) int64, copied.
@@ -89,6 +93,8 @@ class SubsetSampler final : public Sampler {
 /// Batches of a pass, each a list of indices into the data set.
 using IndexBatches = std::vector<std::vector<int64_t>>;
 
+/// The interface of samplers that choose whole batches. Every rank computes the batches for all ranks, and its loader
+/// takes the rank's part.
 class BatchSampler {
  public:
   static const char* registry_name() { return "batch sampler"; }

@@ -15,6 +15,7 @@
 
 namespace levin {
 
+/// Options of SequenceLengthWarmup.
 struct SequenceLengthWarmupOptions {
   int64_t start_length = 8;  // tokens of the first batches
   int64_t batches = 0;       // until the full length, each rank's own; 0: the full length from the start
@@ -30,8 +31,8 @@ struct SequenceLengthWarmupOptions {
   }
 };
 
-/// The length of batch number `batch` of a run: linear from start_length to `full`, rounded down to a multiple, but
-/// never below start_length.
+/// Returns the length of batch number `batch` of a run: linear from start_length to `full`, rounded down to a multiple,
+/// but never below start_length.
 [[nodiscard]] int64_t warmup_length(const SequenceLengthWarmupOptions& options, int64_t full, int64_t batch);
 
 /// Another loader's batches, cut: of each tensor (batch, full_length, …) the first positions, as views. Tensors with

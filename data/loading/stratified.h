@@ -19,6 +19,7 @@ void check_labels(const at::Tensor& labels);
 /// largest remainders, at equal remainders the first. None gets more than its count if total is at most their sum.
 [[nodiscard]] std::vector<int64_t> largest_remainders(const std::vector<int64_t>& counts, int64_t total);
 
+/// Options of StratifiedBatchSampler.
 struct StratifiedBatchSamplerOptions {
   int64_t batch_size = 1;
   bool shuffle = false;
@@ -33,8 +34,9 @@ struct StratifiedBatchSamplerOptions {
   }
 };
 
-/// Every sample once in a pass, each batch with the classes in the proportions of the samples that the batches before
-/// it have left. So a class has at most one sample more or less than its exact share of a batch.
+/// Batches that each have the classes in the proportions of the samples that the batches before have left, and together
+/// every sample once in a pass. So a class has at most one sample more or less than its exact share of a batch. Throws
+/// DataError for invalid labels.
 class StratifiedBatchSampler final : public BatchSampler {
  public:
   using Options = StratifiedBatchSamplerOptions;

@@ -16,8 +16,8 @@ struct AugmentOptions {
   double fill = 0;           // the value of pixels outside of the image
 };
 
-/// `images` moved by whole pixels, (batch) int64 each, down by dy and right by dx, and mirrored where `flip` (batch)
-/// bool says so before they move; `fill` is moved in.
+/// Returns `images` (batch, channels, height, width), first mirrored left to right where `flip` (batch) bool is true,
+/// then moved down by `dy` and right by `dx` pixels, (batch) int64 each. Pixels that move in have the value `fill`.
 [[nodiscard]] at::Tensor shift_and_flip(const at::Tensor& images, const at::Tensor& dy, const at::Tensor& dx,
                                         const at::Tensor& flip, double fill);
 

@@ -18,6 +18,7 @@
 
 namespace levin {
 
+/// Options of CsvDataset.
 struct CsvDatasetOptions {
   std::string path = "";
   bool header = true;                      // the first row names the columns
@@ -43,7 +44,8 @@ struct CsvDatasetOptions {
   }
 };
 
-/// Samples: x (features) float32 and, with a target, y () float32, or int64 if it is a class. Float64 on request.
+/// The rows of a file. Samples: x ("features"), (features) float32, and with a target y ("targets"), () float32, or ()
+/// int64 for a class; numbers are float64 if `dtype` is.
 class CsvDataset final : public Dataset {
  public:
   using Options = CsvDatasetOptions;
@@ -72,6 +74,7 @@ class CsvDataset final : public Dataset {
   std::unique_ptr<TensorDataset> data_;
 };
 
+/// Options of CsvData.
 struct CsvDataOptions {
   std::string path = "";
   std::string test_path = "";  // of the test and predict stages; "": none
@@ -112,6 +115,9 @@ struct CsvDataOptions {
   }
 };
 
+/// The rows of CSV files, split for training and validation. Batches: x (batch, features) float32 and with a target y,
+/// (batch) float32, or int64 for classes; numbers are float64 under 64-true. The constructor throws ConfigError for
+/// options that contradict each other, and setup() throws DataError with file:line:column.
 class CsvData final : public DataModule {
  public:
   using Options = CsvDataOptions;

@@ -19,7 +19,7 @@
 
 namespace levin {
 
-/// Samples: the row of each data set with the same number, in the type and the shape of the file.
+/// Rows of several data sets of a file. Sample i holds row i of each, in the type and shape of the file.
 class Hdf5Dataset final : public Dataset {
  public:
   /// `names` of data sets in the file. Throws DataError naming the one that cannot be used (data/files/hdf5.h) or has
@@ -35,6 +35,7 @@ class Hdf5Dataset final : public Dataset {
   std::vector<Hdf5Rows> arrays_;
 };
 
+/// Options of Hdf5Data.
 struct Hdf5DataOptions {
   std::string path = "";
   std::string inputs = "x";    // a data set, (n, …)
@@ -72,7 +73,8 @@ struct Hdf5DataOptions {
   }
 };
 
-/// Batches: x (batch, …) and, with targets, y (batch, …), which rows to predict need not have.
+/// Rows of HDF5 files. Batches: x (batch, …) and, with targets, y (batch, …), which rows to predict need not have.
+/// setup() throws DataError as Hdf5Dataset does.
 class Hdf5Data final : public detail::RowModule {
  public:
   using Options = Hdf5DataOptions;

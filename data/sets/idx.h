@@ -9,9 +9,9 @@
 
 namespace levin {
 
-/// The tensor in the file, in its type (uint8, int8, int16, int32, float32 or float64) and shape. Throws DataError
-/// naming file, byte, what was expected and what was seen; memory is allocated only if the file is large enough. More
-/// than `max_bytes` of values are rejected.
+/// Returns the tensor in the file, in its type (uint8, int8, int16, int32, float32 or float64) and shape. Throws
+/// DataError naming file, byte, what was expected and what was seen; memory is allocated only if the file is large
+/// enough. More than `max_bytes` of values are rejected.
 [[nodiscard]] at::Tensor read_idx(const std::string& path, uint64_t max_bytes = uint64_t{4} << 30);
 
 }  // namespace levin

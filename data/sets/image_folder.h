@@ -30,6 +30,7 @@ struct EnumNames<OnImageError> {
   static constexpr std::array names{std::pair{"raise", OnImageError::raise}, std::pair{"skip", OnImageError::skip}};
 };
 
+/// Options of ImageFolder.
 struct ImageFolderOptions {
   std::vector<std::string> classes = {};  // in the order of their numbers; none: the sub-folders, sorted
   ImageView view = {};
@@ -38,9 +39,9 @@ struct ImageFolderOptions {
   bool needs_classes = true;  // false: images may also lie outside of the classes' folders, and then none has a class
 };
 
-/// Samples: the image, (3, H, W) uint8, and its class, () int64; see `flip` for a third tensor. Random numbers are a
-/// function of seed, epoch and sample. With OnImageError::skip a sample that cannot be read has no tensors. Without
-/// classes the image is the only tensor.
+/// The images of a folder. Samples: the image, (3, H, W) uint8, and its class, () int64; see `flip` for a third tensor.
+/// Random numbers are a function of seed, epoch and sample. With OnImageError::skip a sample that cannot be read has no
+/// tensors. Without classes the image is the only tensor.
 class ImageFolder final : public Dataset {
  public:
   /// Lists the files that end in .jpg, .jpeg or .png, in any case, in all folders below the class folders; other
@@ -50,7 +51,7 @@ class ImageFolder final : public Dataset {
 
   [[nodiscard]] int64_t size() const override { return static_cast<int64_t>(files_.size()); }
   [[nodiscard]] Batch get(int64_t index) const override;
-  /// The file's name below the root: "cat/1.jpg".
+  /// Returns the file's name below the root: "cat/1.jpg".
   [[nodiscard]] std::string sample_id(int64_t index) const override {
     return files_.at(static_cast<size_t>(index)).name;
   }

@@ -19,6 +19,7 @@
 
 namespace levin {
 
+/// Options of ImageFolderData.
 struct ImageFolderDataOptions {
   std::string train = "";  // a folder with a sub-folder for each class
   std::string val = "";    // "": val_fraction of the training images
@@ -81,6 +82,9 @@ struct ImageFolderDataOptions {
   }
 };
 
+/// Folders of images, split for training and validation. Batches: x (batch, 3, size, size) float32 and y (batch) int64.
+/// The constructor throws ConfigError if `resize` is below `size`, setup() throws DataError as ImageFolder does, and
+/// loaders throw DataError for an image that cannot be read, unless on_error is skip.
 class ImageFolderData final : public DataModule {
  public:
   using Options = ImageFolderDataOptions;

@@ -21,6 +21,7 @@
 
 namespace levin {
 
+/// Options of Mnist and FashionMnist.
 struct MnistOptions {
   std::string root = "";  // folder of the archives (.gz or unpacked); "": found or downloaded, see above
   int64_t batch_size = 64;
@@ -77,6 +78,8 @@ struct MnistArchive {
   double deviation;
 };
 
+/// The base of Mnist and FashionMnist. The constructor throws ConfigError for options that contradict each other;
+/// prepare_data() and setup() throw DataError naming an archive that is missing or damaged.
 class MnistModule : public DataModule {
  public:
   void prepare_data() override;
@@ -88,7 +91,7 @@ class MnistModule : public DataModule {
   Loaders predict_dataloader() override { return test_dataloader(); }
 
   [[nodiscard]] const MnistOptions& options() const { return options_; }
-  /// Where the archives are or would be put.
+  /// Returns the folder in which the archives are, or into which they are downloaded.
   [[nodiscard]] std::string folder() const;
 
  protected:
@@ -108,6 +111,7 @@ class MnistModule : public DataModule {
 
 }  // namespace detail
 
+/// MNIST (LeCun et al. 1998): handwritten digits.
 class Mnist final : public detail::MnistModule {
  public:
   using Options = MnistOptions;
@@ -115,12 +119,13 @@ class Mnist final : public detail::MnistModule {
   explicit Mnist(MnistOptions options);
 };
 
+/// Fashion-MNIST (Xiao et al. 2017, https://arxiv.org/abs/1708.07747): clothing, in the layout of MNIST.
 class FashionMnist final : public detail::MnistModule {
  public:
   using Options = MnistOptions;
   explicit FashionMnist(Defaults = {}) : FashionMnist(MnistOptions()) {}
   explicit FashionMnist(MnistOptions options);
-  /// The names of predicted classes, (batch) int64.
+  /// Returns the names of predicted classes, (batch) int64.
   std::vector<std::string> prediction_text(const at::Tensor& prediction) const override;
   /// "T-shirt/top", "Trouser", … in the order of the labels.
   [[nodiscard]] static const std::vector<std::string>& class_names();

@@ -17,7 +17,7 @@
 
 namespace levin {
 
-/// Samples: the row of each file with the same number, in the type and the shape of the file.
+/// Rows of several files. Sample i holds row i of each, in the type and shape of the file.
 class NpyDataset final : public Dataset {
  public:
   /// Throws DataError naming the file if one cannot be mapped (data/files/npy.h), has no rows or not as many as the
@@ -34,6 +34,7 @@ class NpyDataset final : public Dataset {
   std::vector<at::Tensor> arrays_;
 };
 
+/// Options of NpyData.
 struct NpyDataOptions {
   std::string inputs = "";   // (n, …)
   std::string targets = "";  // (n, …); "": batches of inputs alone
@@ -73,7 +74,8 @@ struct NpyDataOptions {
   }
 };
 
-/// Batches: x (batch, …) and, with targets, y (batch, …), which rows to predict need not have.
+/// Rows of .npy files. Batches: x (batch, …) and, with targets, y (batch, …), which rows to predict need not have.
+/// setup() throws DataError as NpyDataset does, and ConfigError if only some inputs have targets.
 class NpyData final : public detail::RowModule {
  public:
   using Options = NpyDataOptions;

@@ -16,7 +16,7 @@
 
 namespace levin {
 
-/// The type in which arrays of a file are given to the model. automatic: numbers with a fraction in the type that the
+/// The type in which a file's arrays are given to the model. automatic: numbers with a fraction in the type that the
 /// run computes with (float64 under 64-true, else float32), integers of targets as int64, and all others as in the
 /// file.
 enum class ArrayDtype { automatic, file, float32, float64, int64 };
@@ -29,6 +29,7 @@ struct EnumNames<ArrayDtype> {
 
 namespace detail {
 
+/// The options that data modules of rows share.
 struct RowModuleOptions {
   int64_t batch_size = 32;
   double val_fraction = 0;  // of the training rows, without a validation file
@@ -46,7 +47,8 @@ struct RowFile {
   std::vector<std::string> names = {};
 };
 
-/// Opens what a stage needs in setup(), closes it in teardown().
+/// The base of data modules of rows, which opens what a stage needs in setup() and closes it in teardown(). Loaders
+/// asked for before setup() throw DataError.
 class RowModule : public DataModule {
  public:
   void setup(Stage stage) final;

@@ -61,7 +61,7 @@ void TextFile::setup(Stage stage) {
 }
 
 std::string TextFile::read_document() const {
-  if (options_.path.empty()) throw ConfigError("TextFileOptions.path: expected the name of a text file, got none.");
+  if (options_.path.empty()) throw ConfigError("TextFileOptions.path: expected a text file, found an empty path.");
   return read_text(options_.path);
 }
 

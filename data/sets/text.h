@@ -22,6 +22,7 @@
 
 namespace levin {
 
+/// Options of TextFile.
 struct TextFileOptions {
   std::string path = "";                           // plain, gzip or .Z
   std::string tokenizer = "byte";                  // "byte", a .tiktoken file, a tokenizer.json or the folder with it
@@ -65,6 +66,8 @@ struct TextFileOptions {
   }
 };
 
+/// One document as blocks of tokens. The constructor throws ConfigError for options that contradict each other; setup()
+/// throws DataError for a file that cannot be read or is too short, and ConfigError for a test without test_fraction.
 class TextFile : public DataModule {
  public:
   using Options = TextFileOptions;
@@ -80,9 +83,9 @@ class TextFile : public DataModule {
   std::vector<std::string> prediction_text(const at::Tensor& prediction) const override;
 
   [[nodiscard]] const TextFileOptions& options() const { return options_; }
-  /// After setup().
+  /// Returns the number of the tokenizer's tokens. Throws DataError before setup().
   [[nodiscard]] int64_t vocab_size() const;
-  /// Of the text, on average; 0 before it is read.
+  /// Returns the average size of a token in bytes; 0 before the document is read.
   [[nodiscard]] double bytes_per_token() const { return bytes_per_token_; }
 
  protected:

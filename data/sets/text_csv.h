@@ -23,6 +23,7 @@
 
 namespace levin {
 
+/// Options of TextCsv.
 struct TextCsvOptions {
   std::string path = "";       // to train and validate on
   std::string test_path = "";  // of the test and predict stages; "": none
@@ -75,6 +76,8 @@ struct TextCsvOptions {
   }
 };
 
+/// Documents and their classes from CSV files, as padded tokens. The constructor throws ConfigError for options that
+/// contradict each other.
 class TextCsv : public DataModule {
  public:
   using Options = TextCsvOptions;

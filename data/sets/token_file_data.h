@@ -18,6 +18,7 @@
 
 namespace levin {
 
+/// Options of TokenFileDataset.
 struct TokenFileDatasetOptions {
   int64_t block_size = 128;
   int64_t vocab_size = 0;  // ids from it on are an error; 0: any id is taken
@@ -26,8 +27,8 @@ struct TokenFileDatasetOptions {
   double end = 1;
 };
 
-/// Sample i: x, the tokens i … i + block_size - 1, and y, those one place further: (block_size) int64 both. A
-/// BlockSampler visits adjacent ones.
+/// Blocks of a file's tokens. Sample i: x, the tokens i … i + block_size - 1, and y, the tokens one position later:
+/// (block_size) int64 both. A BlockSampler visits adjacent ones.
 class TokenFileDataset final : public Dataset {
  public:
   /// `path`: a file or a folder of files (TokenFiles). Throws DataError if the part has fewer than block_size + 1
@@ -54,6 +55,7 @@ class TokenFileDataset final : public Dataset {
   int64_t count_ = 0;
 };
 
+/// Options of TokenFileData.
 struct TokenFileDataOptions {
   std::string path = "";
   std::string val_path = "";   // "": val_fraction of path
@@ -86,6 +88,7 @@ struct TokenFileDataOptions {
   }
 };
 
+/// Files of tokens as blocks, for training, validation and test. setup() throws DataError as TokenFileDataset does.
 class TokenFileData final : public DataModule {
  public:
   using Options = TokenFileDataOptions;

@@ -28,10 +28,10 @@ struct NormalText;
 
 class HuggingFaceTokenizer final : public Tokenizer {
  public:
-  /// `path`: tokenizer.json, or the folder with it. Throws DataError that lists everything in the file that is wrong or
-  /// not supported, with its place in the JSON.
+  /// `path`: tokenizer.json, or the folder with it. Throws a DataError that lists everything in the file that is wrong
+  /// or not supported, each with its position in the JSON.
   explicit HuggingFaceTokenizer(const std::string& path);
-  /// The same from the text of a file; `path` is for messages.
+  /// Same as above, from the contents of a file; `path` is for messages.
   HuggingFaceTokenizer(const std::string& json, const std::string& path);
   ~HuggingFaceTokenizer() override;
 

@@ -12,10 +12,12 @@
 
 namespace levin {
 
+/// How long samples are after padding: max_length tokens, or as long as the longest of the batch.
 enum class Padding { max_length, longest };
 
-/// Sample i: x ("input_ids"), its tokens and then `pad` up to max_length, or to the longest of the batch, (length)
-/// int64, and y ("labels"), its class, () int64. There is no y if any text has no class.
+/// Tokenized documents and their classes. Sample i is x ("input_ids"), its tokens followed by `pad` up to max_length or
+/// to the longest document of the batch, (length) int64, and y ("labels"), its class, () int64. There is no y if any
+/// document has no class.
 class PaddedTexts final : public Dataset {
  public:
   PaddedTexts(int64_t max_length, int32_t pad, Padding padding = Padding::max_length)

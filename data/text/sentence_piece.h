@@ -19,7 +19,7 @@ namespace levin {
 
 /// The ids that come before the pieces, as in XLM-R (fairseq/data/dictionary.py).
 struct SpecialTokens {
-  static constexpr int32_t start = 0;    // <s>: the first token of a text; its features classify the text
+  static constexpr int32_t start = 0;    // <s>: starts a document; its features classify it
   static constexpr int32_t pad = 1;      // <pad>
   static constexpr int32_t end = 2;      // </s>
   static constexpr int32_t unknown = 3;  // <unk>
@@ -38,7 +38,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   [[nodiscard]] int64_t vocab_size() const override;
   /// Without <s> and </s>.
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const override;
-  /// The text as the model normalizes it (NFKC and single blanks, as a rule); special tokens are left out, but <unk>.
+  /// Returns the text as the model normalizes it (NFKC and single blanks, as a rule); special tokens are left out, but
+  /// <unk>.
   [[nodiscard]] std::string decode(std::span<const int64_t> tokens) const override;
 
  private:
@@ -54,11 +55,11 @@ class SentencePieceTokenizer final : public Tokenizer {
 /// Hugging Face's tokenizer.json or a folder with it, in its own numbers. Throws DataError.
 [[nodiscard]] std::shared_ptr<const Tokenizer> make_sequence_tokenizer(const std::string& name);
 
-/// A text as input of an encoder, for a tokenizer of make_sequence_tokenizer: <s> tokens </s>, or what a tokenizer.json
-/// puts around it, which then is cut to max_length too.
+/// Returns `text` as the input of an encoder, for a tokenizer of make_sequence_tokenizer: <s> tokens </s>, or what a
+/// tokenizer.json puts around it, which then is cut to max_length too.
 [[nodiscard]] std::vector<int32_t> encode_sequence(const Tokenizer& tokenizer, std::string_view text,
                                                    int64_t max_length);
-/// The number that fills up a row. Throws DataError if a tokenizer.json has none.
+/// Returns the number that fills up a row. Throws DataError if a tokenizer.json has none.
 [[nodiscard]] int32_t pad_token(const Tokenizer& tokenizer);
 
 }  // namespace levin

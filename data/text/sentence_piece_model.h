@@ -9,6 +9,7 @@
 
 namespace levin {
 
+/// A SentencePiece model, without SentencePiece's types in its interface.
 class SentencePieceModel {
  public:
   /// Ids of special pieces, -1 where the model has none.
@@ -23,8 +24,8 @@ class SentencePieceModel {
   [[nodiscard]] virtual std::string decode(const std::vector<int>& ids, std::string& text) const = 0;
 };
 
-/// The model in `bytes`; null, with `problem` set, if they are not a model. Throws Error if the library cannot be
-/// opened.
+/// Returns the model in `bytes`; null, with `problem` set, if they are not a model. Throws Error if the library cannot
+/// be opened.
 [[nodiscard]] std::unique_ptr<SentencePieceModel> open_sentence_piece(const std::string& bytes, std::string& problem);
 
 }  // namespace levin

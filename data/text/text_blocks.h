@@ -13,8 +13,8 @@
 
 namespace levin {
 
-/// Sample i: x, the tokens i … i + block_size - 1, and y, those one place further: (block_size) int64 both. A batch is
-/// one tensor (batch, block_size + 1) that x and y are views of.
+/// All blocks of a sequence of tokens. Sample i: x, the tokens i … i + block_size - 1, and y, the tokens one position
+/// later: (block_size) int64 both. A batch is one tensor (batch, block_size + 1) that x and y are views of.
 class TokenBlocks final : public Dataset {
  public:
   /// `tokens`: (n) uint8 or int32. Throws DataError if there are fewer than block_size + 1.
@@ -34,13 +34,13 @@ class TokenBlocks final : public Dataset {
   at::Tensor windows_;  // (n - block_size, block_size + 1): a view of the tokens, each row one token further
 };
 
-/// Visits blocks that follow each other without overlap, so that a pass sees nearly every token once. Shuffled: in a
-/// new order, from a new place in the first block, for every (seed, epoch); else in order from the start. The remainder
-/// that does not fill a block is left out.
+/// An order of blocks that follow each other without overlap, so that a pass sees nearly every token once. Shuffled: in
+/// a new order, starting at a different token, for every (seed, epoch); else in order from the first token. The
+/// remainder that does not fill a block is left out.
 class BlockSampler final : public Sampler {
  public:
   BlockSampler(const TokenBlocks& blocks, bool shuffle);
-  /// For `num_tokens` tokens, more than block_size, whose sample i begins at token i.
+  /// Visits `num_tokens` tokens, more than block_size, whose sample i begins at token i.
   BlockSampler(int64_t num_tokens, int64_t block_size, bool shuffle);
   [[nodiscard]] int64_t size() const override { return count_; }
   [[nodiscard]] at::Tensor order(uint64_t seed, int64_t epoch) const override;

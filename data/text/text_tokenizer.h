@@ -22,6 +22,7 @@ struct EnumNames<BpePattern> {
   static constexpr std::array names{std::pair{"gpt2", BpePattern::gpt2}, std::pair{"cl100k", BpePattern::cl100k}};
 };
 
+/// The interface of tokenizers.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -33,7 +34,7 @@ class Tokenizer {
   [[nodiscard]] virtual std::string decode(std::span<const int64_t> tokens) const = 0;
 };
 
-/// Every byte is a token: 256 of them.
+/// A tokenizer for which every byte is a token: 256 of them.
 class ByteTokenizer final : public Tokenizer {
  public:
   [[nodiscard]] int64_t vocab_size() const override { return 256; }

@@ -23,7 +23,8 @@ struct KindAndSize {
   size_t size;  // bytes
 };
 
-// Describes the first character of a text that is not empty; a byte that is not UTF-8 counts as kind other.
+// Returns the kind and size of the first character of `text`, which is not empty. A byte that is not UTF-8 is of kind
+// other.
 KindAndSize first_character(std::string_view text) {
   const size_t size = utf8_length(text, 0);
   return size == 0 ? KindAndSize{Kind::other, 1} : KindAndSize{kind_of(character_at(text, 0).code), size};

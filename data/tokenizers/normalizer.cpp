@@ -253,10 +253,10 @@ class PrecompiledNormalizer final : public Normalizer {
   struct Result {
     std::string text = "";
     size_t first = 0;       // see NormalText
-    size_t first_left = 0;  // of the characters before the map, those that still may count to it
+    size_t first_left = 0;  // characters before the map that may still count towards `first`
 
-    // As the package counts: character by character, what there are more to the last; and what is removed from the
-    // very beginning is not counted, so that the next character takes its place.
+    // Counts as the sentencepiece package does: character by character, surplus characters counting to the last one.
+    // Characters removed from the very beginning are not counted; the next character counts instead.
     void append(std::string_view from, std::string_view to) {
       const size_t begin = text.size();
       text += to;

@@ -1,5 +1,5 @@
-// Finds the tokens with which a text begins: a trie over bytes, its nodes ordered by depth, so that siblings are
-// neighbours.
+// Finds the tokens that are prefixes of a string, with a trie over bytes. Its nodes are ordered by depth, so that
+// siblings are adjacent.
 #pragma once
 
 #include <array>

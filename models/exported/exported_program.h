@@ -25,6 +25,7 @@
 
 namespace levin {
 
+/// Options of ExportedProgram.
 struct ExportedProgramOptions {
   /// Namespaces of operators that your program registers (TORCH_LIBRARY) and the file may call. Of "aten", a file may
   /// call what exports of models contain (docs/exported_models.md); with "aten" in this list, everything: only for
@@ -32,6 +33,7 @@ struct ExportedProgramOptions {
   std::vector<std::string> operator_namespaces = {};
 };
 
+/// A trainable module that runs the operators of an exported program.
 class ExportedProgram : public torch::nn::Module, public HasTiedWeights {
  public:
   /// Reads the file, whose sizes, offsets, checksums and references are all checked; throws Error that names the file
@@ -51,7 +53,7 @@ class ExportedProgram : public torch::nn::Module, public HasTiedWeights {
   /// Second names of tied weights, each with the name under which the tensor is registered.
   [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& tied_names() const;
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> tied_weights() const override { return tied_names(); }
-  /// What the export left out and a training may miss, a sentence each; empty: nothing known.
+  /// Returns what the export left out and a training may miss, a sentence each; empty: nothing known.
   [[nodiscard]] const std::vector<std::string>& notes() const;
 
   using torch::nn::Module::to;

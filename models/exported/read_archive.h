@@ -36,7 +36,7 @@ class ZipArchive {
   /// In alphabetical order, without the folder that PyTorch puts around all of them.
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] bool has(const std::string& name) const { return files_.contains(name); }
-  /// Returns the bytes of a file; throws Error if there is no file of that name.
+  /// Returns the size of a file in bytes. Throws Error if the archive has no file of this name.
   [[nodiscard]] uint64_t size_of(const std::string& name) const { return file(name).bytes; }
 
   /// The whole file; throws Error if there is none, if it has more than `max_bytes`, or if it is damaged.

@@ -16,6 +16,7 @@
 
 namespace levin {
 
+/// Options of from_pretrained, by transformers' names.
 struct FromPretrainedOptions {
   std::optional<int64_t> num_labels = std::nullopt;  // of a classification head; unset: config.json's
   std::optional<double> dropout = std::nullopt;      // all of the model's dropout probabilities; unset: config.json's
@@ -24,12 +25,12 @@ struct FromPretrainedOptions {
 
 namespace huggingface {
 
-/// Whether the family has models of this task: "bert" has no causal language model.
+/// Returns whether the family has models of this task: "bert" has no causal language model.
 [[nodiscard]] bool has_task(const std::string& model_type, Task task);
 [[nodiscard]] std::vector<std::string> model_types();
 
-/// The model with undefined weights. Throws ConfigError for a family or task that Levin does not have, and with all
-/// problems of a config's values.
+/// Returns the model with undefined weights. Throws ConfigError for a family or task that Levin does not have, and with
+/// all problems of a config's values.
 [[nodiscard]] std::shared_ptr<PretrainedModel> make_model(PretrainedConfig config, Task task);
 /// Sets every dropout probability that the family's config has.
 void set_dropout(PretrainedConfig& config, double dropout);
@@ -43,9 +44,11 @@ void set_dropout(PretrainedConfig& config, double dropout);
 
 }  // namespace huggingface
 
+/// The functions that make models for one task, as transformers' AutoModelFor… classes do; the aliases below name the
+/// tasks.
 template <huggingface::Task task>
 struct AutoModelFor {
-  /// The model of a folder with config.json and safetensors, whole or in shards; in float32 and eval mode, as
+  /// Returns the model of a folder with config.json and safetensors, whole or in shards; in float32 and eval mode, as
   /// transformers returns it. Prints a warning with the parameters that the files lack, which are newly initialized,
   /// and the tensors that the model lacks. Throws ConfigError for a config that Levin cannot compute, naming all keys;
   /// CheckpointError for files that do not fit.
@@ -53,7 +56,7 @@ struct AutoModelFor {
                                                                         const FromPretrainedOptions& options = {}) {
     return huggingface::model_from_pretrained(folder, task, options);
   }
-  /// With new weights, drawn as transformers draws them.
+  /// Returns a model with new weights, drawn as transformers draws them. Throws ConfigError as from_pretrained does.
   [[nodiscard]] static std::shared_ptr<PretrainedModel> from_config(const PretrainedConfig& config) {
     return huggingface::model_from_config(config, task);
   }

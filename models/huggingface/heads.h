@@ -13,9 +13,11 @@
 
 namespace levin::huggingface {
 
+/// What a model computes: hidden states (base), or the logits of a head.
 enum class Task { base, sequence_classification, token_classification, masked_lm, causal_lm, image_classification };
 
-/// Turns the features of a bare model into logits. Its modules are registered in the model that it belongs to.
+/// The part of a model that turns a bare model's features into logits. Its modules are registered in the model that it
+/// belongs to.
 class Head {
  public:
   virtual ~Head() = default;

@@ -23,38 +23,37 @@ namespace levin::huggingface {
 
 namespace levin {
 
-// A Hugging Face config.json: which model a folder holds, and its sizes. Keys that Levin does not read are kept and
-// written back unchanged.
-//
-//   auto config = levin::PretrainedConfig::read("bert-base-uncased");
-//   config.set_labels({"negative", "positive"});
-
+/// A Hugging Face config.json: which model a folder holds, and its sizes. Keys that Levin does not read are kept and
+/// written back unchanged.
+///
+///   auto config = levin::PretrainedConfig::read("bert-base-uncased");
+///   config.set_labels({"negative", "positive"});
 class PretrainedConfig {
  public:
   /// An empty one, for models made from numbers: set model_type first.
   PretrainedConfig() : values_(ConfigNode::map()) {}
-  /// Of a folder's config.json, or of such a file. Throws Error naming the path if it cannot be read, ConfigError if it
-  /// is not a JSON object or has no "model_type".
+  /// Reads the config.json at `path`, a folder or the file itself. Throws Error naming the path if it cannot be read,
+  /// ConfigError if it is not a JSON object or has no "model_type".
   [[nodiscard]] static PretrainedConfig read(const std::string& path);
   /// `source`: what messages call it.
   [[nodiscard]] static PretrainedConfig parse(const std::string& json, const std::string& source);
 
-  /// As transformers writes it: JSON, indented by two.
+  /// Returns the config as transformers writes it: JSON, indented by two.
   [[nodiscard]] std::string json() const;
 
-  /// The file it was read from, or "".
+  /// Returns the file it was read from, or "".
   [[nodiscard]] const std::string& source() const { return source_; }
   /// "bert", "llama", …
   [[nodiscard]] std::string model_type() const;
-  /// The classes that the weights were saved from: "BertForMaskedLM".
+  /// Returns the classes that the weights were saved from: "BertForMaskedLM".
   [[nodiscard]] std::vector<std::string> architectures() const;
-  /// Of a classification head: as many as "id2label" has, 2 without it.
+  /// Returns the number of labels of a classification head: as many as "id2label" has, 2 without it.
   [[nodiscard]] int64_t num_labels() const;
-  /// The label names of "id2label" by number; empty without it.
+  /// Returns the label names of "id2label" by number; empty without it.
   [[nodiscard]] std::vector<std::string> labels() const;
   [[nodiscard]] std::optional<int64_t> pad_token_id() const;
 
-  /// The value of `key`, or null pointer.
+  /// Returns the value of `key`, or null pointer.
   [[nodiscard]] const ConfigNode* find(std::string_view key) const { return values_.find(key); }
   /// Changes or adds a key: set("hidden_dropout_prob", 0.2).
   template <class T>

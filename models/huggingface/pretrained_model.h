@@ -25,7 +25,8 @@ class WeightsSource;
 
 namespace levin {
 
-/// B batch, T tokens. What is undefined is as in transformers: all tokens are seen, all are of type 0.
+/// The inputs of a forward pass; B batch, T tokens. A tensor left undefined means what it means in transformers: all
+/// tokens are seen, all are of type 0.
 struct ModelInputs {
   at::Tensor input_ids = {};       // (B, T) int64
   at::Tensor attention_mask = {};  // (B, T), 0 for padding
@@ -33,12 +34,14 @@ struct ModelInputs {
   at::Tensor pixel_values = {};    // (B, channels, height, width); ViT
 };
 
+/// The outputs of a forward pass; B batch, T tokens, C hidden size. What a model does not compute is undefined.
 struct ModelOutput {
   at::Tensor last_hidden_state = {};  // (B, T, C)
   at::Tensor pooler_output = {};      // (B, C) of a bare model that has a pooler
   at::Tensor logits = {};             // of a head: (B, labels), (B, T, labels) or (B, T, vocabulary)
 };
 
+/// Options of save_pretrained.
 struct SavePretrainedOptions {
   ByteSize max_shard_size = {50'000'000'000};  // transformers' default; a larger model is split into several files
 
@@ -51,6 +54,7 @@ struct SavePretrainedOptions {
   }
 };
 
+/// The base of Hugging Face models, bare or with a head.
 class PretrainedModel : public torch::nn::Module, public HasTiedWeights, public HasPeftNames {
  public:
   explicit PretrainedModel(PretrainedConfig config) : config_(std::move(config)) {}
@@ -63,10 +67,10 @@ class PretrainedModel : public torch::nn::Module, public HasTiedWeights, public 
 
   /// transformers' name of the class: "BertForSequenceClassification".
   [[nodiscard]] const std::string& class_name() const { return class_name_; }
-  /// What a head's model calls the model below it ("bert"); of a bare model the name that files may have in front of
-  /// its tensors.
+  /// Returns what a head's model calls the model below it ("bert"); of a bare model the name that files may have in
+  /// front of its tensors.
   [[nodiscard]] const std::string& base_model_prefix() const { return prefix_; }
-  /// The folder it was loaded from, or "".
+  /// Returns the folder it was loaded from, or "".
   [[nodiscard]] const std::string& source() const { return source_; }
   /// A second name under which a file may hold one of the model's parameters.
   struct Alias {
@@ -76,9 +80,9 @@ class PretrainedModel : public torch::nn::Module, public HasTiedWeights, public 
   };
   [[nodiscard]] const std::vector<Alias>& aliases() const { return aliases_; }
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> tied_weights() const override;
-  /// Empty where transformers' modules are called as the tensors in files are.
+  /// Returns nothing if transformers' modules have the names of the tensors in files.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> peft_names() const override { return {}; }
-  /// The matrix of input tokens; undefined if there is none.
+  /// Returns the matrix of input tokens; undefined if there is none.
   [[nodiscard]] virtual at::Tensor input_embeddings() const { return {}; }
 
   /// Writes config.json and model.safetensors, or shards and their index, with LoRA's adapters merged into the weights,
@@ -119,13 +123,14 @@ namespace levin::huggingface {
 /// Draws starting weights for the parameters of these names; for all if there are none.
 void init_weights(PretrainedModel& model, const std::vector<std::string>& only = {});
 
+/// What load_pretrained did with the parameters and the files' tensors.
 struct LoadReport {
   size_t loaded = 0;
   std::vector<std::string> newly_initialized = {};  // parameters that the files do not have
   std::vector<std::string> unexpected = {};         // tensors of the files that the model does not have
   std::vector<std::string> mis_shaped = {};         // with both shapes; newly initialized too
 
-  /// One line; "" if all matched.
+  /// Returns one line; "" if all matched.
   [[nodiscard]] std::string str() const;
 };
 

@@ -56,7 +56,7 @@ auto shares_of(const T& value, const std::vector<int64_t>& sizes, const std::vec
 
 }  // namespace detail
 
-/// The balanced form: the outputs stay on their slots.
+/// A module computed by replicas whose outputs stay on their slots (the balanced form).
 template <class M>
 class DataParallelModel {
  public:
@@ -68,7 +68,7 @@ class DataParallelModel {
     modules_.push_back(module_);
     for (const auto& copy : copies) modules_.push_back(std::dynamic_pointer_cast<M>(copy));
   }
-  /// For a module holder, such as torch::nn::Linear.
+  /// Same as above, for a module holder such as torch::nn::Linear.
   template <class Holder>
   requires requires(Holder holder) {
     { holder.ptr() } -> std::convertible_to<std::shared_ptr<M>>;
@@ -91,7 +91,7 @@ class DataParallelModel {
     return outputs;
   }
 
-  /// For a DataParallelCriterion on the same threads.
+  /// Returns the threads, for a DataParallelCriterion that shares them.
   [[nodiscard]] const std::shared_ptr<ParallelApply>& parallel() const { return parallel_; }
   [[nodiscard]] const std::vector<DeviceSlot>& slots() const { return parallel_->slots(); }
 
@@ -105,7 +105,8 @@ class DataParallelModel {
 template <class Holder>
 DataParallelModel(const Holder&, std::vector<DeviceSlot>) -> DataParallelModel<typename Holder::ContainedType>;
 
-/// PyTorch's DataParallel: the outputs, which must be tensors, are gathered on the first slot.
+/// A module computed by replicas whose outputs, which must be tensors, are gathered on the first slot, as by PyTorch's
+/// DataParallel. Throws what DataParallelModel throws.
 template <class M>
 class DataParallel {
  public:

@@ -15,13 +15,14 @@
 
 namespace levin {
 
-/// Several devices of one process; the first is device(). Base of the placements of dp and ModelParallel.
+/// The placement on several devices of one process; the first is device(). Base of the placements of dp and
+/// ModelParallel.
 class SlotPlacement : public DevicePlacement {
  public:
   [[nodiscard]] at::Device device() const override { return slots_.front().device; }
   [[nodiscard]] std::shared_ptr<DeviceCopier> make_copier() override { return nullptr; }
   [[nodiscard]] bool takes_several_devices() const override { return true; }
-  /// Throws ConfigError if there is none.
+  /// Throws ConfigError if `slots` is empty.
   void use_slots(std::vector<DeviceSlot> slots) override;
 
  protected:
@@ -31,15 +32,15 @@ class SlotPlacement : public DevicePlacement {
   std::vector<DeviceSlot> slots_ = cpu_slots(1);
 };
 
-/// The loss of a batch is the mean of its replicas' losses, weighted by their samples; predictions are gathered on the
-/// first device.
+/// dp: replicas on several devices of one process. The loss of a batch is the mean of its replicas' losses, weighted by
+/// their samples; predictions are gathered on the first device.
 class DataParallelStrategy final : public Strategy {
  public:
   DataParallelStrategy();
   [[nodiscard]] std::string name() const override { return "dp"; }
 };
 
-/// The balanced form: predictions also stay on their devices until they are moved to the CPU.
+/// dp_balanced: like dp, but predictions stay on their devices until they are moved to the CPU.
 class BalancedDataParallelStrategy final : public Strategy {
  public:
   BalancedDataParallelStrategy();

@@ -24,6 +24,7 @@
 
 namespace levin {
 
+/// Options of a pipeline over the parts of a module.
 struct PipelineOptions {
   int64_t micro_batches = 4;
   template <class = void>
@@ -35,6 +36,7 @@ struct PipelineOptions {
   }
 };
 
+/// Options of ModelParallel.
 struct ModelParallelOptions {
   /// "manual": the module places its parts itself, and the strategy does not move it.
   std::variant<std::string, Placement> placement = "manual";
@@ -56,8 +58,9 @@ struct ModelParallelOptions {
   }
 };
 
-/// Throws ConfigError for a pipeline without a placement. A backward pass throws Error naming a part that no forward
-/// pass has called through its action: it would have been computed on the caller's device.
+/// A strategy that places parts of a module on different devices of one process. The constructor throws ConfigError for
+/// a pipeline without a placement. A backward pass throws Error naming a part that no forward pass has called through
+/// its action: it would have been computed on the caller's device.
 class ModelParallel final : public Strategy {
  public:
   using Options = ModelParallelOptions;
@@ -71,11 +74,11 @@ class ModelParallel final : public Strategy {
   void set_up(const ModuleTensors& module, bool training) override;
   void tear_down() override;
 
-  /// The parts of the module in the running entry point, in registration order.
+  /// Returns the parts of the module in the running entry point, in registration order.
   [[nodiscard]] std::vector<PlacedPart> parts() const;
   /// Records events in the trace from now on; they use more memory with every step.
   void set_recording(bool on);
-  /// The computations and transfers since the run began.
+  /// Returns the computations and transfers since the run began.
   [[nodiscard]] PlacementTrace trace() const;
 
  private:

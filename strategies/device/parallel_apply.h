@@ -17,6 +17,8 @@ namespace levin {
 
 class WorkerThread;
 
+/// A thread for each slot but the first. Not thread-safe: one thread makes the calls. Throws ConfigError if there are
+/// no slots.
 class ParallelApply {
  public:
   /// `slots`: at least one. Threads are started by the first call.
@@ -34,7 +36,7 @@ class ParallelApply {
   void operator()(size_t count, const std::function<void(size_t)>& task);
   void operator()(const std::function<void(size_t)>& task) { (*this)(slots_.size(), task); }
 
-  /// The same as a continuation of the last call: it draws nothing from the process's random numbers.
+  /// Continues the last call: runs tasks in the same way, but draws nothing from the process's random numbers.
   void resume(size_t count, const std::function<void(size_t)>& task);
 
  private:

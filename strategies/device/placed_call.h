@@ -15,8 +15,8 @@ namespace levin {
 
 class Pipeline;
 
-/// Moves a part's inputs to its slot, and its outputs back to the caller's, or leaves them for the next block of a
-/// chain.
+/// An action that moves a part's inputs to its slot, and its outputs back to the caller's, or leaves them for the next
+/// block of a chain.
 class PlacedCall final : public CallAction {
  public:
   /// `home`: the slot of the step itself, which computes in no SlotScope. `pipeline`: null, or the pipeline that

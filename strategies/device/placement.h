@@ -31,15 +31,17 @@ struct PlacedPart {
   bool inside_another = false;  // it is within a part on other slots
 };
 
-/// The parts of `module`, outer ones first, in registration order: the submodules whose names match, except those
-/// within a part on the same slots. If several patterns match a name, the name itself takes precedence. Throws
+/// Returns the parts of `module`, outer ones first, in registration order: the submodules whose names match, except
+/// those within a part on the same slots. If several patterns match a name, the name itself takes precedence. Throws
 /// ConfigError, below `path`, for a pattern that matches no submodule (with the most similar names), a slot that does
 /// not exist, and a name that two patterns place on different slots.
 [[nodiscard]] std::vector<PlacedPart> placed_parts(const torch::nn::Module& module, const Placement& placement,
                                                    const std::vector<DeviceSlot>& slots, const std::string& path);
 
-/// The computations on each slot, in the order they began. For tests, and for measuring transfers.
+/// The computations on each slot in the order in which they began, and the transfers between slots. For tests, and for
+/// measuring transfers.
 struct PlacementTrace {
+  /// One computation of a part on a slot.
   struct Event {
     std::string what;  // "forward" of a part, or "F" and "B" of a pipeline's stage
     std::string part;  // or the stage's parts
@@ -51,7 +53,7 @@ struct PlacementTrace {
   int64_t transferred_bytes = 0;
 };
 
-/// Collects a trace from several threads.
+/// A trace that several threads may add to.
 class PlacementRecorder {
  public:
   void set_recording(bool on);

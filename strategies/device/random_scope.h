@@ -12,8 +12,8 @@
 
 namespace levin {
 
-/// A number from the CPU's generator, whose state checkpoints contain, so there is no further state to save. Inside a
-/// RandomScope it comes from the scope.
+/// Returns a number from the CPU's generator, or from the RandomScope it is called in. Checkpoints contain the
+/// generator's state, so nothing else has to be saved.
 [[nodiscard]] uint64_t draw_seed();
 
 /// During its lifetime, operators that the calling thread runs on the CPU (dropout, at::rand, …) draw from a generator

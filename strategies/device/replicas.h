@@ -16,6 +16,7 @@ class Module;
 
 namespace levin {
 
+/// A module and its copies, one for each slot. Used by one thread.
 class Replicas {
  public:
   /// `copies[k]`, for `slots[k + 1]`, must have the parameters and buffers of `module`, by name and shape; their values
@@ -30,11 +31,11 @@ class Replicas {
   /// graph; with gradients disabled they are plain values.
   void refresh(size_t count);
 
-  /// The same, with copies whose parameters are leaves of separate graphs: for with_parallel_backward(), which adds
-  /// their gradients.
+  /// Same as refresh(), but the parameters of the copies are leaves of separate graphs: for with_parallel_backward(),
+  /// which adds their gradients.
   void refresh_leaves(size_t count);
 
-  /// The module's tensors, and in the same order the tensors of each copy.
+  /// Returns the module's tensors, and in the same order the tensors of each copy.
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }
   [[nodiscard]] const std::vector<at::Tensor>& parameters_of_copy(size_t k) const { return copy_parameters_.at(k); }
 

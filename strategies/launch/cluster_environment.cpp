@@ -242,7 +242,7 @@ bool is_kubeflow(const Reader& env) {
          env.has("WORLD_SIZE") && !env.has("LOCAL_RANK") && !env.has("LOCAL_WORLD_SIZE") && !env.has("GROUP_RANK");
 }
 
-// The variables of Levin's launcher, of --init-method, and variables set by hand. RANK and WORLD_SIZE alone: one rank
+// Reads the variables that Levin's launcher, --init-method or the user has set. RANK and WORLD_SIZE alone mean one rank
 // per node, until the ranks have connected (place_among).
 World plain(const Reader& env, const std::string& source) {
   const bool several_here = env.has("LOCAL_RANK") || env.has("LOCAL_WORLD_SIZE");

@@ -1,4 +1,4 @@
-// Ranks that are started by hand, as PyTorch's articles do:
+// Takes the options of ranks that the user starts one by one, as in PyTorch's tutorials:
 //   program --init-method tcp://10.0.0.1:23456 --rank 0 --world-size 2
 //
 //   int main(int argc, char** argv) {

@@ -17,7 +17,7 @@ struct StoreAddress {
   std::string host;
   int64_t port = 0;
   std::optional<int> listening = std::nullopt;  // rank 0's socket for the store, bound and listening
-  bool is_elsewhere = false;                    // the other ranks were given the address of another machine
+  bool is_elsewhere = false;                    // the address given to the other ranks is on a different machine
   bool is_proved = false;                       // the server at this address has proved that it has the secret
 };
 

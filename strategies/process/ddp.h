@@ -17,6 +17,7 @@
 
 namespace levin {
 
+/// The type in which gradients are sent: their own, or a 16-bit type that halves the bytes. The names are PyTorch's.
 enum class CommHook { none, fp16_compress, bf16_compress };
 template <>
 struct EnumNames<CommHook> {
@@ -25,6 +26,7 @@ struct EnumNames<CommHook> {
                                     std::pair{"bf16_compress", CommHook::bf16_compress}};
 };
 
+/// Options of DDP, by the names of PyTorch's DistributedDataParallel.
 struct DDPOptions {
   std::string process_group_backend = "auto";
   double bucket_cap_mb = 25;  // MiB
@@ -55,6 +57,10 @@ struct DDPOptions {
   }
 };
 
+/// A replica on every rank, with averaged gradients. Every rank makes the same calls. set_up() throws ConfigError if
+/// the module differs between ranks; a backward pass throws Error for parameters without a gradient (see
+/// find_unused_parameters) and for sparse gradients, and RankError if another rank has ended or does not answer within
+/// the timeout.
 class DDP final : public ParallelStrategy {
  public:
   using Options = DDPOptions;

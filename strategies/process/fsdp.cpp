@@ -335,8 +335,8 @@ void FSDP::Shards::leave() {
   units_.clear();
 }
 
-// After leave() there are no units. Without it the run has failed: the module then has this rank's shard in stage 3,
-// and the full weights otherwise.
+// After leave() there are no units. If leave() was not called, the run has failed: the module then holds this rank's
+// shard in stage 3, and the full weights otherwise.
 void FSDP::Shards::tear_down() {
   reducer_.reset();
   gatherer_.reset();

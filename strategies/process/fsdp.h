@@ -14,6 +14,7 @@
 
 namespace levin {
 
+/// A type for gathered weights or for reduced gradients. same: no conversion.
 enum class ShardDtype { same, float32, bfloat16, float16 };
 template <>
 struct EnumNames<ShardDtype> {
@@ -22,6 +23,7 @@ struct EnumNames<ShardDtype> {
                                     std::pair{"float16", ShardDtype::float16}};
 };
 
+/// What a checkpoint is. full: one file; sharded: a folder with a file of each rank.
 enum class StateDictType { full, sharded };
 template <>
 struct EnumNames<StateDictType> {
@@ -29,6 +31,7 @@ struct EnumNames<StateDictType> {
                                     std::pair{"sharded", StateDictType::sharded}};
 };
 
+/// Options of FSDP.
 struct FSDPOptions {
   int64_t stage = 3;
   StateDictType state_dict_type = StateDictType::full;
@@ -70,6 +73,9 @@ struct FSDPOptions {
   }
 };
 
+/// Shards of the optimizer's state, the gradients and the weights on every rank. Every rank makes the same calls.
+/// set_up() throws ConfigError if the module differs between ranks; a backward pass throws Error for sparse gradients,
+/// and RankError if another rank has ended or does not answer within the timeout.
 class FSDP final : public ParallelStrategy {
  public:
   using Options = FSDPOptions;

@@ -14,7 +14,7 @@ namespace levin {
 
 class SyncBatchNorm;
 
-/// The base of strategies whose ranks are ProcessRanks.
+/// The base of strategies with one process per device, whose ranks are ProcessRanks.
 class ParallelStrategy : public Strategy {
  public:
   void use_sync_batchnorm() override { sync_batchnorm_ = true; }
@@ -35,11 +35,11 @@ class ParallelStrategy : public Strategy {
   bool sync_batchnorm_ = false;
 };
 
-/// Keeps the module that it moves, whose normalization layers ParallelStrategy changes.
+/// A placement that keeps the module it moves, whose normalization layers ParallelStrategy changes.
 class RankPlacement : public DevicePlacement {
  public:
   void place(torch::nn::Module& module) override;
-  /// Null until place() is called.
+  /// Returns the module; null until place() is called.
   [[nodiscard]] torch::nn::Module* module() const { return module_; }
 
  protected:
@@ -49,12 +49,12 @@ class RankPlacement : public DevicePlacement {
   torch::nn::Module* module_ = nullptr;
 };
 
-/// For the options of strategies.
+/// The help text of the option process_group_backend.
 inline constexpr const char* kProcessGroupBackends =
     "gloo; shm, memory that the ranks of one machine share; nccl; or auto: what suits the device and the machines";
 [[nodiscard]] bool is_process_group_backend(const std::string& name);
 
-/// Why a parameter's gradient cannot be reduced, and what to do.
+/// Returns why a parameter's gradient cannot be reduced, and what to do.
 [[nodiscard]] std::string sparse_gradient_text(const std::string& parameter);
 
 }  // namespace levin

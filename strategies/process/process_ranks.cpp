@@ -72,8 +72,8 @@ c10::intrusive_ptr<c10d::Store> make_store(const World& world, const StoreAddres
   return c10::make_intrusive<c10d::TCPStore>(address.host, options);
 }
 
-// The other ranks may have been given the address of another machine, and find a second process with rank 0 there. So
-// that both report it, this process connects through that address too, and not directly to its own store.
+// The address given to the other ranks may be a different machine's, on which they find a second process with rank 0.
+// So that both processes report this, rank 0 connects through that address too, and not directly to its own store.
 c10::intrusive_ptr<c10d::Store> store_of(const World& world, Milliseconds timeout) {
   auto& store = kept_store(world);
   if (store) return store;

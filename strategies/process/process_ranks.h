@@ -49,16 +49,16 @@ class ProcessRanks final : public RankCollectives {
   [[nodiscard]] std::string broadcast(const std::string& text) override;
   void copy_from_rank_zero(const std::vector<std::pair<std::string, at::Tensor>>& named) override;
 
-  /// As gather(), but only on rank 0.
+  /// Same as gather(), but returns an undefined tensor on ranks other than 0.
   [[nodiscard]] at::Tensor gather_on_rank_zero(const at::Tensor& value);
-  /// A group of all ranks for tensors on `device`, made by the first call with the same name. `backend`: gloo; nccl,
-  /// which is for GPUs and is part of the CUDA component; shm, which is for CPUs of one host; auto, which is shm on a
-  /// CPU where ranks share hosts and memory, with gloo between hosts, and gloo otherwise. Throws ConfigError where the
-  /// backend cannot be had.
+  /// Returns a group of all ranks for tensors on `device`, made by the first call with the same name. `backend`: gloo;
+  /// nccl, which is for GPUs and is part of the CUDA component; shm, which is for CPUs of one host; auto, which is shm
+  /// on a CPU where ranks share hosts and memory, with gloo between hosts, and gloo otherwise. Throws ConfigError where
+  /// the backend cannot be had.
   [[nodiscard]] Group group(const std::string& name, const std::string& backend, at::Device device);
-  /// A group of all ranks for tensors on their devices; the same group for the same name.
+  /// Returns a group of all ranks for tensors on their devices; the same group for the same name.
   [[nodiscard]] Group group(const std::string& name);
-  /// A group of all ranks for small tensors on the CPU.
+  /// Returns a group of all ranks for small tensors on the CPU.
   [[nodiscard]] Group cpu_group(const std::string& name);
   /// Throws ConfigError naming the first parameter or buffer whose shape or type differs on another rank: before the
   /// first collective on tensors, which would hang or mix up weights.
@@ -67,13 +67,14 @@ class ProcessRanks final : public RankCollectives {
   void broadcast_tensors(const Group& group, std::vector<at::Tensor> tensors) const;
   /// Sets the longest time that a call waits, from now on.
   void set_timeout(Seconds timeout);
-  /// How long ranks wait for each other after the first step.
+  /// Returns how long ranks wait for each other after the first step.
   [[nodiscard]] Seconds timeout() const { return timeout_; }
   /// "rank 0 of 2"
   [[nodiscard]] std::string self() const { return rank_text(world_); }
   /// From now on ranks wait for each other only for `timeout`.
   void first_step_done();
-  /// The same if a step itself waits for other ranks, once all ranks have begun the first one. Every rank.
+  /// Same as above, for steps that themselves wait for other ranks: once all ranks have begun the first one. Every rank
+  /// calls it.
   void begin_first_step();
   void await_first_step() { first_step_ = true; }
 
@@ -89,10 +90,10 @@ class ProcessRanks final : public RankCollectives {
   bool first_step_ = true;
 };
 
-/// The ranks of a strategy that needs process groups. Throws ConfigError if they were replaced by others.
+/// Returns the ranks of a strategy that needs process groups. Throws ConfigError if they were replaced by others.
 [[nodiscard]] ProcessRanks& process_ranks(RankCollectives& ranks);
 
-/// The tensors without their names.
+/// Returns the tensors without their names.
 [[nodiscard]] std::vector<at::Tensor> tensors_of(const std::vector<std::pair<std::string, at::Tensor>>& named);
 
 }  // namespace levin

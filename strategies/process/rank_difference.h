@@ -15,7 +15,8 @@ struct RankDifference {
   std::string on_rank = {};
 };
 
-/// `texts`: every rank's text, in rank order. Unset: all are equal. A missing line is reported as "nothing".
+/// Returns the first line in which the ranks' `texts`, in rank order, differ; unset if all are equal. A missing line
+/// is reported as "nothing".
 [[nodiscard]] std::optional<RankDifference> first_difference(const std::vector<std::string>& texts);
 
 }  // namespace levin

@@ -4,7 +4,7 @@
 
 namespace levin {
 
-/// Another rank did not respond.
+/// An error of communication: another rank has ended, or does not answer within the timeout.
 class RankError : public Error {
  public:
   using Error::Error;

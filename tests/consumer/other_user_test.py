@@ -95,7 +95,7 @@ class OtherUser(unittest.TestCase):
         self.install(CLOSED)
         status, said = self.where('mount -t tmpfs levin-test "$torch/lib"', '"$prefix/bin/levin" --version')
         self.assertEqual(status, 1, said)
-        self.assertIn(f"LibTorch is no longer in {TORCH}/lib: put it back (./dev setup), or build and install Levin again",
+        self.assertIn(f"LibTorch is no longer in {TORCH}/lib: restore it (./dev setup), or build and install Levin again",
                       said)
 
 
