@@ -32,9 +32,9 @@ class SubmitNames(unittest.TestCase):
         self.root = pathlib.Path(self._folder.name)
         self.bin = self.root / "bin"
         self.bin.mkdir()
-        # sbatch runs the script at once, in the folder that it was called in; srun writes down its words.
+        # sbatch runs the script at once, in the folder that it was called in; srun records its arguments.
         self.stand_in("sbatch", 'exec bash "$1"')
-        self.stand_in("srun", f'printf "%s\\0" "$@" > "{self.root}/words"')
+        self.stand_in("srun", f'printf "%s\\0" "$@" > "{self.root}/arguments"')
 
     def stand_in(self, name, body):
         path = self.bin / name
@@ -49,7 +49,7 @@ class SubmitNames(unittest.TestCase):
         return done.returncode, done.stdout
 
     def srun_arguments(self):
-        return (self.root / "words").read_bytes().decode().split("\0")[:-1]
+        return (self.root / "arguments").read_bytes().decode().split("\0")[:-1]
 
     def folder(self, name):
         path = self.root / name

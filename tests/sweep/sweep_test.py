@@ -251,8 +251,8 @@ import optuna
 levin, folder, support = sys.argv[1:]
 sys.path.insert(0, support)
 from levin_runs import run_levin
-def sweep(*words):
-    done = run_levin([levin, "sweep", *words, "--json"], merge=False)
+def sweep(*arguments):
+    done = run_levin([levin, "sweep", *arguments, "--json"], merge=False)
     done.check_returncode()
     return json.loads(done.stdout)
 optuna.logging.set_verbosity(optuna.logging.WARNING)
