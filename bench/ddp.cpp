@@ -50,7 +50,7 @@ double by_trainer(const std::string& model, int64_t steps, int64_t ranks, const 
   at::set_num_threads(1);
   levin::TrainerOptions options;
   options.devices = ranks;
-  options.oversubscribe = true;  // what ranks cost that share the cores is told, not hidden
+  options.oversubscribe = true;  // the cost of ranks that share cores is measured, not hidden
   if (ranks > 1) options.strategy = levin::DDP({.bucket_cap_mb = std::stod(bucket_mb)});
   return static_cast<double>(gpt::Work().tokens()) * 1e6 / gpt::trained_by_levin({}, steps, std::move(options));
 }

@@ -3,7 +3,7 @@
 // (peers/gpt_gpu.py). What a peer lacks (Lightning, a compiler for torch.compile) is left out with the reason.
 //
 //   bench_gpt gpu [BATCH…]      4 layers, 128 wide, batches of BATCH x 128 bytes; default: 1 2 4 8
-//   bench_gpt gpu 124m          GPT-2 small, batches of 12 x 1024, with the share of the GPU's peak that is used
+//   bench_gpt gpu 124m          GPT-2 small, batches of 12 x 1024, with the fraction of the GPU's peak that is used
 //   bench_gpt gpu … dry         the same on the CPU with next to no work: shows that the program runs
 #include "gpt_gpu.h"
 

@@ -1,6 +1,6 @@
 // The most bytes of tensors that were alive at once on a CPU, as LibTorch's allocator reports them: the same in every
 // run, unlike the process's resident memory. Counts what this thread allocates while the scope lives, autograd's
-// backward on the CPU included, and subtracts what is freed. A GPU's allocator keeps such a record itself.
+// backward on the CPU included, and subtracts what is freed. A GPU's allocator keeps this record itself.
 #pragma once
 
 #include <c10/core/Allocator.h>

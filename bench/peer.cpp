@@ -49,7 +49,7 @@ std::string end_of(const std::string& path) {
 
 Process::Process(const std::vector<std::string>& command, std::string log)
     : name_(command.at(0)), log_(std::move(log)) {
-  std::signal(SIGPIPE, SIG_IGN);  // a peer that died is told by its answer that does not come
+  std::signal(SIGPIPE, SIG_IGN);  // a peer that died is noticed by its missing answer
   for (const auto& word : command) {
     if (word.ends_with(".py")) name_ = word;
   }
@@ -106,11 +106,11 @@ void Process::fail() const {
 std::vector<std::string> peer_command(const std::string& program, const std::vector<std::string>& arguments) {
   const char* folder = std::getenv("LEVIN_PEERS");
   if (folder == nullptr) {
-    static const bool said = [] {
+    static const bool is_noted = [] {
       std::printf("The Python peers are left out: run ./dev bench --peers to install them.\n\n");
       return true;
     }();
-    (void)said;
+    (void)is_noted;
     return {};
   }
   ::setenv("PYTHONPATH", folder, 1);

@@ -40,8 +40,8 @@ class Process {
   std::FILE* out_ = nullptr;
 };
 
-/// The command line of bench/peers/<program>.py ($LEVIN_BENCH_PEERS: another folder). Empty, with a note printed once
-/// on standard output, if $LEVIN_PEERS is not set, which `./dev bench` sets to the folder of the installed peers.
+/// The command line of bench/peers/<program>.py ($LEVIN_BENCH_PEERS: a different folder). Empty, with a note printed
+/// once on standard output, if $LEVIN_PEERS is not set, which `./dev bench` sets to the folder of the installed peers.
 [[nodiscard]] std::vector<std::string> peer_command(const std::string& program,
                                                     const std::vector<std::string>& arguments);
 

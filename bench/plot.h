@@ -1,4 +1,4 @@
-// Curves over one axis of numbers, as an SVG picture: stacked panels share the axis.
+// Curves over one axis of numbers, as an SVG chart: stacked panels share the axis.
 //
 //   bench::Panel memory{"peak memory, MiB", {{"measured", {{2, 70.1}, {8, 21.5}}}}};
 //   bench::write_plot("build/bench/thousand_layers.svg", {"A thousand Linear layers", "segments", {memory, time}});
@@ -31,7 +31,8 @@ struct Plot {
   std::vector<Panel> panels;
 };
 
-/// The picture; x is logarithmic, y begins at 0. Numbers must be finite, x above 0, and there must be two of them.
+/// Returns the chart; x is logarithmic, y starts at 0. Numbers must be finite, x above 0, and there must be two of
+/// them.
 [[nodiscard]] std::string plot_svg(const Plot& plot);
 
 /// Throws std::runtime_error naming the file if it cannot be written.

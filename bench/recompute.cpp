@@ -36,7 +36,7 @@ struct Shape {
     return "GPT of " + std::to_string(layers) + " layers, " + std::to_string(width) + " wide, batches of " +
            std::to_string(batch) + " x " + std::to_string(block) + " tokens";
   }
-  // For the peer.
+  // Returns the arguments of the peer.
   [[nodiscard]] std::vector<std::string> words() const {
     std::vector<std::string> all = {gpu ? "cuda" : "cpu"};
     for (const int64_t number : {batch, block, layers, heads, width}) all.push_back(std::to_string(number));
@@ -57,7 +57,7 @@ class Work {
   void step() {
     model_.zero_grad();
     const auto logits = model_.forward(tokens_.narrow(1, 0, shape_.block));
-    // Not all in one line: the targets would live as long as backward.
+    // Not a single expression: the targets would live as long as backward.
     const auto loss =
         torch::nn::functional::cross_entropy(logits.flatten(0, 1), tokens_.narrow(1, 1, shape_.block).flatten());
     loss.backward();

@@ -50,7 +50,8 @@ struct Measurement {
 [[nodiscard]] Measurement measurement_of(std::string name, std::vector<double> rounds);
 
 /// The median over the rounds of value(a, b), where a and b are the measurements of `name` and `to` in the same round,
-/// so that a temporary slowdown affects both. Empty if one of them did not run, such as a peer that is not installed.
+/// so that a temporary slowdown affects both. Empty if one of them did not run, for example because its peer is not
+/// installed.
 [[nodiscard]] std::optional<double> compare(const std::vector<Measurement>& measurements, const std::string& name,
                                             const std::string& to, const std::function<double(double, double)>& value);
 

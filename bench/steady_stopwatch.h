@@ -25,7 +25,7 @@ inline constexpr int64_t kSkippedSteps = 8;
 
 class SteadyStopwatch : public levin::Callback {
  public:
-  /// For a fit of kSkippedSteps + `steps` steps.
+  /// Measures a fit of kSkippedSteps + `steps` steps.
   SteadyStopwatch(int64_t steps, bool gpu) : steps_(steps), gpu_(gpu) {}
 
   void on_train_batch_end(levin::Trainer& trainer, levin::LightningModule&, const at::Tensor&, const levin::Batch&,

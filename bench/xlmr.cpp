@@ -104,7 +104,7 @@ Table predict(const Size& size, Failures& failures) {
   return table;
 }
 
-// A column's memory or time as a share of that without recomputation.
+// A column's memory or time as a fraction of the column without recomputation.
 std::optional<double> of_recomputation(const std::vector<Measurement>& measurements) {
   return ratio(measurements, "large-8-mixed-recompute", "large-8-mixed");
 }

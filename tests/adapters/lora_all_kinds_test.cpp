@@ -168,7 +168,7 @@ TEST(LoRAOfAllKinds, LayersThatPeftCannotAdaptAreErrors) {
                     {"LoRAOptions.r: 6 is not a multiple of the 4 groups of layer", "exclude_modules"}));
 }
 
-TEST(LoRAOfAllKinds, AnExcludedLayerIsNoError) {
+TEST(LoRAOfAllKinds, AnExcludedLayerIsNotAnError) {
   struct Two : nn::Module {
     nn::Conv1d first{nullptr}, second{nullptr};
     Two() {
@@ -218,8 +218,8 @@ TEST(LoRAOfAllKinds, AWeightThatIsTiedToAHeadIsNotMerged) {
   const auto layer = lora_layers(net).at(0).second;
   const at::Tensor before = without_observed_key(layer->weight()).clone();
   EXPECT_TRUE(holds(error_of<Error>([&] { merge_lora(net); }),
-                    {"LoRA: the adapter of table cannot be merged: its weight is the weight of head too", "tied weights",
-                     "save_lora", "tie_word_embeddings"}));
+                    {"LoRA: the adapter of table cannot be merged: its weight is the weight of head too",
+                     "tied weights", "save_lora", "tie_word_embeddings"}));
   EXPECT_TRUE(before.equal(without_observed_key(layer->weight())));
   EXPECT_EQ(lora_layers(net).size(), 1) << "the adapter is still there";
   const test::TemporaryFolder folder;

@@ -1,4 +1,4 @@
-"""Levin's LoRA of embeddings and convolutions beside PEFT: names and shapes in files, outputs, losses, merged weights, of
+"""Levin's LoRA of embeddings and convolutions compared with PEFT: names and shapes in files, outputs, losses, merged weights, of
 a module with a layer of each kind, and of exported programs. Needs the packages of cmake/model-packages.txt and PyTorch
 for Python (`./dev check --peers` installs both); skipped where they are missing.
 
@@ -82,10 +82,10 @@ def adapted(model, targets, **options):
     return tuned
 
 
-def levin(*words):
-    ran = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True)
+def levin(*arguments):
+    ran = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True)
     if ran.returncode != 0:
-        raise AssertionError(f"{words}: {ran.stdout}{ran.stderr}")
+        raise AssertionError(f"{arguments}: {ran.stdout}{ran.stderr}")
 
 
 class LayersOfPeers(unittest.TestCase):
@@ -102,13 +102,13 @@ class LayersOfPeers(unittest.TestCase):
         largest = (one - other).abs().max().item()
         self.assertLessEqual(largest, tolerance * max(1, other.abs().max().item()), what)
 
-    def words(self, task="layers", model=None, **more):
+    def arguments(self, task="layers", model=None, **more):
         return [f"task={task}", f"model={model or self.path / 'net.safetensors'}",
                 f"tensors={self.path / 'in.safetensors'}", f"out={self.path / 'out.safetensors'}",
                 *(f"{key}={value}" for key, value in more.items())]
 
-    def logits(self, *words, **more):
-        levin("forward", *self.words(**more), *words)
+    def logits(self, *arguments, **more):
+        levin("forward", *self.arguments(**more), *arguments)
         return load_file(self.path / "out.safetensors")["logits"]
 
     def wanted(self, model):
@@ -154,7 +154,7 @@ class LayersOfPeers(unittest.TestCase):
                 tuned = adapted(make(), ALL, **options)
                 tuned.save_pretrained(self.path / "adapter")
                 saved = self.path / f"saved {len(options)}{list(options)}"
-                levin("train", *self.words(adapter=self.path / "adapter", saved=saved, lr=LR, batch=BATCH))
+                levin("train", *self.arguments(adapter=self.path / "adapter", saved=saved, lr=LR, batch=BATCH))
                 losses = self.train(tuned)
                 self.near(load_file(self.path / "out.safetensors")["losses"], losses, "losses")
                 self.assertGreater((losses.max() - losses.min()).item(), 1e-2, "the losses differ")
@@ -186,18 +186,18 @@ class LayersOfPeers(unittest.TestCase):
         return torch.stack(losses)
 
     def test_peft_reads_what_levin_makes(self):
-        for words in (["targets=" + ",".join(ALL), "r=4", "alpha=6"], ["targets=table,t*,*o*e*", "r=2", "rslora"],
-                      ["targets=grouped,point", "r=6", "bias=lora_only"], ["targets=table,head", "save=dilated"]):
-            with self.subTest(words=words):
-                adapter = self.path / f"adapter {words[0]}"
-                levin("make", *self.words(saved=adapter), *words)
+        for arguments in (["targets=" + ",".join(ALL), "r=4", "alpha=6"], ["targets=table,t*,*o*e*", "r=2", "rslora"],
+                          ["targets=grouped,point", "r=6", "bias=lora_only"], ["targets=table,head", "save=dilated"]):
+            with self.subTest(arguments=arguments):
+                adapter = self.path / f"adapter {arguments[0]}"
+                levin("make", *self.arguments(saved=adapter), *arguments)
                 tuned = peft.PeftModel.from_pretrained(make(), adapter)
                 tuned.save_pretrained(self.path / "again")
                 own, levins = (load_file(folder / "adapter_model.safetensors") for folder in (self.path / "again", adapter))
                 self.assertEqual({key: value.shape for key, value in own.items()},
                                  {key: value.shape for key, value in levins.items()})
                 wanted = self.wanted(tuned)
-                self.near(self.logits(adapter=adapter), wanted, words)
+                self.near(self.logits(adapter=adapter), wanted, arguments)
                 self.assertGreater((self.logits() - wanted).abs().max().item(), 1e-3)
 
     def test_exported_programs_are_adapted_by_name(self):

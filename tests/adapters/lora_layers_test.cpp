@@ -262,7 +262,7 @@ TEST(LoRAOfConvolutions, OtherOperatorsAndClassesAreAdapted) {
 }
 
 // PEFT's lora_A sees all channels, and lora_B is in the layer's groups.
-TEST(LoRAOfConvolutions, InGroupsAreThoseOfPeft) {
+TEST(LoRAOfConvolutions, InGroupsMatchPeft) {
   torch::manual_seed(14);
   nn::Conv2d layer(nn::Conv2dOptions(4, 6, 3).groups(2).padding(1));
   Holder module(layer.ptr());

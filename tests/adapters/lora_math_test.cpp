@@ -247,7 +247,7 @@ TEST(LoRAMath, DoRADropsInputsOfBothProducts) {
   expect_near(layer->forward(x), torch::linear(x, dora_weight(truth, magnitude), truth.bias), "evaluation", 1e-5);
 }
 
-TEST(LoRAMath, DoRAOfQuantizedWeightsIsThatOfTheirBits) {
+TEST(LoRAMath, DoRAOfQuantizedWeightsEqualsDoRAOfTheirBits) {
   torch::manual_seed(17);
   torch::nn::Linear layer(torch::nn::LinearOptions(64, 8).bias(false));
   Holder module(layer.ptr());
@@ -260,16 +260,16 @@ TEST(LoRAMath, DoRAOfQuantizedWeightsIsThatOfTheirBits) {
 
 TEST(LoRAMath, PatternsOfTwoNamesOrOfNoneAreErrors) {
   Holder module(torch::nn::Linear(6, 4).ptr());
-  const auto said = [&](LoRAOptions options) {
+  const auto error_with = [&](LoRAOptions options) {
     options.target_modules = {"layer"};
     return test::error_of<ConfigError>([&] { apply_lora(module, options); });
   };
-  EXPECT_TRUE(test::holds(said({.rank_pattern = {{"gone", 2}}}),
+  EXPECT_TRUE(test::holds(error_with({.rank_pattern = {{"gone", 2}}}),
                           {"LoRAOptions.rank_pattern.gone: no adapted layer's name matches it. Adapted: layer"}));
-  EXPECT_TRUE(test::holds(said({.alpha_pattern = {{"l*", 2.0}, {"layer", 3.0}}}),
+  EXPECT_TRUE(test::holds(error_with({.alpha_pattern = {{"l*", 2.0}, {"layer", 3.0}}}),
                           {"LoRAOptions.alpha_pattern.layer: 3.0 for layer, to which a different name gives 2.0"}));
-  EXPECT_TRUE(test::holds(said({.rank_pattern = {{"layer", 0}}}), {"rank_pattern", "> 0"}));
-  EXPECT_EQ(said({.rank_pattern = {{"l*", 2}, {"layer", 2}}}), "");
+  EXPECT_TRUE(test::holds(error_with({.rank_pattern = {{"layer", 0}}}), {"rank_pattern", "> 0"}));
+  EXPECT_EQ(error_with({.rank_pattern = {{"l*", 2}, {"layer", 2}}}), "");
 }
 
 TEST(LoRAMath, AutocastComputesBothInBfloat16) {

@@ -1,4 +1,4 @@
-"""Levin's LoRA beside PEFT, on models of transformers with random weights: losses of 20 steps, adapters that one writes
+"""Levin's LoRA compared with PEFT, on models of transformers with random weights: losses of 20 steps, adapters that one writes
 and the other reads, merged folders. Needs the packages of cmake/model-packages.txt and PyTorch for Python
 (`./dev check --peers` installs both); skipped where they are missing.
 
@@ -94,10 +94,10 @@ def seeded(number):
     return torch.Generator().manual_seed(number)
 
 
-def levin(*words):
-    statuses, text = RUNS.run([str(word) for word in words])
+def levin(*arguments):
+    statuses, text = RUNS.run([str(argument) for argument in arguments])
     if statuses != [0]:
-        raise AssertionError(f"{words}: {text}")
+        raise AssertionError(f"{arguments}: {text}")
 
 
 def make(name):
@@ -148,14 +148,14 @@ class Peers(unittest.TestCase):
         tuned.save_pretrained(folder / "adapter")
         return folder, tuned
 
-    def words(self, folder, name, **more):
+    def arguments(self, folder, name, **more):
         task = CASES[name][1]
         save_file(samples(task), self.path / "in.safetensors")
         return [f"model={folder}", f"task={task}", f"tensors={self.path / 'in.safetensors'}",
                 f"out={self.path / 'out.safetensors'}", *(f"{key}={value}" for key, value in more.items())]
 
-    def logits(self, folder, name, *words, **more):
-        levin("forward", *self.words(folder, name, **more), *words)
+    def logits(self, folder, name, *arguments, **more):
+        levin("forward", *self.arguments(folder, name, **more), *arguments)
         return load_file(self.path / "out.safetensors")["logits"]
 
     def wanted(self, model, name):
@@ -182,7 +182,7 @@ class Peers(unittest.TestCase):
     def compare_losses(self, name):
         folder, tuned = self.adapted(name)
         saved = self.path / f"{name} saved"
-        levin("train", *self.words(folder, name, adapter=folder / "adapter", saved=saved, lr=LR, batch=BATCH))
+        levin("train", *self.arguments(folder, name, adapter=folder / "adapter", saved=saved, lr=LR, batch=BATCH))
         losses = self.train(tuned, name)
         got = load_file(self.path / "out.safetensors")["losses"]
         self.assertEqual(len(got), STEPS)
@@ -206,7 +206,7 @@ class Peers(unittest.TestCase):
                 self.near(levins[key], tensor, f"{name}: {key}", tolerance=1e-4)
 
     def train(self, tuned, name):
-        """AdamW with what HuggingFaceModule does: no decay of biases and norms, a linear way to 0."""
+        """AdamW with what HuggingFaceModule does: no decay of biases and norms, a learning rate that falls linearly to 0."""
         tuned.train()
         decays, rest = [], []
         for key, parameter in tuned.named_parameters():
@@ -229,23 +229,23 @@ class Peers(unittest.TestCase):
         return torch.stack(losses)
 
     def test_peft_reads_what_levin_makes(self):
-        for name, words in (("gpt2", ["targets=c_attn,mlp.c_proj", "r=3", "alpha=5", "rslora"]),
-                            ("llama", ["targets=all-linear", "r=4", "alpha=8"]),
-                            ("llama", ["targets=model.layers.[01].mlp.*", "r=4", "alpha=8"]),
-                            ("gpt2, embeddings", ["targets=wte,wpe,c_proj", "r=3"]),
-                            ("llama, embeddings", ["targets=embed_tokens,v_proj", "r=3"]),
-                            ("bert, embeddings", ["targets=*embeddings", "save=classifier", "bias=lora_only"]),
-                            ("vit, patches", ["targets=projection", "save=classifier", "r=3"]),
-                            ("vit, patches", ["targets=query,*.output.dense,intermediate.dense", "save=classifier"]),
-                            ("llama", ["targets=q_proj,down_proj", "ranks=down_proj:3,model.layers.1.*.q_proj:2",
-                                       "alphas=down_proj:5"]),
-                            ("llama", ["targets=q_proj,down_proj", "dora"]),
-                            ("bert", ["targets=query,dense", "save=classifier", "bias=lora_only"])):
-            with self.subTest(model=name, words=words):
+        for name, arguments in (("gpt2", ["targets=c_attn,mlp.c_proj", "r=3", "alpha=5", "rslora"]),
+                                ("llama", ["targets=all-linear", "r=4", "alpha=8"]),
+                                ("llama", ["targets=model.layers.[01].mlp.*", "r=4", "alpha=8"]),
+                                ("gpt2, embeddings", ["targets=wte,wpe,c_proj", "r=3"]),
+                                ("llama, embeddings", ["targets=embed_tokens,v_proj", "r=3"]),
+                                ("bert, embeddings", ["targets=*embeddings", "save=classifier", "bias=lora_only"]),
+                                ("vit, patches", ["targets=projection", "save=classifier", "r=3"]),
+                                ("vit, patches", ["targets=query,*.output.dense,intermediate.dense", "save=classifier"]),
+                                ("llama", ["targets=q_proj,down_proj", "ranks=down_proj:3,model.layers.1.*.q_proj:2",
+                                           "alphas=down_proj:5"]),
+                                ("llama", ["targets=q_proj,down_proj", "dora"]),
+                                ("bert", ["targets=query,dense", "save=classifier", "bias=lora_only"])):
+            with self.subTest(model=name, arguments=arguments):
                 folder = self.path / name
                 make(name).save_pretrained(folder)
-                adapter = self.path / f"{name} {words[0]}"
-                levin("make", f"model={folder}", f"task={CASES[name][1]}", f"saved={adapter}", *words)
+                adapter = self.path / f"{name} {arguments[0]}"
+                levin("make", f"model={folder}", f"task={CASES[name][1]}", f"saved={adapter}", *arguments)
                 tuned = peft.PeftModel.from_pretrained(make(name), adapter)
                 wanted = self.wanted(tuned, name)
                 self.near(self.logits(folder, name, adapter=adapter), wanted, name)

@@ -1,4 +1,5 @@
-// What lora_peers_test.py, lora_layers_peers_test.py and lora_ranks_test.py have Levin compute, in words key=value:
+// What lora_peers_test.py, lora_layers_peers_test.py and lora_ranks_test.py have Levin compute. Arguments are
+// key=value:
 //
 //   lora_program make model=FOLDER task=TASK saved=FOLDER targets=a,b
 //                [r= alpha= rslora dora ranks=a:1,b:2 alphas=a:1,b:2 save=a,b bias=WORD quantize=WORD]
@@ -30,13 +31,13 @@
 #include "levin/strategies/process/ddp.h"
 #include "levin/strategies/process/fsdp.h"
 #include "levin/trainer/trainer.h"
-#include "ranks/words.h"
+#include "ranks/run_arguments.h"
 #include "support/forked_runs.h"
 
 namespace lora_program {
 namespace {
 
-using levin::test::Words;
+using levin::test::RunArguments;
 using Tensors = std::map<std::string, at::Tensor>;
 
 Tensors read(const std::string& path) {
@@ -77,20 +78,20 @@ struct Task {
   std::shared_ptr<torch::nn::Module> model;
 };
 
-Task make_layers(const Words& words) {
+Task make_layers(const RunArguments& arguments) {
   const torch::NoGradGuard no_grad;
-  auto module = std::make_shared<levin::test::LayersModule>(std::stod(words.text("lr", "0.01")));
+  auto module = std::make_shared<levin::test::LayersModule>(std::stod(arguments.text("lr", "0.01")));
   auto parameters = module->model()->named_parameters();
-  for (const auto& [name, value] : read(words.text("model", ""))) parameters[name].copy_(value);
+  for (const auto& [name, value] : read(arguments.text("model", ""))) parameters[name].copy_(value);
   return {module, module->model()};
 }
 
-Task make_module(const Words& words) {
-  if (words.text("task", "") == "layers") return make_layers(words);
-  const std::string path = words.text("model", ""), saved = words.text("saved", "");
-  const std::string merged = saved.empty() || words.has("apart") ? "" : saved + "/merged";
-  const double lr = std::stod(words.text("lr", "0.01"));
-  if (words.text("task", "") == "causal_lm") {
+Task make_module(const RunArguments& arguments) {
+  if (arguments.text("task", "") == "layers") return make_layers(arguments);
+  const std::string path = arguments.text("model", ""), saved = arguments.text("saved", "");
+  const std::string merged = saved.empty() || arguments.has("apart") ? "" : saved + "/merged";
+  const double lr = std::stod(arguments.text("lr", "0.01"));
+  if (arguments.text("task", "") == "causal_lm") {
     const auto module = std::make_shared<levin::HuggingFaceLM>(
         levin::HuggingFaceLMOptions{.path = path, .dropout = 0.0, .lr = lr, .save_to = merged});
     return {module, module->model()};
@@ -101,28 +102,28 @@ Task make_module(const Words& words) {
   return {module, module->model()};
 }
 
-levin::LoRAOptions lora_options(const Words& words) {
+levin::LoRAOptions lora_options(const RunArguments& arguments) {
   levin::LoRAOptions options;
-  options.path = words.text("adapter", "");
-  options.target_modules = list_of(words.text("targets", ""));
-  options.modules_to_save = list_of(words.text("save", ""));
-  if (words.has("r")) options.r = words.number("r", 8);
-  if (words.has("alpha")) options.lora_alpha = std::stod(words.text("alpha", ""));
-  if (words.has("rslora")) options.use_rslora = true;
-  if (words.has("dora")) options.use_dora = true;
-  for (const auto& [name, value] : numbers_of(words.text("ranks", ""))) {
+  options.path = arguments.text("adapter", "");
+  options.target_modules = list_of(arguments.text("targets", ""));
+  options.modules_to_save = list_of(arguments.text("save", ""));
+  if (arguments.has("r")) options.r = arguments.number("r", 8);
+  if (arguments.has("alpha")) options.lora_alpha = std::stod(arguments.text("alpha", ""));
+  if (arguments.has("rslora")) options.use_rslora = true;
+  if (arguments.has("dora")) options.use_dora = true;
+  for (const auto& [name, value] : numbers_of(arguments.text("ranks", ""))) {
     options.rank_pattern[name] = static_cast<int64_t>(value);
   }
-  options.alpha_pattern = numbers_of(words.text("alphas", ""));
-  options.bias = choice<levin::LoRABias>(words.text("bias", "none"));
-  options.quantize = choice<levin::Quantize>(words.text("quantize", "none"));
+  options.alpha_pattern = numbers_of(arguments.text("alphas", ""));
+  options.bias = choice<levin::LoRABias>(arguments.text("bias", "none"));
+  options.quantize = choice<levin::Quantize>(arguments.text("quantize", "none"));
   return options;
 }
 
-void make(const Words& words) {
-  torch::manual_seed(words.number("seed", 1));
-  const Task task = make_module(words);
-  levin::apply_lora(*task.model, lora_options(words));
+void make(const RunArguments& arguments) {
+  torch::manual_seed(arguments.number("seed", 1));
+  const Task task = make_module(arguments);
+  levin::apply_lora(*task.model, lora_options(arguments));
   {
     const torch::NoGradGuard no_grad;
     for (const auto& [name, layer] : levin::lora_layers(*task.model)) {
@@ -130,12 +131,12 @@ void make(const Words& words) {
       if (layer->use() != levin::WeightUse::linear) layer->lora_A().normal_(0, 0.3);
     }
   }
-  levin::save_lora(*task.model, words.text("saved", ""));
+  levin::save_lora(*task.model, arguments.text("saved", ""));
 }
 
-levin::TrainerOptions trainer_options(const Words& words, std::vector<float>& losses) {
-  levin::LoRAOptions lora = lora_options(words);
-  lora.save_to = words.text("saved", "") + "/adapter";
+levin::TrainerOptions trainer_options(const RunArguments& arguments, std::vector<float>& losses) {
+  levin::LoRAOptions lora = lora_options(arguments);
+  lora.save_to = arguments.text("saved", "") + "/adapter";
   levin::TrainerOptions options;
   options.max_epochs = 1;
   options.logger = false;
@@ -143,57 +144,59 @@ levin::TrainerOptions trainer_options(const Words& words, std::vector<float>& lo
   options.enable_progress_bar = false;
   options.enable_model_summary = false;
   options.accelerator = "cpu";
-  options.devices = words.number("devices", 1);
+  options.devices = arguments.number("devices", 1);
   options.callbacks = {levin::LoRA(lora),
                        levin::LambdaCallback({.on_train_batch_end = [&](auto&, auto&, auto& loss, auto&, int64_t) {
                          losses.push_back(loss.template item<float>());
                        }})};
-  if (words.text("strategy", "") == "fsdp") {
-    options.strategy = levin::FSDP({.stage = words.number("stage", 3), .unit_mb = 0.001});
-  } else if (words.text("strategy", "") == "ddp") {
+  if (arguments.text("strategy", "") == "fsdp") {
+    options.strategy = levin::FSDP({.stage = arguments.number("stage", 3), .unit_mb = 0.001});
+  } else if (arguments.text("strategy", "") == "ddp") {
     options.strategy = levin::DDP();
   }
-  if (words.has("recompute")) options.recompute = levin::RecomputeOptions{.modules = {words.text("recompute", "")}};
+  if (arguments.has("recompute"))
+    options.recompute = levin::RecomputeOptions{.modules = {arguments.text("recompute", "")}};
   return options;
 }
 
-void train(const Words& words) {
-  const Tensors tensors = read(words.text("tensors", ""));
+void train(const RunArguments& arguments) {
+  const Tensors tensors = read(arguments.text("tensors", ""));
   std::vector<at::Tensor> columns;
   for (const char* name : {"input_ids", "pixel_values", "attention_mask", "labels"}) {
     if (tensors.contains(name)) columns.push_back(tensors.at(name));
   }
   std::vector<float> losses;
-  const Task task = make_module(words);
-  levin::Trainer trainer(trainer_options(words, losses));
-  trainer.fit(*task.module,
-              {std::make_shared<levin::DataLoader>(std::make_shared<levin::TensorDataset>(columns),
-                                                   levin::DataLoaderOptions{.batch_size = words.number("batch", 4)})});
-  if (trainer.is_global_zero()) levin::write_safetensors(words.text("out", ""), {{"losses", torch::tensor(losses)}});
+  const Task task = make_module(arguments);
+  levin::Trainer trainer(trainer_options(arguments, losses));
+  trainer.fit(*task.module, {std::make_shared<levin::DataLoader>(
+                                std::make_shared<levin::TensorDataset>(columns),
+                                levin::DataLoaderOptions{.batch_size = arguments.number("batch", 4)})});
+  if (trainer.is_global_zero())
+    levin::write_safetensors(arguments.text("out", ""), {{"losses", torch::tensor(losses)}});
 }
 
-void forward(const Words& words) {
+void forward(const RunArguments& arguments) {
   const torch::NoGradGuard no_grad;
-  const bool is_exported = words.text("task", "") == "exported";
-  const auto program = is_exported ? std::make_shared<levin::ExportedProgram>(words.text("model", "")) : nullptr;
-  const Task task = is_exported ? Task{nullptr, program} : make_module(words);
+  const bool is_exported = arguments.text("task", "") == "exported";
+  const auto program = is_exported ? std::make_shared<levin::ExportedProgram>(arguments.text("model", "")) : nullptr;
+  const Task task = is_exported ? Task{nullptr, program} : make_module(arguments);
   task.model->eval();
-  if (words.has("adapter")) levin::apply_lora(*task.model, lora_options(words));
-  if (words.has("merge")) levin::merge_lora(*task.model);
-  const Tensors tensors = read(words.text("tensors", ""));
+  if (arguments.has("adapter")) levin::apply_lora(*task.model, lora_options(arguments));
+  if (arguments.has("merge")) levin::merge_lora(*task.model);
+  const Tensors tensors = read(arguments.text("tensors", ""));
   const at::Tensor x = tensors.at(tensors.contains("pixel_values") ? "pixel_values" : "input_ids");
   const at::Tensor logits = is_exported ? program->forward({x}).at(0) : task.module->forward(x);
-  levin::write_safetensors(words.text("out", ""), {{"logits", logits}});
+  levin::write_safetensors(arguments.text("out", ""), {{"logits", logits}});
 }
 
 int run(const std::vector<std::string>& all) {
-  const Words words(all);
-  if (words.has("make")) {
-    make(words);
-  } else if (words.has("train")) {
-    train(words);
-  } else if (words.has("forward")) {
-    forward(words);
+  const RunArguments arguments(all);
+  if (arguments.has("make")) {
+    make(arguments);
+  } else if (arguments.has("train")) {
+    train(arguments);
+  } else if (arguments.has("forward")) {
+    forward(arguments);
   } else {
     return 2;
   }
@@ -203,8 +206,8 @@ int run(const std::vector<std::string>& all) {
 }  // namespace
 
 int run_program(int argc, char** argv) {
-  const auto guarded = [](const std::vector<std::string>& words) {
-    return levin::main_guard([&] { return run(words); });
+  const auto guarded = [](const std::vector<std::string>& arguments) {
+    return levin::main_guard([&] { return run(arguments); });
   };
   return levin::test::run_or_serve(argc, argv, guarded);
 }

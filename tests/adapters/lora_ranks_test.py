@@ -1,4 +1,4 @@
-"""LoRA on two ranks: the adapters that ddp and fsdp train are those of one process with the whole batch.
+"""LoRA on two ranks: ddp and fsdp train the same adapters as one process with the whole batch.
 
   lora_ranks_test.py PROGRAM [unittest's arguments]
 """
@@ -55,26 +55,26 @@ class Ranks(RanksTest):
         write_ids(self.path / "in.safetensors")
         self.run_program("make", f"saved={self.path / 'start'}", "targets=c_attn,c_proj", "r=3", "save=ln_f")
 
-    def run_program(self, *words, fails=False):
-        """A run that is to fail is started by Levin's launcher; returns what it says."""
-        words = [*words, f"model={MODEL}", "task=causal_lm"]
+    def run_program(self, *arguments, fails=False):
+        """Starts a run that must fail by Levin's launcher; returns its output."""
+        arguments = [*arguments, f"model={MODEL}", "task=causal_lm"]
         if not fails:
-            self.run_ranks(*words, ranks=2 if "devices=2" in words else 1, timeout=120)
+            self.run_ranks(*arguments, ranks=2 if "devices=2" in arguments else 1, timeout=120)
             return ""
-        status, text = self.run_words(*words, timeout=120)
+        status, text = self.run_with(*arguments, timeout=120)
         self.assertNotEqual(status, 0, text)
         return text
 
-    def train(self, *words, fails=False):
-        """What a run writes: (the adapter's tensors, the merged model's)."""
+    def train(self, *arguments, fails=False):
+        """Returns what a run writes: (the adapter's tensors, the merged model's tensors)."""
         saved = self.path / f"saved{random.random()}"
         text = self.run_program("train", f"tensors={self.path / 'in.safetensors'}", f"out={self.path / 'out'}",
-                                f"saved={saved}", "lr=0.02", *words,
-                                *([] if any(w.startswith("adapter=") for w in words) else [f"adapter={self.path / 'start'}"]),
+                                f"saved={saved}", "lr=0.02", *arguments,
+                                *([] if any(w.startswith("adapter=") for w in arguments) else [f"adapter={self.path / 'start'}"]),
                                 fails=fails)
         if fails:
             return text
-        if "apart" in words:
+        if "apart" in arguments:
             return (read_floats(saved / "adapter" / "adapter_model.safetensors"),)
         return (read_floats(saved / "adapter" / "adapter_model.safetensors"),
                 read_floats(saved / "merged" / "model.safetensors"))
@@ -92,9 +92,9 @@ class Ranks(RanksTest):
         moved = max(abs(a - b) for name in start for a, b in zip(start[name], alone[0][name]))
         self.assertGreater(moved, 0.02)
         self.assertIn("base_model.model.transformer.ln_f.weight", start)
-        for words in (["strategy=ddp"], *([f"strategy=fsdp", f"stage={stage}"] for stage in (1, 2, 3))):
-            with self.subTest(words=words):
-                self.assert_close(self.train("batch=4", "devices=2", *words), alone, 2e-5, words)
+        for arguments in (["strategy=ddp"], *([f"strategy=fsdp", f"stage={stage}"] for stage in (1, 2, 3))):
+            with self.subTest(arguments=arguments):
+                self.assert_close(self.train("batch=4", "devices=2", *arguments), alone, 2e-5, arguments)
 
     def test_ranks_train_adapters_of_embeddings(self):
         start = self.path / "embeddings"
@@ -105,10 +105,10 @@ class Ranks(RanksTest):
             name = f"base_model.model.transformer.{name}"
             moved = max(abs(a - b) for a, b in zip(before[name], alone[0][name]))
             self.assertGreater(moved, 0.02, name)
-        for words in (["strategy=ddp"], *([f"strategy=fsdp", f"stage={stage}"] for stage in (1, 2, 3))):
-            with self.subTest(words=words):
-                ranks = self.train("batch=4", "devices=2", f"adapter={start}", "apart", *words)
-                self.assert_close(ranks, alone, 2e-5, words)
+        for arguments in (["strategy=ddp"], *([f"strategy=fsdp", f"stage={stage}"] for stage in (1, 2, 3))):
+            with self.subTest(arguments=arguments):
+                ranks = self.train("batch=4", "devices=2", f"adapter={start}", "apart", *arguments)
+                self.assert_close(ranks, alone, 2e-5, arguments)
 
     def test_ranks_train_dora_of_several_ranks_of_matrices(self):
         start = self.path / "dora"
@@ -119,10 +119,10 @@ class Ranks(RanksTest):
         self.assertEqual(len(magnitudes), len(before) // 3)
         for name in magnitudes:
             self.assertGreater(max(abs(a - b) for a, b in zip(before[name], alone[0][name])), 1e-3, name)
-        for words in (["strategy=ddp"], ["strategy=fsdp", "stage=3"]):
-            with self.subTest(words=words):
-                ranks = self.train("batch=4", "devices=2", f"adapter={start}", "apart", *words)
-                self.assert_close(ranks, alone, 2e-5, words)
+        for arguments in (["strategy=ddp"], ["strategy=fsdp", "stage=3"]):
+            with self.subTest(arguments=arguments):
+                ranks = self.train("batch=4", "devices=2", f"adapter={start}", "apart", *arguments)
+                self.assert_close(ranks, alone, 2e-5, arguments)
 
     def test_quantized_weights_are_the_same_on_all_ranks(self):
         alone = self.train("batch=8", "quantize=int8")

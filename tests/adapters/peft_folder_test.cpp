@@ -189,7 +189,7 @@ TEST_F(PeftFolders, ModulesToSaveAreAllThatEndWithTheName) {
   check({.target_modules = {"[u]p", "pre_head"}, .modules_to_save = {"head"}});
 }
 
-TEST_F(PeftFolders, WhatTheyHoldBesideAdaptersIsWrittenAgain) {
+TEST_F(PeftFolders, WhatTheyHoldBesidesAdaptersIsWrittenAgain) {
   const at::Tensor bias = torch::full({2}, 7.0), adapted = torch::full({6}, 8.0);
   tensors({{"base_model.model.up.lora_A.weight", torch::ones({3, 4})},
            {"base_model.model.up.lora_B.weight", torch::ones({6, 3})},
@@ -264,7 +264,8 @@ TEST(PeftPattern, ExpressionsTakeTheirStepsFromOneBudget) {
   const std::string text = error_of<CheckpointError>([&] {
     for (; matched < 10'000; ++matched) (void)matching_layers(".*.*.*x17", {"transformer.h.17.attn.c_attn"}, steps);
   });
-  EXPECT_TRUE(holds(text, {"the expression \".*.*.*x17\" and the expressions before it need more than", "steps. Give fewer"}));
+  EXPECT_TRUE(
+      holds(text, {"the expression \".*.*.*x17\" and the expressions before it need more than", "steps. Give fewer"}));
   EXPECT_GT(matched, 10);
   EXPECT_LT(matched, 1000);
 }
@@ -289,7 +290,7 @@ TEST_F(PeftFolders, ExpressionsThatTogetherNeedTooManyStepsAreErrors) {
                                 "the expressions before it need more than 67108864 steps. Give fewer of them"}));
 }
 
-TEST_F(PeftFolders, ThoseOfDoRAHaveMagnitudes) {
+TEST_F(PeftFolders, OfDoRAHaveMagnitudes) {
   config(R"({"peft_type": "LORA", "r": 3, "use_dora": true})");
   EXPECT_TRUE(holds(refusal(), {"it has a lora_A of up and no lora_magnitude_vector for it"}));
   const std::map<std::string, at::Tensor> parts = {
@@ -312,7 +313,7 @@ TEST_F(PeftFolders, ThoseOfDoRAHaveMagnitudes) {
   EXPECT_TRUE(holds(refusal(), {"it has up.lora_magnitude_vector.weight, which the model does not have"}));
 }
 
-TEST_F(PeftFolders, AdaptersOfAnotherModelAreErrors) {
+TEST_F(PeftFolders, AdaptersOfADifferentModelAreErrors) {
   EXPECT_TRUE(holds(refusal({}, 7), {"adapter_model.safetensors: up.lora_B.weight is (6, 3), and the model needs "
                                      "(7, 3) for r 3",
                                      "the model that the adapter was trained on"}));
@@ -333,7 +334,7 @@ TEST_F(PeftFolders, AdaptersOfAnotherModelAreErrors) {
   EXPECT_TRUE(holds(refusal(), {"fan_in_fan_out is true, and the weight of up is (out, in)"}));
 }
 
-TEST_F(PeftFolders, AdaptersOfAnotherKindOfLayerAreErrors) {
+TEST_F(PeftFolders, AdaptersOfADifferentKindOfLayerAreErrors) {
   const at::Tensor a = torch::ones({3, 4}), b = torch::ones({6, 3});
   tensors({{"base_model.model.up.lora_embedding_A", a}, {"base_model.model.up.lora_embedding_B", b}});
   EXPECT_TRUE(holds(refusal(), {"it has up.lora_embedding_A.weight, which the model does not have"}));

@@ -1,4 +1,5 @@
-// Compares weights in 8 and 4 bits with their definitions, and layers that hold them with layers of the dequantized matrix.
+// Compares weights in 8 and 4 bits with their definitions, and layers that hold them with layers of the dequantized
+// matrix.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -102,7 +103,7 @@ TEST(QuantizedWeights, FewRowsInBfloat16UseTheKernelAndAgree) {
             0.02 * all.abs().max().item<double>());
 }
 
-TEST(QuantizedWeights, TheMemoryOfWeightsFallsAndTheGraphKeepsOnlyTheBits) {
+TEST(QuantizedWeights, TheMemoryOfWeightsFallsAndTheGraphKeepsOnlyTheQuantizedBits) {
   torch::manual_seed(5);
   const auto bytes_of = [](const torch::nn::Module& module) {
     int64_t bytes = 0;
@@ -117,7 +118,7 @@ TEST(QuantizedWeights, TheMemoryOfWeightsFallsAndTheGraphKeepsOnlyTheBits) {
   EXPECT_LT(bytes_of(four), bytes_of(full) * 0.145);
 }
 
-TEST(QuantizedWeights, ToAnotherTypeLeavesTheBits) {
+TEST(QuantizedWeights, ToADifferentTypeKeepsTheBits) {
   Net module;
   apply_lora(module, {.target_modules = {"first"}, .r = 2, .quantize = Quantize::int8});
   module.to(torch::kDouble);

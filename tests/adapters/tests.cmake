@@ -9,7 +9,7 @@ levin_test(adapters TORCH FILES
   callbacks/lora_parts_test.cpp
   callbacks/lora_test.cpp)
 
-# Beside PEFT (skipped, with the reason, where its packages are missing), and on several ranks.
+# Compared with PEFT (skipped, with the reason, where its packages are missing), and on several ranks.
 add_test(NAME adapters.lora_peers COMMAND Python3::Interpreter -B
   "${CMAKE_CURRENT_LIST_DIR}/lora_peers_test.py" "${levin_programs}/lora_program")
 set_tests_properties(adapters.lora_peers PROPERTIES LABELS peers TIMEOUT 600 COST 40 SKIP_RETURN_CODE 77)

@@ -89,12 +89,12 @@ class Benchmarks(unittest.TestCase):
         self.calls = self.folder / "calls"
         self.calls.touch()
 
-    def bench(self, name, *words, peers=None, executable=None):
+    def bench(self, name, *arguments, peers=None, executable=None):
         environment = {**os.environ, "LEVIN_BENCH_DIR": str(self.folder / "out"), "TMPDIR": str(self.folder)}
         environment.pop("LEVIN_PEERS", None)
         if peers is not None:
             environment["LEVIN_PEERS"] = str(peers)
-        return subprocess.run([BIN / f"bench_{name}", *words], executable=executable, env=environment, cwd=self.folder, capture_output=True,
+        return subprocess.run([BIN / f"bench_{name}", *arguments], executable=executable, env=environment, cwd=self.folder, capture_output=True,
                               text=True, timeout=300)
 
     def fake_peers(self, answer):
@@ -234,11 +234,11 @@ echo '{{"ms": 3, "without": 2, "mib": 100}}'
                                  ["lightning", "1", "2"], ["raw", "2", "2"], ["lightning", "2", "2"]])
 
     def test_the_large_gpt_and_the_others_run_without_peers(self):
-        for words, result, keys in ((("gpt", "gpu", "124m"), "gpt_124m_gpu", {"gflops_a_token"}),
-                                    (("overhead", "gpu"), "overhead_gpu", {"trainer_to_loop", "recorded_to_loop"}),
-                                    (("recompute", "gpu"), "recompute_gpu", {"time_to_plain", "memory_to_plain"}),
-                                    (("loader", "gpu"), "loader_gpu", {"real_to_synthetic of DataLoader, 2 workers"})):
-            done = self.bench(words[0], *words[1:], "dry", "--quick")
+        for arguments, result, keys in ((("gpt", "gpu", "124m"), "gpt_124m_gpu", {"gflops_a_token"}),
+                                        (("overhead", "gpu"), "overhead_gpu", {"trainer_to_loop", "recorded_to_loop"}),
+                                        (("recompute", "gpu"), "recompute_gpu", {"time_to_plain", "memory_to_plain"}),
+                                        (("loader", "gpu"), "loader_gpu", {"real_to_synthetic of DataLoader, 2 workers"})):
+            done = self.bench(arguments[0], *arguments[1:], "dry", "--quick")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertLessEqual(keys, set(self.written(result)), result)
         # 2 layers, 16 wide, 512 rows, blocks of 16: (512 x 16 + 2 x 3280 + 32) weights by 6, and 12 x 2 x 16 x 16.
@@ -253,10 +253,10 @@ echo '{{"ms": 3, "without": 2, "mib": 100}}'
         self.assertIn('takes sizes of batches, 124m and dry, not "four"', done.stderr)
 
     def test_overhead_runs_one_candidate_alone(self):
-        for words in (("loop", "3"), ("trainer", "3", "adamw", "10"), ("tiny_trainer", "5")):
-            done = self.bench("overhead", *words)
+        for arguments in (("loop", "3"), ("trainer", "3", "adamw", "10"), ("tiny_trainer", "5")):
+            done = self.bench("overhead", *arguments)
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertRegex(done.stdout, rf"^{words[0]}: [0-9.]+ us a step\n$")
+            self.assertRegex(done.stdout, rf"^{arguments[0]}: [0-9.]+ us a step\n$")
         self.assertFalse((self.folder / "out").exists())
 
     def test_a_wrong_option_is_refused(self):

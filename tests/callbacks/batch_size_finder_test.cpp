@@ -133,7 +133,7 @@ TEST(BatchSizeFinder, StopsAtTheEndOfTheData) {
 }
 
 /// The largest batch of a wide net whose step stays under `limit`, by trying each.
-int64_t search_with(size_t limit, BatchSizeFinderOptions options, std::string* said = nullptr) {
+int64_t search_with(size_t limit, BatchSizeFinderOptions options, std::string* output = nullptr) {
   options.steps_per_trial = 2;
   const auto finder = std::make_shared<BatchSizeFinder>(options);
   Net net(512, /*norm=*/false);  // which takes a batch of one sample too
@@ -144,17 +144,17 @@ int64_t search_with(size_t limit, BatchSizeFinderOptions options, std::string* s
   MemoryLimit memory;
   memory.set(limit);
   trainer.fit(net, loader);
-  if (said != nullptr) *said = console.text();
+  if (output != nullptr) *output = console.text();
   return finder->found().value_or(-1);
 }
 
 TEST(BatchSizeFinder, FindsWhatFitsIntoMemory) {
   constexpr size_t kLimit = 2000000;
-  std::string said;
-  const int64_t power = search_with(kLimit, {}, &said);
-  EXPECT_TRUE(has(said, std::to_string(power) + " samples fit, " + std::to_string(2 * power) +
-                            " samples run out of memory. Batches have " + std::to_string(power)))
-      << said;
+  std::string output;
+  const int64_t power = search_with(kLimit, {}, &output);
+  EXPECT_TRUE(has(output, std::to_string(power) + " samples fit, " + std::to_string(2 * power) +
+                              " samples run out of memory. Batches have " + std::to_string(power)))
+      << output;
   const int64_t exact = search_with(kLimit, {.mode = BatchSizeSearch::binsearch, .margin = 0});
   EXPECT_GE(exact, power);
   EXPECT_LT(exact, 2 * power);
@@ -169,12 +169,12 @@ TEST(BatchSizeFinder, HalvesAFirstSizeThatDoesNotFit) {
   EXPECT_EQ(search_with(2000000, {.init_val = 256}), search_with(2000000, {}));
 }
 
-TEST(BatchSizeFinder, OfOneSampleThatDoesNotFitSaysSo) {
+TEST(BatchSizeFinder, OfOneSampleThatDoesNotFitIsReported) {
   EXPECT_TRUE(has(error_of([] { (void)search_with(50000, {.init_val = 4}); }),
                   "BatchSizeFinder: not even 1 sample of a batch fit into memory."));
 }
 
-TEST(BatchSizeFinder, AResumedRunGoesOnWithWhatWasFoundWithoutLooking) {
+TEST(BatchSizeFinder, AResumedRunContinuesWithTheResultWithoutSearching) {
   const TemporaryFolder folder;
   const std::string path = folder / "mid.ckpt";
   auto run = [&](const std::string& from, bool save) {
@@ -286,7 +286,7 @@ struct Stubborn final : Loader {
   int returns = 0;
 };
 
-TEST(BatchSizeFinder, AFitDoesNotGoOnWhereTheRunCouldNotBePutBack) {
+TEST(BatchSizeFinder, AFitDoesNotContinueIfTheRunCouldNotBeRestored) {
   const CapturedConsole console;
   Net net;
   auto loader = std::make_shared<Stubborn>(shuffled(32, 4));

@@ -207,7 +207,7 @@ TEST(CheckpointOwner, ACopyInTheFolderOfAnotherRunClaimsNoneOfItsFiles) {
   }
 }
 
-TEST(CheckpointOwner, TheBestOfAnotherFolderStaysTheBestUntilOneIsBetter) {
+TEST(CheckpointOwner, TheBestOfADifferentFolderStaysTheBestUntilOneIsBetter) {
   const TemporaryFolder folder;
   const std::vector<double> table{0.9, 0.4, 0.5, 0.6, 0.3};
   fit({best_and_last(folder / "a")}, table, 2);

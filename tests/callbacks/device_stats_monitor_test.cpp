@@ -1,4 +1,4 @@
-// The machine's figures, compared with /proc as this process sees it and with a replacement for NVIDIA's driver.
+// The machine's readings, compared with /proc as this process sees it and with a replacement for NVIDIA's driver.
 #include "levin/callbacks/device_stats_monitor.h"
 
 #include <gtest/gtest.h>
@@ -121,7 +121,7 @@ TEST(DeviceStatsMonitor, NeedsALogger) {
       has(error_of([&] { trainer.fit(module, tiny_loader(8)); }), "DeviceStatsMonitor: the trainer has no logger"));
 }
 
-TEST(Nvml, SaysWhatIsMissing) {
+TEST(Nvml, ReportsWhatIsMissing) {
   const std::string missing = error_of([] { const Nvml gpu(0); });
   if (missing.empty()) GTEST_SKIP() << "this machine has NVIDIA's driver";
   EXPECT_TRUE(has(missing, "libnvidia-ml.so.1")) << missing;

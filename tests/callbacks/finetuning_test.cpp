@@ -93,7 +93,7 @@ TEST(BackboneFinetuning, TrainsOnlyTheHeadBeforeAndTheBackboneAfter) {
   }
 }
 
-TEST(BackboneFinetuning, BatchNormTrainsFromTheStartUnlessToldOtherwise) {
+TEST(BackboneFinetuning, BatchNormTrainsFromTheStartUnlessConfiguredOtherwise) {
   TwoPartModule module;
   module.make_optimizers = sgd;
   const State before = module_tensors(module);
@@ -106,7 +106,7 @@ TEST(BackboneFinetuning, BatchNormTrainsFromTheStartUnlessToldOtherwise) {
   EXPECT_TRUE(after.tensors.at("backbone.linear.weight").equal(before.tensors.at("backbone.linear.weight")));
 }
 
-TEST(BackboneFinetuning, ResumesToTheSameBits) {
+TEST(BackboneFinetuning, ResumesBitwiseIdentically) {
   for (const bool train_bn : {true, false}) {
     ResumeTest test;
     test.callback = [=] {
@@ -148,7 +148,7 @@ TEST(BackboneFinetuning, PrintsBothRatesIfVerbose) {
   EXPECT_TRUE(console.has("BackboneFinetuning: lr 0.1, the backbone's 0.012.")) << console.text();
 }
 
-TEST(BackboneFinetuning, FindsASubmoduleByAnotherName) {
+TEST(BackboneFinetuning, FindsASubmoduleByADifferentName) {
   TwoPartModule module;
   module.make_optimizers = sgd;
   Trainer trainer(quiet(1, BackboneFinetuning({.backbone = "backbone.linear"})));
@@ -246,7 +246,7 @@ TEST(BaseFinetuning, AddsPartsAsGroupsOfTheirOwn) {
   EXPECT_TRUE(module.norm->is_training());
 }
 
-TEST(BaseFinetuning, ResumesToTheSameBits) {
+TEST(BaseFinetuning, ResumesBitwiseIdentically) {
   ResumeTest test;
   test.epochs = 4;
   test.callback = [] { return std::make_shared<TwoSteps>(); };

@@ -81,7 +81,7 @@ class Folders {
     write_checkpoint(path, forged);
   }
 
-  // Goes on for two epochs, saving after each, better than all before.
+  // Continues for two epochs, saving after each, better than all before.
   void resume(const std::string& path, bool auto_resume = false) const {
     TinyModule module;
     module.table = {0.9, 0.5, 0.4};
@@ -159,7 +159,7 @@ TEST(ForgedCheckpoint, OverwritesNothingOutsideTheFolder) {
   }
 }
 
-TEST(ForgedCheckpoint, SaysWhichFilesItDoesNotTakeOver) {
+TEST(ForgedCheckpoint, ReportsWhichFilesItDoesNotTakeOver) {
   const Folders folders;
   folders.forge(folders.ck() + "/last.ckpt", {.last_path = folders.ck() + "/../outside/victim.ckpt"});
   const CapturedConsole console;
@@ -242,7 +242,7 @@ std::string forged_path(const Folders& folders, std::minstd_rand& random) {
   return path;
 }
 
-TEST(ForgedCheckpoint, TouchesNothingOutsideTheFolderWhateverItClaims) {
+TEST(ForgedCheckpoint, TouchesNothingOutsideTheFolderForAnyClaim) {
   const Folders folders;
   for (unsigned seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -96,7 +96,7 @@ std::vector<at::Tensor> train(Callbacks callbacks, TinyModule& module, int64_t a
   return {module.layer->weight.detach().clone(), module.layer->bias.detach().clone(), torch::rand({3})};
 }
 
-TEST(LearningRateFinder, ThatOnlySaysWhatItFindsLeavesNoTrace) {
+TEST(LearningRateFinder, ThatOnlyReportsWhatItFindsLeavesNoTrace) {
   for (const int64_t accumulate : {1, 2}) {
     TinyModule with, without;
     const auto looking = finder({.min_lr = 1e-4, .max_lr = 10, .num_training = 60, .update = false});
@@ -266,8 +266,8 @@ TEST(LearningRateFinderErrors, SayWhatIsInTheWay) {
                   "the training loader gave no batch"));
   TinyModule module;
   Trainer trainer(quiet(1, {finder()}));
-  EXPECT_TRUE(has(error_of([&] { (void)trainer.test(module, tiny_loader(8)); }),
-                  "LearningRateFinder: it runs training steps"));
+  EXPECT_TRUE(
+      has(error_of([&] { (void)trainer.test(module, tiny_loader(8)); }), "LearningRateFinder: it runs training steps"));
 }
 
 }  // namespace

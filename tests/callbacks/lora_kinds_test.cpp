@@ -98,7 +98,7 @@ class WrittenOut : public Reader {
   at::Tensor a1, b1, a2, b2, a3, b3;
 };
 
-TEST(LoRAOfAllKindsInRuns, LossesAreThoseOfTheUpdatesWrittenOut) {
+TEST(LoRAOfAllKindsInRuns, LossesEqualTheUpdatesWrittenOut) {
   Reader module;
   WrittenOut written;
   apply_lora(module, all_layers());

@@ -57,7 +57,7 @@ void expect_near(const Result& one, const Result& other, double tolerance, const
   }
 }
 
-TEST(LoRAInParts, GivesTheBitsOfOneDevice) {
+TEST(LoRAInParts, IsBitwiseIdenticalToOneDevice) {
   for (const double dropout : {0.0, 0.4}) {
     LoRAOptions options = all_layers();
     options.lora_dropout = dropout;

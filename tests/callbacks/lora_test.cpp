@@ -138,7 +138,7 @@ class WrittenOut : public Net {
   at::Tensor a1, b1, a2, b2;
 };
 
-TEST(LoRACallback, LossesAreThoseOfTheUpdatesWrittenOut) {
+TEST(LoRACallback, LossesEqualTheUpdatesWrittenOut) {
   Net module;
   WrittenOut written;
   apply_lora(module, kTwoLayers);

@@ -201,7 +201,7 @@ TEST(ModelCheckpoint, CountsVersionsOfANameOrOverwrites) {
   EXPECT_EQ(other.names(), Names{"x.ckpt"});
 }
 
-TEST(ModelCheckpoint, ResumedRunGoesOnWithItsFiles) {
+TEST(ModelCheckpoint, ResumedRunContinuesWithItsFiles) {
   const TemporaryFolder folder;
   fit(folder, {.save_last = true}, 2);
   const auto callback = fit(folder, {.save_last = true}, 4, {}, folder / "last.ckpt");
@@ -263,7 +263,7 @@ TEST(ModelCheckpoint, CheckpointSavedAfterFitContinuesWithTheNextEpoch) {
   EXPECT_EQ(longer.global_step(), 18);
 }
 
-TEST(ModelCheckpoint, SaysThatItGoesOnInAnotherFolderWhereARunGoesOn) {
+TEST(ModelCheckpoint, ReportsThatAResumedRunContinuesInADifferentFolder) {
   const TemporaryFolder folder, other;
   fit(folder, {.save_last = true}, 1);
   TinyModule module;
@@ -316,7 +316,7 @@ TEST(ModelCheckpoint, WritesNothingInFastDevRun) {
   EXPECT_TRUE(folder.names().empty());
 }
 
-TEST(ModelCheckpoint, FullDiskIsReportedAndTrainingGoesOnWithTheOldFile) {
+TEST(ModelCheckpoint, FullDiskIsReportedAndTrainingContinuesWithTheOldFile) {
   const TemporaryFolder folder;
   const pid_t child = ::fork();
   if (child == 0) {
@@ -337,8 +337,9 @@ TEST(ModelCheckpoint, FullDiskIsReportedAndTrainingGoesOnWithTheOldFile) {
       ::setrlimit(RLIMIT_FSIZE, &limit);
     };
     trainer.fit(module, tiny_loader(24));
-    const bool told = console.has("File too large") && console.has("Training continues");
-    ::_exit(trainer.current_epoch() == 3 && told && base(callback->best_model_path()) == "epoch=0-step=6.ckpt" ? 0 : 1);
+    const bool warned = console.has("File too large") && console.has("Training continues");
+    ::_exit(trainer.current_epoch() == 3 && warned && base(callback->best_model_path()) == "epoch=0-step=6.ckpt" ? 0
+                                                                                                                 : 1);
   }
   int status = -1;
   ::waitpid(child, &status, 0);

@@ -1,4 +1,4 @@
-// By which value of its monitor a checkpoint is judged, and where a wrong monitor is found.
+// Which value of its monitor ranks a checkpoint, and where a wrong monitor is detected.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -185,7 +185,7 @@ TEST(MonitoredCheckpoint, ComparesEpochsByATrainingMetricWhereValidationsRunWith
   EXPECT_EQ(folder.names(), (Names{"epoch=0-step=4-mean=3.ckpt", "epoch=1-step=8-mean=2.ckpt"}));
 }
 
-TEST(MonitoredCheckpoint, SaysThatAMetricIsLoggedForBatchesOnly) {
+TEST(MonitoredCheckpoint, ReportsThatAMetricIsLoggedForBatchesOnly) {
   for (const int64_t sanity : {0, 1}) {
     const TemporaryFolder folder;
     Scripted module;

@@ -22,7 +22,7 @@ std::string failing_fit(TinyModule& module, const std::string& dirpath) {
   return error_of([&] { trainer.fit(module, tiny_loader(24), tiny_loader(16)); });
 }
 
-TEST(OnExceptionCheckpoint, SavesWhatTrainingContinuesFromToTheSameBits) {
+TEST(OnExceptionCheckpoint, SavesWhatTrainingContinuesFromBitwiseIdentically) {
   const TemporaryFolder folder;
   TinyModule whole, cut, rest;
   Trainer(quiet(2, {})).fit(whole, tiny_loader(24), tiny_loader(16));

@@ -190,7 +190,7 @@ TEST(PredictionWriter, ReplacesNoFifoAndWritesTheFileThatALinkLeadsTo) {
   EXPECT_TRUE(std::filesystem::is_symlink(folder / "link.csv"));
 }
 
-TEST(PredictionWriter, SaysWhatItCannotWrite) {
+TEST(PredictionWriter, ReportsWhatItCannotWrite) {
   const TemporaryFolder folder;
   Echo module;
   EXPECT_TRUE(holds(error_of([] { PredictionWriter({.output = "a.txt"}); }),

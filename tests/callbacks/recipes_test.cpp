@@ -93,7 +93,7 @@ TEST(ScheduleFree, IsValidatedSavedAndLeftInTheModuleAsTheAverage) {
   }
 }
 
-TEST(ScheduleFree, ResumesToTheSameBits) {
+TEST(ScheduleFree, ResumesBitwiseIdentically) {
   const ResumeTest test{.callback = [] { return std::make_shared<GradientCentralization>(); },
                         .optimizers = schedule_free};
   test.cut_after(8);
@@ -159,7 +159,7 @@ TEST(SAM, CannotAccumulate) {
   EXPECT_NE(text.find("accumulate_grad_batches: 2 is not possible with SAM"), std::string::npos) << text;
 }
 
-TEST(Recipes, ResumeToTheSameBits) {
+TEST(Recipes, ResumeBitwiseIdentically) {
   using Make = std::function<OptimizerConfig(TinyModule&)>;
   const std::vector<Make> all = {
       [](TinyModule& m) -> OptimizerConfig { return Muon(m.named_parameters().pairs(), {.lr = 0.02}); },

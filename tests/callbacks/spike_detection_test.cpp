@@ -95,7 +95,7 @@ TEST(SpikeDetection, ComparesWithTheMeanOfItsWindow) {
   EXPECT_EQ(run(module, {.window = 6, .exclude_batches_path = folder / "other.json"}, folder.path()), "");
 }
 
-TEST(SpikeDetection, NanIsASpikeUnlessToldOtherwise) {
+TEST(SpikeDetection, NanIsASpikeUnlessConfiguredOtherwise) {
   const TemporaryFolder folder;
   Scripted module(losses_with({{4, kNan}}));
   const std::string error = run(module, {}, folder.path());
@@ -157,7 +157,7 @@ TEST(SpikeDetection, ReadsListsOfIndicesAndNamesWhatItCannotRead) {
   }
 }
 
-TEST(SpikeDetection, SaysSoWhenItCannotWriteTheFile) {
+TEST(SpikeDetection, ReportsItWhenItCannotWriteTheFile) {
   const TemporaryFolder folder;
   write_file_durably(folder / "file", "in the way");
   Scripted module(losses_with({{4, 9.0}}));

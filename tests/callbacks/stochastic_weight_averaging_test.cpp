@@ -154,7 +154,7 @@ TEST(StochasticWeightAveraging, ValidatesAndSavesTheWeightsThatTrain) {
   EXPECT_FALSE(trained.equal(module.layer->weight));
 }
 
-TEST(StochasticWeightAveraging, ResumesToTheSameBits) {
+TEST(StochasticWeightAveraging, ResumesBitwiseIdentically) {
   ResumeTest test;
   test.callback = [] {
     return std::make_shared<StochasticWeightAveraging>(
@@ -170,7 +170,7 @@ TEST(StochasticWeightAveraging, ResumesToTheSameBits) {
   test.cut_after(36);  // after the last epoch, before the average went into the module
 }
 
-TEST(StochasticWeightAveraging, AFinishedRunGoesOnAsIfItHadNotEnded) {
+TEST(StochasticWeightAveraging, AFinishedRunContinuesAsIfItHadNotEnded) {
   const TemporaryFolder folder;
   const auto run = [&](int64_t epochs, const std::string& from, const std::string& to) {
     TwoPartModule module;
@@ -184,7 +184,7 @@ TEST(StochasticWeightAveraging, AFinishedRunGoesOnAsIfItHadNotEnded) {
   expect_same_bits(run(5, folder / "three.ckpt", ""), whole, "module");
 }
 
-TEST(StochasticWeightAveraging, ThePassForBatchNormIsNoPartOfTraining) {
+TEST(StochasticWeightAveraging, ThePassForBatchNormIsNotPartOfTraining) {
   TwoPartModule module;
   module.on_training_step = [](int64_t) { static_cast<void>(torch::rand({3})); };
   const auto random_state = [] { return at::globalContext().defaultGenerator(at::kCPU).get_state(); };
@@ -202,7 +202,7 @@ TEST(StochasticWeightAveraging, ThePassForBatchNormIsNoPartOfTraining) {
   EXPECT_EQ(trainer.global_step(), 12);
 }
 
-TEST(StochasticWeightAveraging, SaysThatNothingWillBeAveraged) {
+TEST(StochasticWeightAveraging, ReportsThatNothingWillBeAveraged) {
   const CapturedConsole console;
   TinyModule module;
   Trainer trainer(quiet(2, StochasticWeightAveraging({.swa_lrs = 0.05, .swa_epoch_start = int64_t{5}})));

@@ -113,7 +113,7 @@ TEST(ThroughputMonitor, TrainingDoesNotPayForTheValidationsWithin) {
 
 // Five epochs of six batches of training and four of validation: in one run, or in two, the second from the middle of
 // the fourth epoch on.
-TEST(ThroughputMonitor, AResumedRunGoesOnWithTheTotals) {
+TEST(ThroughputMonitor, AResumedRunContinuesTheTotals) {
   const TemporaryFolder folder;
   const std::string path = folder / "cut.ckpt";
   auto fit = [&](const std::shared_ptr<Callback>& extra, const std::string& ckpt_path, const std::string& error) {
@@ -187,7 +187,7 @@ TEST(ThroughputMonitor, AStepThatThrowsLeavesNoCounter) {
   const FlopCounter counter;  // would throw if the monitor's were still there
 }
 
-TEST(ThroughputMonitor, SaysWhatIsWrong) {
+TEST(ThroughputMonitor, ReportsWhatIsWrong) {
   using T = ThroughputMonitor;
   EXPECT_TRUE(
       has(error_of([] { T({.window_size = 1}); }), "ThroughputMonitorOptions.window_size: must be >= 2, got 1"));

@@ -97,7 +97,7 @@ TEST(EMAWeightAveraging, LagsBehindASteadyMovementByTheClosedForm) {
   EXPECT_TRUE(torch::allclose(weight_of(module), want, 0, 1e-12)) << weight_of(module) << want;
 }
 
-TEST(EMAWeightAveraging, StartsAndSkipsStepsAsToldAndUpdatesAfterEpochs) {
+TEST(EMAWeightAveraging, StartsAndSkipsStepsAsConfiguredAndUpdatesAfterEpochs) {
   const auto updates = [](EMAWeightAveragingOptions options) {
     const EMAWeightAveraging callback(options);
     std::vector<int64_t> steps;
@@ -211,7 +211,7 @@ TEST(EMAWeightAveraging, KeepsTheAverageOf16BitWeightsInFloat32) {
 
 // ---- checkpoints
 
-TEST(EMAWeightAveraging, SavesTheAverageAsTheModelAndTheWeightsBeside) {
+TEST(EMAWeightAveraging, SavesTheAverageAsTheModelAndTheWeightsNextToIt) {
   const TemporaryFolder folder;
   const std::string path = folder / "a.ckpt";
   TinyModule module;
@@ -246,7 +246,7 @@ ResumeTest averaging(std::function<std::shared_ptr<Callback>()> callback) {
           }};
 }
 
-TEST(EMAWeightAveraging, ResumesToTheSameBits) {
+TEST(EMAWeightAveraging, ResumesBitwiseIdentically) {
   const ResumeTest test = averaging([] {
     return std::make_shared<EMAWeightAveraging>(EMAWeightAveragingOptions{
         .decay = 0.9, .update_every_n_steps = 2, .update_starting_at_step = 4, .update_starting_at_epoch = 1});
@@ -256,7 +256,7 @@ TEST(EMAWeightAveraging, ResumesToTheSameBits) {
   test.cut_after(15);  // within one
 }
 
-TEST(WeightAveraging, ResumesToTheSameBits) {
+TEST(WeightAveraging, ResumesBitwiseIdentically) {
   averaging([] {
     return std::make_shared<WeightAveraging>(WeightAveragingOptions{.use_buffers = false});
   }).cut_after(15);
@@ -265,7 +265,7 @@ TEST(WeightAveraging, ResumesToTheSameBits) {
   half.cut_after(12);
 }
 
-TEST(WeightAveraging, AFinishedRunGoesOnAsIfItHadNotEnded) {
+TEST(WeightAveraging, AFinishedRunContinuesAsIfItHadNotEnded) {
   const TemporaryFolder folder;
   const auto run = [&](int64_t epochs, const std::string& from, const std::string& to) {
     TinyModule module;

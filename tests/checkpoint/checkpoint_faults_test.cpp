@@ -93,10 +93,11 @@ class Saves {
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
-  void check_message(const std::string& said, const std::string& cause, bool is_newer) const {
+  void check_message(const std::string& message, const std::string& cause, bool is_newer) const {
     const std::string bytes = std::to_string(size_) + " bytes";
-    for (const auto& part : {path_, bytes, cause}) EXPECT_TRUE(has(said, part)) << "no \"" << part << "\" in: " << said;
-    EXPECT_EQ(has(said, "The previous file is intact"), with_older_ && !is_newer) << said;
+    for (const auto& part : {path_, bytes, cause})
+      EXPECT_TRUE(has(message, part)) << "no \"" << part << "\" in: " << message;
+    EXPECT_EQ(has(message, "The previous file is intact"), with_older_ && !is_newer) << message;
   }
 
   static uint64_t size_of(const State& state) {
@@ -180,7 +181,7 @@ TEST(CheckpointFaults, ADiskThatStaysFullLeavesTheOlderOrTheNewer) {
   }
 }
 
-TEST(CheckpointFaults, ShortWritesAndInterruptionsAreNoFaults) {
+TEST(CheckpointFaults, ShortWritesAndInterruptionsAreNotFaults) {
   const Saves saves(true);
   for (const IoFault fault : {IoFault::short_write, IoFault::interrupted}) {
     for (int call = 1;; ++call) {
@@ -268,11 +269,11 @@ TEST(CheckpointFaults, AFileSystemThatIsFullKeepsTheOlder) {
   const bool could = in_own_mounts([&] {
     if (::mount("levin-test", folder.path().c_str(), "tmpfs", 0, "size=64k") != 0) return false;
     write_checkpoint(folder / "a.ckpt", state_of_epoch(1));
-    const std::string said =
+    const std::string message =
         error_of<CheckpointError>([&] { write_checkpoint(folder / "a.ckpt", state_of_epoch(2, /*numbers=*/100'000)); });
-    require(
-        has(said, "No space left on device") && has(said, folder / "a.ckpt") && has(said, "previous file is intact"),
-        "said: " + said);
+    require(has(message, "No space left on device") && has(message, folder / "a.ckpt") &&
+                has(message, "previous file is intact"),
+            "message: " + message);
     require(same(read_checkpoint(folder / "a.ckpt"), state_of_epoch(1)), "the older state is gone");
     require(folder.names() == Names{"a.ckpt"}, "files were left in the folder");
     write_checkpoint(folder / "a.ckpt", state_of_epoch(3));
@@ -282,15 +283,17 @@ TEST(CheckpointFaults, AFileSystemThatIsFullKeepsTheOlder) {
   if (!could) GTEST_SKIP() << "this machine allows no mount";
 }
 
-TEST(CheckpointFaults, AReadOnlyFileSystemIsToldAndItsCheckpointsCanBeRead) {
+TEST(CheckpointFaults, AReadOnlyFileSystemIsReportedAndItsCheckpointsCanBeRead) {
   const TemporaryFolder folder;
   write_checkpoint(folder / "a.ckpt", state_of_epoch(1));
   const bool could = in_own_mounts([&] {
     const char* path = folder.path().c_str();
     if (::mount(path, path, nullptr, MS_BIND, nullptr) != 0) return false;
     if (::mount(nullptr, path, nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY, nullptr) != 0) return false;
-    const std::string said = error_of<CheckpointError>([&] { write_checkpoint(folder / "a.ckpt", state_of_epoch(2)); });
-    require(has(said, "Read-only file system") && has(said, folder / "a.ckpt") && has(said, "bytes"), "said: " + said);
+    const std::string message =
+        error_of<CheckpointError>([&] { write_checkpoint(folder / "a.ckpt", state_of_epoch(2)); });
+    require(has(message, "Read-only file system") && has(message, folder / "a.ckpt") && has(message, "bytes"),
+            "message: " + message);
     require(same(read_checkpoint(folder / "a.ckpt"), state_of_epoch(1)), "the older state cannot be read");
     return true;
   });

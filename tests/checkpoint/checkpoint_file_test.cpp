@@ -1,4 +1,4 @@
-// Checkpoints on disk: written, read, damaged in every way, and looked at by a reader that shares no code with Levin's.
+// Checkpoints on disk: written, read, damaged in every way, and checked by a reader that shares no code with Levin's.
 #include "levin/checkpoint/checkpoint_file.h"
 
 #include <fcntl.h>
@@ -347,8 +347,9 @@ TEST(CheckpointFile, KeepsTheOldFileWhenTheDiskIsFull) {
     const rlimit limit{100000, 100000};
     ::setrlimit(RLIMIT_FSIZE, &limit);
     const std::string error = error_of<CheckpointError>([&] { write_checkpoint(folder / "a.ckpt", large); });
-    const bool told = has(error, "a.ckpt") && has(error, "File too large") && has(error, "previous file is intact");
-    ::_exit(told ? 0 : 1);
+    const bool is_reported =
+        has(error, "a.ckpt") && has(error, "File too large") && has(error, "previous file is intact");
+    ::_exit(is_reported ? 0 : 1);
   }
   int status = -1;
   ::waitpid(child, &status, 0);

@@ -230,14 +230,14 @@ TEST(CheckpointWriter, AFailureAtAnyCallLeavesAGoodCheckpoint) {
 TEST(CheckpointWriter, PollNeverWaitsAndTellsOnce) {
   const TemporaryFolder folder;
   CheckpointWriter writer;
-  int told = 0;
+  int calls = 0;
   CheckpointRequest wanted = request(folder / "a.ckpt", state_of(torch::ones(1 << 20)));
-  wanted.done = [&](const std::string&) { ++told; };
+  wanted.done = [&](const std::string&) { ++calls; };
   writer.submit({wanted}, {});
-  while (told == 0) writer.poll();
+  while (calls == 0) writer.poll();
   writer.poll();
   writer.finish();
-  EXPECT_EQ(told, 1);
+  EXPECT_EQ(calls, 1);
 }
 
 }  // namespace

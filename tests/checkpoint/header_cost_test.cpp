@@ -99,7 +99,7 @@ TEST(HeaderCost, ManyValuesTakeASmallMultipleOfTheHeader) {
   expect_small_cost(metadata_of(kHeaderBytes, 1'000'000), "long strings");
 }
 
-TEST(HeaderCost, ListsAndNamesThatAreNoTensorsAreRefusedForLittle) {
+TEST(HeaderCost, ListsAndNamesThatAreNotTensorsAreRefusedForLittle) {
   std::string numbers = R"({"t":{"dtype":"U8","shape":[0)";
   while (numbers.size() < kHeaderBytes) numbers += ",0";
   expect_small_cost(numbers + R"(],"data_offsets":[0,0]}})", "a shape of many sizes");

@@ -1,4 +1,4 @@
-// Safetensors files of any program: written by hand here, byte by byte, so that nothing of Levin's is on both sides.
+// Safetensors files of other programs: hand-written here, byte by byte, so that Levin does not read what Levin wrote.
 #include "levin/checkpoint/safetensors.h"
 
 #include <gtest/gtest.h>

@@ -150,7 +150,7 @@ TEST(ShardedCheckpoint, AShardThatIsMissingOrDamagedIsNamed) {
   EXPECT_NE(error_of_reading(folder).find("its shard shard-1-of-2.a.safetensors is missing"), std::string::npos);
 }
 
-TEST(ShardedCheckpoint, AShardOfAnotherSaveIsNotTaken) {
+TEST(ShardedCheckpoint, AShardOfADifferentSaveIsNotTaken) {
   const TemporaryFolder out;
   save((out / "one.ckpt"), "a");
   save((out / "two.ckpt"), "a", {0, 3, 6});
@@ -207,7 +207,7 @@ pid_t write_shard_in_a_child(const std::string& folder, const std::string& name)
   return child;
 }
 
-TEST(ShardedCheckpoint, ShardsOfKilledSavesGoAndThoseOfLivingOnesStay) {
+TEST(ShardedCheckpoint, ShardsOfKilledSavesAreRemovedAndShardsOfLivingOnesStay) {
   const TemporaryFolder out;
   save(out / "last.ckpt", "a");
   const pid_t over_an_older = write_shard_in_a_child(out / "last.ckpt", "b");

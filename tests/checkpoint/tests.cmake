@@ -1,4 +1,4 @@
-# Beside Python's safetensors package too (./dev setup installs it; skipped without).
+# Compared with Python's safetensors package too (./dev setup installs it; skipped without).
 levin_test(checkpoint TORCH FILES
   checkpoint/checkpoint_damage_test.cpp
   checkpoint/checkpoint_file_test.cpp

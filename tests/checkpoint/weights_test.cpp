@@ -207,10 +207,10 @@ TEST(RenameRule, ServesLoadWeights) {
     load_weights(net, {.path = folder / "a.safetensors", .map = {{"count", "x"}, {"ids.table", "x"}}});
   });
   EXPECT_TRUE(has(twice, "\"count\" and \"ids.table\" both become \"x\"")) << twice;
-  const std::string told = error_of([&] {
+  const std::string message = error_of([&] {
     load_weights(net, {.path = folder / "a.safetensors", .map = {{"top", "tap"}}});
   });
-  EXPECT_TRUE(has(told, "tap.weight (1, 2) (top.weight in the file)")) << told;
+  EXPECT_TRUE(has(message, "tap.weight (1, 2) (top.weight in the file)")) << message;
 }
 
 // ---- shards ------------------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ TEST(Arguments, TyposNameTheNearest) {
   expect_parts(errors({"fit", "--print-config"}), {"--print-config: unknown option. Did you mean --print_config?"});
 }
 
-TEST(Arguments, AllMistakesAreToldAtOnce) {
+TEST(Arguments, AllMistakesAreReportedAtOnce) {
   const std::string text = errors({"fit", "stray", "--confg=x", "--zzzz", "--trainer.x"});
   expect_parts(text, {"\"stray\": unexpected argument", "--confg: unknown option", "--zzzz: unknown option",
                       "--trainer.x: no value"});

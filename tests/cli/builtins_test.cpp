@@ -83,7 +83,7 @@ TEST(Builtins, NameEveryOtherPart) {
   check_all<Strategy>({"ddp", "dp", "dp_balanced", "fsdp", "ModelParallel", "single_device"});
 }
 
-TEST(Builtins, ATakenNameSaysWhereBothAre) {
+TEST(Builtins, ATakenNameReportsWhereBothAre) {
   add_builtins();
   struct Empty final : Callback {};
   try {

@@ -65,7 +65,7 @@ TEST(CheckpointTool, InspectReadsOtherProgramsFilesAndShowsNoControlCharacters) 
   EXPECT_FALSE(has(ran.output, "\x1b")) << ran.output;
 }
 
-TEST(CheckpointTool, VerifyGoesOnAfterWhatCannotBeLookedAt) {
+TEST(CheckpointTool, VerifyContinuesAfterFilesThatCannotBeRead) {
   const TemporaryFolder folder;
   write_checkpoint(folder / "good.ckpt", run_state());
   std::filesystem::create_symlink("loop.ckpt", folder / "loop.ckpt");
@@ -210,12 +210,12 @@ TEST(CheckpointTool, DiffComparesNanInfinityAndLargeIntegers) {
             "tensor z: F32 (1), the numbers are equal, their bits differ (-0.0, NaN)\n");
 }
 
-TEST(CheckpointTool, WrongUseIsToldWithWhatIsRight) {
+TEST(CheckpointTool, WrongUseIsReportedWithTheRightUse) {
   const TemporaryFolder folder;
   write_checkpoint(folder / "last.ckpt", run_state());
-  const auto expect = [](const std::string& words, int status, std::initializer_list<std::string> parts) {
-    const Ran ran = run_levin("checkpoint " + words);
-    EXPECT_EQ(ran.status, status) << words << ": " << ran.output;
+  const auto expect = [](const std::string& arguments, int status, std::initializer_list<std::string> parts) {
+    const Ran ran = run_levin("checkpoint " + arguments);
+    EXPECT_EQ(ran.status, status) << arguments << ": " << ran.output;
     expect_parts(ran.output, parts);
   };
   expect("", 2, {"what to do is missing", "inspect, verify, diff"});
@@ -247,8 +247,8 @@ TEST(Weights, OfARunFileAreWhatTheModelStartsFrom) {
       ", filename: w}}'");
   ASSERT_EQ(fit.status, 0) << fit.output;
   const std::string file = folder / "w.ckpt";
-  const auto metrics = [&](const std::string& words) {
-    const Ran ran = run_levin("validate" + common + " --seed_everything=7 " + words);
+  const auto metrics = [&](const std::string& arguments) {
+    const Ran ran = run_levin("validate" + common + " --seed_everything=7 " + arguments);
     EXPECT_EQ(ran.status, 0) << ran.output;
     const size_t begin = ran.output.find("validate metrics:");
     return begin == std::string::npos ? ran.output : ran.output.substr(begin);

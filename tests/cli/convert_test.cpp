@@ -20,11 +20,11 @@ using test::has;
 
 class Convert : public ::testing::Test {
  protected:
-  test::Ran levin(const std::string& words) const { return test::run_levin(words, folder_.path()); }
-  test::Ran convert(const std::string& text, const std::string& words = "") const {
+  test::Ran levin(const std::string& arguments) const { return test::run_levin(arguments, folder_.path()); }
+  test::Ran convert(const std::string& text, const std::string& arguments = "") const {
     write("lightning.yaml", text);
     std::filesystem::remove(folder_.path() + "/run.yaml");
-    return levin("convert lightning.yaml --output run.yaml " + words);
+    return levin("convert lightning.yaml --output run.yaml " + arguments);
   }
   void write(const std::string& name, const std::string& text) const {
     write_file_durably(folder_.path() + "/" + name, text);
@@ -116,7 +116,7 @@ TEST_F(Convert, KeepsAnMLFlowLogger) {
   EXPECT_EQ(args.find("run_name"), nullptr);
 }
 
-TEST_F(Convert, SaysWhatAnMLFlowLoggerNeedsInsteadOfAFolder) {
+TEST_F(Convert, ReportsWhatAnMLFlowLoggerNeedsInsteadOfAFolder) {
   const auto done = convert(R"(trainer:
   logger:
     class_path: pytorch_lightning.loggers.mlflow.MLFlowLogger
@@ -262,14 +262,14 @@ TEST_F(Convert, ReadsAFileForTheSubcommandFit) {
   EXPECT_EQ(tree().find("seed_everything")->text, "7");
 }
 
-TEST_F(Convert, SaysWhichRegisteredClassTakesTheUsersName) {
+TEST_F(Convert, ReportsWhichRegisteredClassTakesTheUsersName) {
   const auto done = convert("model: {class_path: project.nets.Classifier, init_args: {hidden: 64}}\ntrainer: {}\n");
   EXPECT_EQ(done.status, kExitOk) << done.output;
   expect_parts(done.output,
                {"model: project.nets.Classifier is taken as the class Classifier that is registered here"});
 }
 
-TEST_F(Convert, RefusesWhatIsNoFileOfLightningCLI) {
+TEST_F(Convert, RefusesWhatIsNotAFileOfLightningCLI) {
   const auto other = convert("services: {web: {image: nginx}}\nversion: '3'\n");
   EXPECT_EQ(other.status, kExitBadConfig);
   expect_parts(other.output, {"error: lightning.yaml: no run file of LightningCLI", "Its keys: services, version.",

@@ -27,7 +27,7 @@ using test::holds;
 
 class Export : public ::testing::Test {
  protected:
-  test::Ran levin(const std::string& words) const { return test::run_levin(words, folder_.path()); }
+  test::Ran levin(const std::string& arguments) const { return test::run_levin(arguments, folder_.path()); }
   void write(const std::string& name, const std::string& text) const {
     write_file_durably(folder_.path() + "/" + name, text);
   }
@@ -43,7 +43,7 @@ TEST_F(Export, OptionsAreListed) {
   EXPECT_EQ(levin::testing::field_count<ExportOptions>(), field_names<ExportOptions>().size());
 }
 
-TEST_F(Export, SaysWhatCannotBeExported) {
+TEST_F(Export, ReportsWhatCannotBeExported) {
   const auto ran =
       levin("export --config " + test::source_dir() +
             "/configs/gpt.yaml --model.n_layer=1 --model.max_new_tokens=2 --method predict_step --output model.onnx");
@@ -95,9 +95,9 @@ TEST_F(Export, TakesTheFormatFromTheEnding) {
   EXPECT_TRUE(holds(levin(kRun + "--format onnx --output model.v2").output, {"model.v2: opset 18, "}));
 }
 
-TEST_F(Export, RefusesAnEndingOfAnotherFormatOrOfNone) {
-  const auto refused = [&](const std::string& words, const std::string& name, const std::string& what) {
-    const auto ran = levin(kRun + words);
+TEST_F(Export, RefusesADifferentExtensionOrNone) {
+  const auto refused = [&](const std::string& arguments, const std::string& name, const std::string& what) {
+    const auto ran = levin(kRun + arguments);
     EXPECT_EQ(ran.status, kExitBadConfig) << ran.output;
     EXPECT_TRUE(holds(ran.output, {what, "nothing was written"})) << ran.output;
     EXPECT_FALSE(exists(name));
@@ -113,7 +113,7 @@ TEST_F(Export, RefusesAnEndingOfAnotherFormatOrOfNone) {
           "--format is hf. Name a folder, or give --format safetensors.");
 }
 
-TEST_F(Export, OfAnotherModelAsAFolderSaysWhatToDo) {
+TEST_F(Export, OfADifferentModelAsAFolderReportsTheRemedy) {
   const auto ran = levin(kRun + "--format hf --output folder");
   EXPECT_EQ(ran.status, kExitRunFailed) << ran.output;
   EXPECT_TRUE(holds(ran.output, {"--format hf writes models of Hugging Face's kinds", "--format safetensors"}));

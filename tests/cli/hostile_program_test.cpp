@@ -29,20 +29,20 @@ using testing::ConfigFiles;
 
 struct Finished {
   int status = -1;       // exit status, or minus the signal that ended it
-  std::string said;      // on stderr
+  std::string errors;    // the text on stderr
   double seconds = 0;    // of the processor, so that a busy machine does not count
   double megabytes = 0;  // resident at most
 };
 
 Finished run_tool(const ConfigFiles& files, const std::string& config) {
-  const std::string said = files.write("said", "");
+  const std::string errors_path = files.write("errors.txt", "");
   const std::string program = test::binary_dir() + "/bin/levin";
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(60);
     ::dup2(::open("/dev/null", O_RDWR), STDIN_FILENO);
     ::dup2(::open("/dev/null", O_RDWR), STDOUT_FILENO);
-    ::dup2(::open(said.c_str(), O_WRONLY), STDERR_FILENO);
+    ::dup2(::open(errors_path.c_str(), O_WRONLY), STDERR_FILENO);
     ::execl(program.c_str(), "levin", "fit", "--config", config.c_str(), nullptr);
     ::_exit(127);
   }
@@ -51,7 +51,7 @@ Finished run_tool(const ConfigFiles& files, const std::string& config) {
   ::wait4(child, &status, 0, &usage);
   Finished done;
   done.status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  done.said = read_file(said);
+  done.errors = read_file(errors_path);
   const auto seconds = [](const timeval& time) {
     return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
   };
@@ -63,7 +63,7 @@ Finished run_tool(const ConfigFiles& files, const std::string& config) {
 struct Hostile {
   const char* what;
   std::string text;
-  std::vector<std::string> said;  // parts of the message; "FILE" stands for the file's path
+  std::vector<std::string> expected_parts;  // parts of the message; "FILE" stands for the file's path
 };
 
 std::string repeated(const std::string& part, size_t times) {
@@ -128,19 +128,20 @@ std::vector<Hostile> hostile_files() {
 TEST(HostileProgram, RefusesEveryFileClearlyQuicklyAndInLittleMemory) {
   const ConfigFiles files;
   const Finished harmless = run_tool(files, files.write("harmless.yaml", "trainor: {}\n"));
-  ASSERT_EQ(harmless.status, 2) << harmless.said;
+  ASSERT_EQ(harmless.status, 2) << harmless.errors;
   ASSERT_GT(harmless.megabytes, 20) << "LibTorch is not even loaded: what was measured?";
   for (const Hostile& hostile : hostile_files()) {
     SCOPED_TRACE(hostile.what);
     const std::string path = files.write("stranger.yaml", hostile.text);
     const Finished done = run_tool(files, path);
     EXPECT_EQ(done.status, 2);
-    for (std::string part : hostile.said) {
+    for (std::string part : hostile.expected_parts) {
       for (size_t at; (at = part.find("FILE")) != std::string::npos;) part.replace(at, 4, path);
-      EXPECT_NE(done.said.find(part), std::string::npos) << "no \"" << part << "\" in: " << done.said.substr(0, 1000);
+      EXPECT_NE(done.errors.find(part), std::string::npos)
+          << "no \"" << part << "\" in: " << done.errors.substr(0, 1000);
     }
-    EXPECT_LT(done.said.size(), 20'000U) << "floods the terminal";
-    EXPECT_EQ(done.said.find('\x1b'), std::string::npos) << "passes escape sequences on";
+    EXPECT_LT(done.errors.size(), 20'000U) << "floods the terminal";
+    EXPECT_EQ(done.errors.find('\x1b'), std::string::npos) << "passes escape sequences on";
     EXPECT_LT(done.seconds - harmless.seconds, kMaxSeconds);
     EXPECT_LT(done.megabytes - harmless.megabytes, kMaxMegabytes);
   }
@@ -150,7 +151,7 @@ TEST(HostileProgram, RefusesADeviceWithoutEnd) {
   const ConfigFiles files;
   const Finished done = run_tool(files, "/dev/zero");
   EXPECT_EQ(done.status, 2);
-  expect_parts(done.said, {"/dev/zero", "more than 524291 bytes"});
+  expect_parts(done.errors, {"/dev/zero", "more than 524291 bytes"});
   EXPECT_LT(done.seconds, kMaxSeconds + 2);
 }
 

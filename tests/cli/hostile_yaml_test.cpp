@@ -29,7 +29,7 @@ using testing::lines;
 constexpr double kMaxSeconds = kSanitized ? 30.0 : 1.0;
 constexpr size_t kMaxMegabytes = 200;
 
-// Of the processor, so that a busy machine does not count.
+// Returns processor time, so that a busy machine does not affect it.
 double seconds_used() {
   timespec now{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
@@ -141,7 +141,7 @@ TEST(HostileYaml, ManyKeysCostLittleAndSayLittle) {
   expect_parts(bounded_errors(twice + "}\n"), {"duplicate key \"b\"", "reading stopped after 50 problems"});
 }
 
-TEST(HostileYaml, OddTextsOfHalfAMegabyteCostLittle) {
+TEST(HostileYaml, OddStringsOfHalfAMegabyteCostLittle) {
   const size_t most = 500'000;
   const std::vector<std::string> pieces{"{",   "? ",    "- - ",  "[{",    "*",    "&a ", "!!x ", "'",   "\"", "a: |\n",
                                         "%\n", "---\n", "...\n", "a:\n ", ": ",   ",",   "#",    "\t",  "é",  "a",

@@ -62,7 +62,7 @@ TEST(MergeConfig, MapsMergeKeyByKeyAndListsAndScalarsReplace) {
   expect_same(merged("{a: {b: 2}}", "{a: null}"), "{a: null}");
 }
 
-TEST(MergeConfig, AnotherClassDropsTheOldInitArgs) {
+TEST(MergeConfig, ADifferentClassDropsTheOldInitArgs) {
   expect_same(merged("{model: {class_path: A, init_args: {x: 1}}}", "{model: {class_path: B, init_args: {y: 2}}}"),
               "{model: {class_path: B, init_args: {y: 2}}}");
   expect_same(merged("{model: {class_path: A, init_args: {x: 1}}}", "{model: B}"), "{model: {class_path: B}}");
@@ -78,7 +78,7 @@ TEST(MergeConfig, TheSameClassMergesItsInitArgs) {
               "{model: {class_path: my.pkg.A, init_args: {x: 1}}}");
 }
 
-TEST(MergeConfig, KeepsWhatStandsBesideTheClass) {
+TEST(MergeConfig, KeepsWhatStandsNextToTheClass) {
   expect_same(merged("{lr_scheduler: {class_path: A, init_args: {x: 1}, interval: step}}", "{lr_scheduler: B}"),
               "{lr_scheduler: {class_path: B, interval: step}}");
 }
@@ -203,7 +203,7 @@ TEST(Override, AnEmptyValueIsAnEmptyStringAndNoNull) {
   EXPECT_TRUE(node.find("trainer")->find("min_epochs")->is_null());
 }
 
-TEST(Override, AnIndexOutOfRangeSaysHowManyItemsThereAre) {
+TEST(Override, AnIndexOutOfRangeReportsHowManyItemsThereAre) {
   expect_parts(override_errors(kTwoCallbacks, "--trainer.callbacks.2.patience=3"),
                {"--trainer.callbacks.2.patience=3: trainer.callbacks: item 2 does not exist", "2 items",
                 "counted from 0", "--trainer.callbacks+=VALUE"});

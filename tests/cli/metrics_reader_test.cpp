@@ -29,7 +29,7 @@ TEST_F(Metrics, ANewRunHasNone) {
   EXPECT_TRUE(reader_.series().empty());
 }
 
-TEST_F(Metrics, EmptyCellsAreNoValues) {
+TEST_F(Metrics, EmptyCellsAreNotValues) {
   append("epoch,step,train_loss,val_loss\n0,9,0.5,\n0,19,0.25,\n0,19,,0.75\n");
   EXPECT_TRUE(reader_.update());
   EXPECT_EQ(of("train_loss").steps, (std::vector<int64_t>{9, 19}));
@@ -57,7 +57,7 @@ TEST_F(Metrics, AnIncompleteHeaderWaitsToo) {
   EXPECT_EQ(of("loss").values, (std::vector<double>{4}));
 }
 
-TEST_F(Metrics, AreThoseOfTheLoggerWithNewColumnsAndAfterACut) {
+TEST_F(Metrics, MatchTheLoggerWithNewColumnsAndAfterACut) {
   CSVLogger logger({.save_dir = folder_.path(), .name = "", .version = "run", .flush_logs_every_n_steps = 1});
   logger.start("", false);
   logger.own_folder();

@@ -24,7 +24,7 @@ const std::string kConfig = " --config " + test::source_dir() +
 
 class Mistakes : public ::testing::Test {
  protected:
-  test::Ran levin(const std::string& words) const { return test::run_levin(words, folder_.path()); }
+  test::Ran levin(const std::string& arguments) const { return test::run_levin(arguments, folder_.path()); }
   test::Ran fit(const std::string& run_file) const {
     write_file_durably(folder_.path() + "/run.yaml", run_file);
     return levin("fit --config run.yaml");
@@ -52,7 +52,7 @@ TEST_F(Mistakes, ATabIsNamedWithItsPlace) {
   }
 }
 
-TEST_F(Mistakes, ATabThatIsNoIndentationIsAllowed) {
+TEST_F(Mistakes, ATabThatIsNotIndentationIsAllowed) {
   expect_parts(fit("trainer: {max_epochs: 3,\n\tmin_epochs:\t1}\nmodel: Classifier\t# a note\nturbo: 1\n").output,
                {"run.yaml:4:1: turbo: unknown key", "1 problem;"});
 }
@@ -65,7 +65,7 @@ TEST_F(Mistakes, AFileThatCannotBeReadIsOneProblem) {
   expect_parts(levin("fit").output, {"no model was given", "error: 1 problem;"});
 }
 
-TEST_F(Mistakes, WhatFollowsFromAMistakeIsNotToldToo) {
+TEST_F(Mistakes, ConsequencesOfAMistakeAreNotReportedToo) {
   expect_parts(fit("trainer:\n  - a\nmodel: Classifier\n").output,
                {"run.yaml:2:3: trainer: expected a map, got a list.", "error: 1 problem;"});
   expect_parts(fit("model: {class_pth: Classifier}\n").output,
@@ -88,9 +88,9 @@ TEST_F(Mistakes, NullInAListOfCallbacksOrLoggersIsRefused) {
   expect_parts(in_words.output, {"callbacks[0]: null where a callback belongs"});
 }
 
-TEST_F(Mistakes, AnErrorOfAllRanksIsToldOnce) {
-  for (const char* words : {"--trainer.strategy=ddp --ckpt_path=absent.ckpt", "--weights.path=absent.ckpt"}) {
-    const auto done = levin("fit" + kConfig + "--trainer.devices=2 " + words);
+TEST_F(Mistakes, AnErrorOfAllRanksIsReportedOnce) {
+  for (const char* arguments : {"--trainer.strategy=ddp --ckpt_path=absent.ckpt", "--weights.path=absent.ckpt"}) {
+    const auto done = levin("fit" + kConfig + "--trainer.devices=2 " + arguments);
     EXPECT_EQ(done.status, kExitRunFailed) << done.output;
     EXPECT_EQ(count(done.output, "absent.ckpt"), 1) << done.output;
     EXPECT_EQ(count("\n" + done.output, "\nerror: "), 1) << done.output;
@@ -99,7 +99,7 @@ TEST_F(Mistakes, AnErrorOfAllRanksIsToldOnce) {
   }
 }
 
-TEST_F(Mistakes, AnErrorOfOneRankIsToldOnce) {
+TEST_F(Mistakes, AnErrorOfOneRankIsReportedOnce) {
   const auto done = levin("fit" + kConfig + "--trainer.devices=2 --data.root=/proc/nowhere");
   EXPECT_EQ(done.status, kExitRunFailed) << done.output;
   EXPECT_EQ(count(done.output, "Its error: "), 1) << done.output;

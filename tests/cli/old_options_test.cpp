@@ -112,7 +112,7 @@ TEST(OldOptions, BothSpellingsMustAgree) {
                {"means accelerator: gpu, but trainer.accelerator is cpu"});
 }
 
-TEST(OldOptions, ValuesThatCannotBeAreTold) {
+TEST(OldOptions, ValuesThatCannotBeAreReported) {
   expect_parts(read("  use_amp: maybe\n").problems,
                {"run.yaml:2:12: trainer.use_amp: expected true or false, got maybe."});
   expect_parts(read("  use_amp: true\n  amp_level: O7\n").problems,

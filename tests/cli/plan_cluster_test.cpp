@@ -15,16 +15,16 @@ namespace {
 using test::expect_parts;
 
 // The exit code and what was printed.
-std::pair<int, std::string> plan(const std::vector<std::string>& words, const MeasureRun& measure = nullptr) {
-  std::string said;
-  Console::instance().capture([&](const std::string& line) { said += line + "\n"; });
-  const int code = run_plan_cluster(words, 100, measure);
+std::pair<int, std::string> plan(const std::vector<std::string>& arguments, const MeasureRun& measure = nullptr) {
+  std::string output;
+  Console::instance().capture([&](const std::string& line) { output += line + "\n"; });
+  const int code = run_plan_cluster(arguments, 100, measure);
   Console::instance().capture({});
-  return {code, said};
+  return {code, output};
 }
 
-test::Ran tool(const std::string& words) {
-  return test::run_levin("plan cluster " + words);
+test::Ran tool(const std::string& arguments) {
+  return test::run_levin("plan cluster " + arguments);
 }
 
 // 1000 parameters of 4 bytes over links that only have a latency: 1 ms each message.
@@ -39,36 +39,37 @@ const std::vector<std::string> kLatencyOnly = {"--parameters=1000",
                                                "--inside_latency_us=1000",
                                                "--devices_per_node=2"};
 
-TEST(PlanCluster, SaysWhatTheClosedFormsSay) {
-  auto words = kLatencyOnly;
-  words.emplace_back("--nodes=1,3");
-  const auto [code, said] = plan(words);
-  EXPECT_EQ(code, kExitOk) << said;
+TEST(PlanCluster, MatchesTheClosedForms) {
+  auto arguments = kLatencyOnly;
+  arguments.emplace_back("--nodes=1,3");
+  const auto [code, output] = plan(arguments);
+  EXPECT_EQ(code, kExitOk) << output;
   // 2 devices: 2 messages; 6 devices: 2 (1 + 2). Stage 3 sends 3/2 as many, none of them hidden in one unit.
   // Stages 1 and 2 send as many as ddp, the gathering after the update.
-  expect_parts(said, {"1000 parameters, 0.0 MB to send, by fsdp in 1 unit.", "16 samples in 34.00 ms",
-                      "1        2            32 |    36.00 ms   94.4 % |    36.00 ms   94.4 % |    37.00 ms   91.9 %",
-                      "3        6            96 |    40.00 ms   85.0 % |    40.00 ms   85.0 % |    43.00 ms   79.1 %"});
+  expect_parts(output,
+               {"1000 parameters, 0.0 MB to send, by fsdp in 1 unit.", "16 samples in 34.00 ms",
+                "1        2            32 |    36.00 ms   94.4 % |    36.00 ms   94.4 % |    37.00 ms   91.9 %",
+                "3        6            96 |    40.00 ms   85.0 % |    40.00 ms   85.0 % |    43.00 ms   79.1 %"});
 }
 
 TEST(PlanCluster, FasterDevicesComputeFasterAndSendAsBefore) {
-  auto words = kLatencyOnly;
-  words.insert(words.end(), {"--nodes=1", "--device_speed=10"});
-  expect_parts(plan(words).second, {"16 samples in 3.40 ms", "5.40 ms   63.0 %"});
+  auto arguments = kLatencyOnly;
+  arguments.insert(arguments.end(), {"--nodes=1", "--device_speed=10"});
+  expect_parts(plan(arguments).second, {"16 samples in 3.40 ms", "5.40 ms   63.0 %"});
 }
 
 TEST(PlanCluster, WhatIsGivenCountsBeforeWhatWasMeasured) {
   std::vector<std::string> run;
-  const auto measure = [&](const std::vector<std::string>& words) {
-    run = words;
+  const auto measure = [&](const std::vector<std::string>& arguments) {
+    run = arguments;
     return MeasuredStep{
         .parameters = 5, .bytes = 2, .batch_size = 8, .units = 12, .forward_ms = 1, .backward_ms = 2, .other_ms = 4};
   };
-  const auto [code, said] =
+  const auto [code, output] =
       plan({"--config", "a.yaml", "--nodes=1", "--trainer.precision=64-true", "--backward_ms=3"}, measure);
   EXPECT_EQ(code, kExitOk);
   EXPECT_EQ(run, (std::vector<std::string>{"--config", "a.yaml", "--trainer.precision=64-true"}));
-  expect_parts(said, {"5 parameters", "in 12 units", "8 samples in 8.00 ms (forward 1.00 ms, backward 3.00 ms"});
+  expect_parts(output, {"5 parameters", "in 12 units", "8 samples in 8.00 ms (forward 1.00 ms, backward 3.00 ms"});
 }
 
 // A model of GPT-3 medium's size: gathered in the parts that fsdp makes of it, most of what is sent is hidden, as with
@@ -86,18 +87,18 @@ TEST(PlanCluster, TakesTheUnitsThatFsdpMakes) {
 }
 
 TEST(PlanCluster, TellsEveryMistakeAndPlansNothing) {
-  const auto [code, said] = plan({"--devices_per_node=0", "--nodes=2,x", "--bandwidth=-1"});
+  const auto [code, output] = plan({"--devices_per_node=0", "--nodes=2,x", "--bandwidth=-1"});
   EXPECT_EQ(code, kExitBadConfig);
-  expect_parts(said, {"devices_per_node", "must be >= 1, got 0", "nodes", "bandwidth", "nothing was planned"});
-  EXPECT_EQ(said.find("efficiency"), std::string::npos);
+  expect_parts(output, {"devices_per_node", "must be >= 1, got 0", "nodes", "bandwidth", "nothing was planned"});
+  EXPECT_EQ(output.find("efficiency"), std::string::npos);
   expect_parts(plan({}).second, {"the times of a step are not known", "--config FILE"});
   expect_parts(plan({"--forward_ms=1"}).second, {"the number of parameters is not known"});
   expect_parts(plan({"--nodes"}).second, {"--nodes: no value follows"});
 }
 
 TEST(PlanCluster, HelpListsEveryOption) {
-  const std::string said = plan({"--help"}).second;
-  for (const auto& name : field_names<PlanClusterOptions>()) EXPECT_NE(said.find(name), std::string::npos) << name;
+  const std::string output = plan({"--help"}).second;
+  for (const auto& name : field_names<PlanClusterOptions>()) EXPECT_NE(output.find(name), std::string::npos) << name;
 }
 
 TEST(PlanCluster, MeasuresARunOfTheTool) {
@@ -108,15 +109,15 @@ TEST(PlanCluster, MeasuresARunOfTheTool) {
                              "128     1024         32768 |"});
 }
 
-TEST(PlanCluster, AMistakeOfTheRunIsToldAsInAFit) {
+TEST(PlanCluster, AMistakeOfTheRunIsReportedAsInAFit) {
   const auto done = tool("--model=Nobody");
   EXPECT_EQ(done.status, kExitBadConfig);
   expect_parts(done.output, {"Nobody"});
   const auto other = test::run_levin("plan clusters");
   EXPECT_EQ(other.status, kExitBadConfig);
   expect_parts(other.output, {"\"clusters\" cannot be planned. Use levin plan cluster"});
-  for (const char* words : {"help plan", "plan --help"}) {
-    const auto both = test::run_levin(words);
+  for (const char* arguments : {"help plan", "plan --help"}) {
+    const auto both = test::run_levin(arguments);
     EXPECT_EQ(both.status, 0);
     expect_parts(both.output, {"levin plan cluster", "levin plan memory", "--help"});
   }

@@ -57,7 +57,7 @@ TEST(PlanDevices, DevicesWithoutASampleAreLeftOut) {
   EXPECT_EQ(largest_share(14, 4), 4);
 }
 
-TEST(PlanDevices, OutputsAreThoseOfTheLastSubmoduleBeforeTheLoss) {
+TEST(PlanDevices, OutputsComeFromTheLastSubmoduleBeforeTheLoss) {
   const auto outputs = model_outputs(share_of(4), share_of(2), 16);
   ASSERT_TRUE(outputs.has_value());
   EXPECT_EQ(outputs->block, "head");
@@ -65,7 +65,7 @@ TEST(PlanDevices, OutputsAreThoseOfTheLastSubmoduleBeforeTheLoss) {
   EXPECT_EQ(outputs->gradient_bytes, 1600);
 }
 
-TEST(PlanDevices, ARunOfDpSaysWhatEachDeviceHoldsAndWhatGatheringWouldAdd) {
+TEST(PlanDevices, ARunOfDpReportsWhatEachDeviceHoldsAndWhatGatheringWouldAdd) {
   const ConfigFiles files;
   const std::string path = files.write("run.yaml", R"(
 trainer: {accelerator: cpu, devices: 4, strategy: dp}
@@ -74,8 +74,8 @@ model:
   init_args: {num_hidden_layers: 1, hidden_size: 32, num_attention_heads: 2, intermediate_size: 64, vocab_size: 1024}
 data: {class_path: BibleText, init_args: {block_size: 64, batch_size: 8}}
 )");
-  const auto planned = [&](const std::string& words) {
-    return test::run_levin("plan memory --config " + path + " --picture= " + words);
+  const auto planned = [&](const std::string& arguments) {
+    return test::run_levin("plan memory --config " + path + " --picture= " + arguments);
   };
   for (const std::string strategy : {"dp", "dp_balanced"}) {
     const auto ran = planned("--batch_size=32 --trainer.strategy=" + strategy);

@@ -1,4 +1,4 @@
-// levin plan memory: the table of numbers that are given, the picture, the run file it writes, and a run measured here.
+// levin plan memory: the table of given numbers, the chart, the run file it writes, and a run measured here.
 #include "levin/cli/commands/plan_memory.h"
 
 #include <gtest/gtest.h>
@@ -48,24 +48,24 @@ MeasuredMemory measured(const std::string& config = "") {
 }
 
 // The exit code and what was printed.
-std::pair<int, std::string> plan(std::vector<std::string> words, const MeasuredMemory& seen = measured()) {
-  std::string said;
-  Console::instance().capture([&](const std::string& line) { said += line + "\n"; });
-  words.emplace_back("--config=run.yaml");
-  const int code = run_plan_memory(words, 100, [&](const auto&) { return seen; });
+std::pair<int, std::string> plan(std::vector<std::string> arguments, const MeasuredMemory& seen = measured()) {
+  std::string output;
+  Console::instance().capture([&](const std::string& line) { output += line + "\n"; });
+  arguments.emplace_back("--config=run.yaml");
+  const int code = run_plan_memory(arguments, 100, [&](const auto&) { return seen; });
   Console::instance().capture({});
-  return {code, said};
+  return {code, output};
 }
 
 TEST(PlanMemory, SaysPeaksTimesAndBatchesOfEachPlan) {
-  const auto [code, said] = plan({"--budget=30MiB", "--picture="});
-  EXPECT_EQ(code, kExitOk) << said;
+  const auto [code, output] = plan({"--budget=30MiB", "--picture="});
+  EXPECT_EQ(code, kExitOk) << output;
   // Nothing again: 40 + 3 borders + the gradient + 1 + 3 of parameters. Each block: 3 borders + 11 + 1 + 3.
   expect_parts(
-      said, {"Net on cpu, 4 blocks: parameters 3.0 MiB", "a batch of 8 samples", "Budget 30.0 MiB.",
-             "no recomputation              0        48.0 MiB   120.0 ms    0.0 %               4",
-             "each block                    4        18.0 MiB   160.0 ms   33.3 %", "√n segments                   1",
-             "least memory", "best under the budget", "best: recompute h."});
+      output, {"Net on cpu, 4 blocks: parameters 3.0 MiB", "a batch of 8 samples", "Budget 30.0 MiB.",
+               "no recomputation              0        48.0 MiB   120.0 ms    0.0 %               4",
+               "each block                    4        18.0 MiB   160.0 ms   33.3 %", "√n segments                   1",
+               "least memory", "best under the budget", "best: recompute h."});
 }
 
 TEST(PlanMemory, TheRunsOwnRecomputationIsALine) {
@@ -80,9 +80,9 @@ TEST(PlanMemory, TheRunsOwnRecomputationIsALine) {
 }
 
 TEST(PlanMemory, FollowsTheRecomputationOfTheRunFile) {
-  const auto planned = [](const std::string& words) {
+  const auto planned = [](const std::string& arguments) {
     return test::run_levin("plan memory --config " + test::source_dir() +
-                           "/configs/paddle_recompute.yaml --picture= --data.batch_size=1024 " + words);
+                           "/configs/paddle_recompute.yaml --picture= --data.batch_size=1024 " + arguments);
   };
   const auto own = planned("");
   EXPECT_EQ(own.status, 0) << own.output;
@@ -95,31 +95,31 @@ TEST(PlanMemory, FollowsTheRecomputationOfTheRunFile) {
 }
 
 TEST(PlanMemory, WithoutABudgetItIsWhatTheDeviceHasFree) {
-  const auto [code, said] = plan({"--picture="});
+  const auto [code, output] = plan({"--picture="});
   EXPECT_EQ(code, kExitOk);
-  expect_parts(said, {"Budget 100.0 MiB, 9/10 of what is free.", "best: nothing has to be computed again."});
+  expect_parts(output, {"Budget 100.0 MiB, 9/10 of what is free.", "best: nothing has to be computed again."});
 }
 
-TEST(PlanMemory, ABudgetThatCannotBeMetSaysTheLeastPeakAndWhatElseHelps) {
-  const auto [code, said] = plan({"--budget", "12MiB", "--picture="});
+TEST(PlanMemory, ABudgetThatCannotBeMetReportsTheLeastPeakAndWhatElseHelps) {
+  const auto [code, output] = plan({"--budget", "12MiB", "--picture="});
   EXPECT_EQ(code, kExitBadConfig);
-  expect_parts(said, {"--budget: 12.0 MiB cannot be met", "the least peak of a step", "of its 4 blocks, is ",
-                      "parameters, gradients and optimizer state are 3.0 MiB", "A batch_size of ", "instead of 8 fits",
-                      "bf16-mixed"});
+  expect_parts(output, {"--budget: 12.0 MiB cannot be met", "the least peak of a step", "of its 4 blocks, is ",
+                        "parameters, gradients and optimizer state are 3.0 MiB", "A batch_size of ",
+                        "instead of 8 fits", "bf16-mixed"});
 }
 
 TEST(PlanMemory, DrawsThePlans) {
   const ConfigFiles files;
   const std::string path = files.write("picture.svg", "");
-  const auto [code, said] = plan({"--budget=30MiB", "--picture=" + path});
+  const auto [code, output] = plan({"--budget=30MiB", "--picture=" + path});
   EXPECT_EQ(code, kExitOk);
-  expect_parts(said, {"memory over the step: " + path});
+  expect_parts(output, {"memory over the step: " + path});
   expect_parts(read_file(path), {"<svg xmlns=", "Net, batch of 8", "memory held, MiB", "time in the step, ms",
                                  "no recomputation, 48.0 MiB", "√n segments", "budget, 30.0 MiB", "parameters, 3.0 MiB",
                                  "gradients", "optimizer state", "<polyline", "</svg>"});
 }
 
-TEST(PlanMemory, ThePictureGoesThroughThePeak) {
+TEST(PlanMemory, TheChartGoesThroughThePeak) {
   ChainCost cost = chain(8);
   const MemoryPrediction plain = predict_memory(cost, {});
   int64_t most = 0;
@@ -135,16 +135,16 @@ TEST(PlanMemory, ThePictureGoesThroughThePeak) {
 TEST(PlanMemory, AppliesThePlanToACopyOfTheRunFile) {
   const ConfigFiles files;
   const std::string path = files.write("run.yaml", "# my run\ntrainer:\n  max_epochs: 3  # enough\nmodel: Net\n");
-  const auto [code, said] = plan({"--budget=18MiB", "--picture=", "--apply"}, measured(path));
-  EXPECT_EQ(code, kExitOk) << said;
+  const auto [code, output] = plan({"--budget=18MiB", "--picture=", "--apply"}, measured(path));
+  EXPECT_EQ(code, kExitOk) << output;
   const std::string planned = path.substr(0, path.size() - 5) + ".planned.yaml";
-  expect_parts(said, {"written: " + planned});
+  expect_parts(output, {"written: " + planned});
   expect_parts(read_file(planned),
                {"# my run\ntrainer:\n  recompute: {modules: [\"h.", "  max_epochs: 3  # enough\nmodel: Net\n"});
   EXPECT_EQ(read_file(path), "# my run\ntrainer:\n  max_epochs: 3  # enough\nmodel: Net\n");
 }
 
-TEST(PlannedConfig, LeavesEverythingElseAsItIs) {
+TEST(PlannedConfig, LeavesEverythingElseUnchanged) {
   const std::vector<std::string> modules = {"h.0..h.2", "h.4"};
   const std::string key = "recompute: {modules: [\"h.0..h.2\", \"h.4\"]}";
   auto planned = [&](const std::string& text) { return with_recompute(text, "run.yaml", modules); };
@@ -166,7 +166,7 @@ TEST(PlannedConfig, ALongPlanIsAListInLines) {
                {"trainer:\n  recompute:\n    modules:\n      - \"h.0\"\n", "      - \"h.7\"\n  devices: 1\n"});
 }
 
-TEST(PlannedConfig, SaysWhatToWriteWhereItCannotBeWritten) {
+TEST(PlannedConfig, ReportsWhatToWriteWhereItCannotBeWritten) {
   try {
     (void)with_recompute("trainer: {recompute: auto,\n  devices: 1}\n", "run.yaml", {"h.0"});
     FAIL();
@@ -175,9 +175,9 @@ TEST(PlannedConfig, SaysWhatToWriteWhereItCannotBeWritten) {
   }
 }
 
-TEST(PlanMemory, SaysWhatIsWrongWithTheWords) {
-  std::string said;
-  Console::instance().capture([&](const std::string& line) { said += line + "\n"; });
+TEST(PlanMemory, ReportsWhatIsWrongWithTheArguments) {
+  std::string output;
+  Console::instance().capture([&](const std::string& line) { output += line + "\n"; });
   const MeasureMemory none = [](const auto&) { return MeasuredMemory(); };
   EXPECT_EQ(run_plan_memory({}, 100, none), kExitBadConfig);
   EXPECT_EQ(run_plan_memory({"--config=a", "--budget=11 potatoes"}, 100, none), kExitBadConfig);
@@ -185,8 +185,8 @@ TEST(PlanMemory, SaysWhatIsWrongWithTheWords) {
   EXPECT_EQ(run_plan_memory({"--model=A", "--apply"}, 100, none), kExitBadConfig);
   EXPECT_EQ(run_plan_memory({"--help"}, 100, none), kExitOk);
   Console::instance().capture({});
-  expect_parts(said, {"no run to measure. Give --config FILE.", "11 potatoes", "--budget: no value follows",
-                      "no run file to copy", "levin plan memory --config FILE"});
+  expect_parts(output, {"no run to measure. Give --config FILE.", "11 potatoes", "--budget: no value follows",
+                        "no run file to copy", "levin plan memory --config FILE"});
 }
 
 TEST(PlanMemory, MeasuresARunOfTheTool) {
@@ -225,8 +225,8 @@ trainer: {max_epochs: 1}
 model: {class_path: Classifier, init_args: {hidden: 512}}
 data: {class_path: FashionMnist, init_args: {batch_size: 64}}
 )");
-  const auto planned = [&](const std::string& words) {
-    return test::run_levin("plan memory --config " + path + " --picture= " + words);
+  const auto planned = [&](const std::string& arguments) {
+    return test::run_levin("plan memory --config " + path + " --picture= " + arguments);
   };
   const auto plain = planned("");
   ASSERT_EQ(plain.status, 0) << plain.output;

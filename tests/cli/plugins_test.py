@@ -23,16 +23,16 @@ class Plugins(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def levin(self, *words, cwd=None):
+    def levin(self, *arguments, cwd=None):
         env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
         env.update(OMP_NUM_THREADS="1", NO_COLOR="1")
-        done = subprocess.run([LEVIN, *words], cwd=cwd or self.folder, env=env, text=True, timeout=300,
+        done = subprocess.run([LEVIN, *arguments], cwd=cwd or self.folder, env=env, text=True, timeout=300,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return done.returncode, done.stdout
 
-    def fit(self, text, *words):
+    def fit(self, text, *arguments):
         (self.folder / "run.yaml").write_text(text)
-        return self.levin("fit", "--config", "run.yaml", *words)
+        return self.levin("fit", "--config", "run.yaml", *arguments)
 
     def with_plugins(self, *libraries):
         return (f"plugins: {json.dumps(libraries)}\n"
@@ -53,19 +53,19 @@ class Plugins(unittest.TestCase):
 
     def test_help_and_list_open_the_library(self):
         (self.folder / "run.yaml").write_text(self.with_plugins(MODEL))
-        for words in (["--plugins", MODEL], [f"--plugins={MODEL}"], [f"--plugins+={MODEL}"], ["--config", "run.yaml"]):
-            with self.subTest(words):
-                status, output = self.levin("help", "PluginModel", *words)
+        for arguments in (["--plugins", MODEL], [f"--plugins={MODEL}"], [f"--plugins+={MODEL}"], ["--config", "run.yaml"]):
+            with self.subTest(arguments):
+                status, output = self.levin("help", "PluginModel", *arguments)
                 self.assertEqual(status, 0, output)
                 self.assertRegex(output, r"In a run file at model: .class_path: PluginModel")
                 self.assertRegex(output, r"lr +float")
-                status, output = self.levin("list", "models", *words)
+                status, output = self.levin("list", "models", *arguments)
                 self.assertEqual(status, 0, output)
                 self.assertRegex(output, r"^models \(model\)\n yours\n  PluginModel ")
 
     def test_help_and_list_say_why_a_library_cannot_be_opened(self):
-        for words in (["help", "PluginModel"], ["list"]):
-            status, output = self.levin(*words, "--plugins", "nowhere.so")
+        for arguments in (["help", "PluginModel"], ["list"]):
+            status, output = self.levin(*arguments, "--plugins", "nowhere.so")
             self.assertEqual(status, 2, output)
             self.assertRegex(output, r"plugins: no file nowhere.so \(from ")
             self.assertNotIn("unknown class", output)
@@ -129,15 +129,15 @@ class Plugins(unittest.TestCase):
     def test_a_library_adds_a_device_by_name(self):
         text = (SOURCE / "configs/dp.yaml").read_text()
         text = re.sub(r"(?m)^  (devices|strategy|accelerator):.*\n", "", text)
-        words = ["--trainer.accelerator=testdev", "--trainer.devices=1"]
+        arguments = ["--trainer.accelerator=testdev", "--trainer.devices=1"]
         weights = {}
         for accelerator in ("cpu", "testdev"):
-            words[0] = f"--trainer.accelerator={accelerator}"
-            status, output = self.fit(f"plugins: [{json.dumps(DEVICE)}]\n" + text, *words)
+            arguments[0] = f"--trainer.accelerator={accelerator}"
+            status, output = self.fit(f"plugins: [{json.dumps(DEVICE)}]\n" + text, *arguments)
             self.assertEqual(status, 0, output)
             weights[accelerator] = re.search(r"weights: .*", output)[0]
         self.assertEqual(weights["testdev"], weights["cpu"])
-        status, output = self.fit(text, *words)
+        status, output = self.fit(text, *arguments)
         self.assertEqual(status, 2, output)
         self.assertIn('--trainer.accelerator=testdev: "testdev" is not known.', output)
 

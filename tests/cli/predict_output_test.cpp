@@ -18,7 +18,7 @@
 namespace levin::predict_output_test {
 namespace {
 
-TEST(PredictOutput, WritesARowPerSampleBesideTheCallbacksOfTheRunFile) {
+TEST(PredictOutput, WritesARowPerSampleInAdditionToTheCallbacksOfTheRunFile) {
   const test::TemporaryFolder folder;
   const auto ran =
       test::run_levin("predict --config " + test::source_dir() +
@@ -32,7 +32,7 @@ TEST(PredictOutput, WritesARowPerSampleBesideTheCallbacksOfTheRunFile) {
 }
 
 // New text has no labels; its predictions are found again by the ids of the file.
-TEST(PredictOutput, NamesRowsAndClassesOfTextsWithoutLabels) {
+TEST(PredictOutput, NamesRowsAndClassesOfTextWithoutLabels) {
   const test::TemporaryFolder folder;
   std::filesystem::create_directory(folder / "model");
   (void)folder.write("model/config.json", R"({"architectures": ["BertForSequenceClassification"], "model_type": "bert",

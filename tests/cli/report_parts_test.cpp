@@ -42,7 +42,7 @@ TEST(Smoothing, IsTheMeanWithWeightsThatFallGeometrically) {
   EXPECT_EQ(smoothed_values(values, {}, 0), values);
 }
 
-TEST(Smoothing, OfStretchesIsThatOfTheirValuesWhereThoseAreEqual) {
+TEST(Smoothing, OfStretchesEqualsTheirValuesWhereTheValuesAreEqual) {
   const std::vector<double> stretches{5, 1, 3};
   const std::vector<int64_t> counts{4, 1, 7};
   std::vector<double> whole;
@@ -127,7 +127,7 @@ const HealthFinding* finding(const std::vector<HealthFinding>& all, const std::s
   return nullptr;
 }
 
-TEST(RunHealth, SaysWhatWasSeenAndWhatToDo) {
+TEST(RunHealth, ReportsWhatWasSeenAndWhatToDo) {
   RunRecord record;
   record.has_record = true;
   record.status = RunStatus::failed;
@@ -202,7 +202,7 @@ TEST(ReportPage, HoldsNoMarkupOfItsRuns) {
   EXPECT_TRUE(test::holds(page, {"&lt;b&gt;&amp;&lt;/script&gt;", "&lt;em&gt;"}));
 }
 
-TEST(ReportPage, SaysWhyARunEnded) {
+TEST(ReportPage, ReportsWhyARunEnded) {
   const test::TemporaryFolder folder;
   folder.write("hparams.yaml", "lr: 1\n");
   folder.write("metrics.csv", "step,loss\n0,3\n1,2\n");
@@ -230,7 +230,7 @@ TEST(ReportPage, GroupsTrainingAndValidationOfOneRun) {
   EXPECT_EQ(two.keys.size(), 2U);
 }
 
-TEST(ReportPage, StaysSmallWhateverIsLogged) {
+TEST(ReportPage, StaysSmallForAnyLog) {
   const test::TemporaryFolder folder;
   folder.write("hparams.yaml", "lr: 1\n");
   std::string text = "step";

@@ -70,17 +70,17 @@ class Report(unittest.TestCase):
         write_run(self.root / "logs/version_0", 0.01)
         write_run(self.root / "logs/version_1", 0.03, diverges=True)
 
-    def levin(self, *words):
-        done = run_levin([LEVIN, "report", *words], cwd=self.root, timeout=300)
+    def levin(self, *arguments):
+        done = run_levin([LEVIN, "report", *arguments], cwd=self.root, timeout=300)
         return done.returncode, done.stdout
 
-    def page(self, *words):
-        status, output = self.levin(*words)
+    def page(self, *arguments):
+        status, output = self.levin(*arguments)
         self.assertEqual(status, 0, output)
         return (self.root / "report.html").read_text()
 
     def dom(self, script="", javascript=True, width=1280):
-        """The page's elements after `script` ran in it, and what the console said."""
+        """The page's elements after `script` ran in it, and the console's output."""
         if CHROMIUM is None:
             self.skipTest("Chromium is not installed")
         text = (self.root / "report.html").read_text()
@@ -101,9 +101,9 @@ class Report(unittest.TestCase):
         return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
     def test_the_page_is_well_formed_and_loads_nothing(self):
-        for words in (["logs/version_0"], ["logs"]):
+        for arguments in (["logs/version_0"], ["logs"]):
             tags = Tags()
-            tags.feed(self.page(*words))
+            tags.feed(self.page(*arguments))
             self.assertEqual(tags.wrong, [])
             self.assertEqual(tags.open, [])
             self.assertTrue(all(link.startswith("#") or link == "data:," for link in tags.loads), tags.loads)
@@ -194,13 +194,13 @@ class Report(unittest.TestCase):
 
     def test_mistakes_are_named(self):
         (self.root / "empty").mkdir()
-        for words, message in (([], "report: no run was named. Write levin report levin_logs/version_0."),
-                               (["empty"], "empty: no run found."),
-                               (["nowhere"], "nowhere: the folder does not exist."),
-                               (["logs", "--outpt=x"], '"--outpt=x": unknown option. Did you mean "--output"?'),
-                               (["logs", "--output"], "--output: no value follows."),
-                               (["logs", "--output="], "--output: the file's name is empty.")):
-            status, output = self.levin(*words)
+        for arguments, message in (([], "report: no run was named. Write levin report levin_logs/version_0."),
+                                   (["empty"], "empty: no run found."),
+                                   (["nowhere"], "nowhere: the folder does not exist."),
+                                   (["logs", "--outpt=x"], '"--outpt=x": unknown option. Did you mean "--output"?'),
+                                   (["logs", "--output"], "--output: no value follows."),
+                                   (["logs", "--output="], "--output: the file's name is empty.")):
+            status, output = self.levin(*arguments)
             self.assertEqual(status, 2, output)
             self.assertIn(message, output)
             self.assertFalse((self.root / "report.html").exists())

@@ -140,11 +140,11 @@ TEST_F(RunFolders, ARunWhoseProcessIsThereIsRunning) {
   EXPECT_EQ(read(running_record(host_name(), ::getpid(), now() + 5)).status, RunStatus::running);
 }
 
-TEST_F(RunFolders, AProcessThatBeganAfterTheLastUpdateIsAnother) {
+TEST_F(RunFolders, AProcessThatStartedAfterTheLastUpdateIsADifferentOne) {
   EXPECT_EQ(read(running_record(host_name(), ::getpid(), 1.7e9)).status, RunStatus::killed);
 }
 
-TEST_F(RunFolders, TheHolderOfTheLockIsAliveWhateverItsNumber) {
+TEST_F(RunFolders, TheHolderOfTheLockIsAliveForAnyProcessId) {
   const FolderLock lock(folder_.path(), std::chrono::milliseconds(0));
   EXPECT_TRUE(is_folder_locked(folder_.path()));
   EXPECT_EQ(read(running_record(host_name(), pid_that_is_gone(), now())).status, RunStatus::running);

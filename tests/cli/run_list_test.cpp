@@ -73,7 +73,7 @@ TEST(RunFilter, ComparesNumbersAsNumbers) {
   EXPECT_EQ(chosen("config.trainer.max_epochs!=5"), "");
 }
 
-TEST(RunFilter, ComparesTexts) {
+TEST(RunFilter, ComparesStrings) {
   EXPECT_EQ(chosen("status=failed"), "run_10");
   EXPECT_EQ(chosen("status!=failed"), "run_2 run_1");
   EXPECT_EQ(chosen("name~_1"), "run_10 run_1");

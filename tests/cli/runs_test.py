@@ -17,10 +17,10 @@ LEVIN = str(pathlib.Path(sys.argv.pop(1)).resolve())
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 
 
-def levin(folder, *words):
+def levin(folder, *arguments):
     env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
     env.update(OMP_NUM_THREADS="1", NO_COLOR="1")
-    done = run_levin([LEVIN, *words], cwd=folder, env=env, timeout=300)
+    done = run_levin([LEVIN, *arguments], cwd=folder, env=env, timeout=300)
     return done.returncode, done.stdout
 
 
@@ -62,12 +62,12 @@ class Runs(unittest.TestCase):
             self.assertEqual(run["metrics"]["train_loss"]["min"], min(values))
 
     def test_filters_and_orders_choose_runs(self):
-        for words, expected in (("--filter lr>0.005", ["0.01"]), ("--filter lr<0.005", ["0.001"]),
-                                ("--sort -lr", ["0.01", "0.001"]), ("--sort lr --limit 1", ["0.001"]),
-                                ("--filter lr>0.005 --filter lr<0.006", [])):
-            status, output = levin(self.root, "runs", "--json", *words.split())
+        for arguments, expected in (("--filter lr>0.005", ["0.01"]), ("--filter lr<0.005", ["0.001"]),
+                                    ("--sort -lr", ["0.01", "0.001"]), ("--sort lr --limit 1", ["0.001"]),
+                                    ("--filter lr>0.005 --filter lr<0.006", [])):
+            status, output = levin(self.root, "runs", "--json", *arguments.split())
             self.assertEqual(status, 0, output)
-            self.assertEqual([run["hparams"]["lr"] for run in json.loads(output)["runs"]], expected, words)
+            self.assertEqual([run["hparams"]["lr"] for run in json.loads(output)["runs"]], expected, arguments)
         self.assertEqual(levin(self.root, "runs", "--filter", "lr>1")[1], "No run matches; there are 2.\n")
 
     def test_the_runs_of_several_folders_are_one_table(self):
@@ -83,19 +83,19 @@ class Runs(unittest.TestCase):
         self.assertIn('"--all": unknown option.', output)
 
     def test_mistakes_are_named(self):
-        for words, message in ((["--sort", "val_los"], '--sort: no run has a column "val_los". Did you mean "val_loss"?'),
-                               (["--metrics", "nothing"], '--metrics: no run has a column "metrics.nothing".'),
-                               (["--filter", "lr"], '--filter "lr": it compares nothing.'),
-                               (["--limit", "x"], 'limit: expected a whole number'),
-                               (["--sorted"], '"--sorted": unknown option. Did you mean "--sort"?'),
-                               (["--filter"], "--filter: no value follows. Write --filter=VALUE."),
-                               (["nowhere"], "nowhere: the folder does not exist."),
-                               ([".", "nowhere"], "nowhere: the folder does not exist.")):
-            status, output = levin(self.root, "runs", *words)
+        for arguments, message in ((["--sort", "val_los"], '--sort: no run has a column "val_los". Did you mean "val_loss"?'),
+                                   (["--metrics", "nothing"], '--metrics: no run has a column "metrics.nothing".'),
+                                   (["--filter", "lr"], '--filter "lr": it compares nothing.'),
+                                   (["--limit", "x"], 'limit: expected a whole number'),
+                                   (["--sorted"], '"--sorted": unknown option. Did you mean "--sort"?'),
+                                   (["--filter"], "--filter: no value follows. Write --filter=VALUE."),
+                                   (["nowhere"], "nowhere: the folder does not exist."),
+                                   ([".", "nowhere"], "nowhere: the folder does not exist.")):
+            status, output = levin(self.root, "runs", *arguments)
             self.assertEqual(status, 2, output)
             self.assertIn(message, output)
 
-    def test_a_folder_without_runs_says_what_a_run_is(self):
+    def test_a_folder_without_runs_explains_what_a_run_is(self):
         with tempfile.TemporaryDirectory() as empty:
             status, output = levin(empty, "runs")
         self.assertEqual((status, output), (0, "No runs below .. A run's folder has run.json, or metrics.csv and hparams.yaml.\n"))

@@ -19,7 +19,7 @@ StepCost cost_of(double bytes) {
   return cost;
 }
 
-TEST(StepModel, ARingSendsTwiceTheBytesWhateverTheNumberOfDevices) {
+TEST(StepModel, ARingSendsTwiceTheBytesForAnyNumberOfDevices) {
   EXPECT_DOUBLE_EQ(all_reduce_seconds(1e9, {1, 2, kBytesOnly, {}}), 1.0);
   EXPECT_DOUBLE_EQ(all_reduce_seconds(1e9, {1, 4, kBytesOnly, {}}), 1.5);
   EXPECT_NEAR(all_reduce_seconds(1e9, {1, 1000, kBytesOnly, {}}), 2.0, 0.01);

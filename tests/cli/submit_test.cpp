@@ -14,16 +14,16 @@ namespace {
 using test::expect_parts;
 using testing::lines;
 
-SubmitOptions read(const std::vector<std::string>& words) {
+SubmitOptions read(const std::vector<std::string>& arguments) {
   Problems problems;
-  SubmitOptions options = read_submit_options(words, problems);
+  SubmitOptions options = read_submit_options(arguments, problems);
   EXPECT_TRUE(problems.empty()) << lines(problems);
   return options;
 }
 
-std::string errors(const std::vector<std::string>& words) {
+std::string errors(const std::vector<std::string>& arguments) {
   Problems problems;
-  (void)read_submit_options(words, problems);
+  (void)read_submit_options(arguments, problems);
   return lines(problems);
 }
 

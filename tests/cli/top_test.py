@@ -62,8 +62,8 @@ class Folder(unittest.TestCase):
         new.write_text(json.dumps(record))
         new.rename(folder / "run.json")
 
-    def top(self, *words):
-        return run_levin([LEVIN, "top", *words], timeout=60, cwd=self.out, env=CLEAN)
+    def top(self, *arguments):
+        return run_levin([LEVIN, "top", *arguments], timeout=60, cwd=self.out, env=CLEAN)
 
 
 class WithoutATerminal(Folder):
@@ -92,7 +92,7 @@ class WithoutATerminal(Folder):
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertIn("the run has ended: killed", done.stdout)
 
-    def test_of_several_runs_the_newest_is_taken_and_said(self):
+    def test_of_several_runs_the_newest_is_taken_and_reported(self):
         self.write_run("logs/version_0", "success", started=2000, ended=2100)
         self.write_run("logs/version_1", "failed", started=3000, ended=3010, error="out of memory")
         self.write_run("logs/version_2", "success", started=1000, ended=1100)
@@ -104,18 +104,18 @@ class WithoutATerminal(Folder):
 
     def test_mistakes(self):
         (self.out / "empty").mkdir()
-        for words, status, parts in [
+        for arguments, status, parts in [
                 (["nowhere"], 1, ["levin top: no folder nowhere.", "levin_logs/version_0"]),
                 (["empty"], 1, ["levin top: no run is in empty", "run.json, or metrics.csv and hparams.yaml"]),
                 (["a", "b"], 2, ['"b": a second run. Give one folder.']),
                 (["--plian"], 2, ['"--plian": unknown option. Did you mean "--plain"?', "See levin top --help."]),
                 (["--every=0"], 2, ["every: must be >= 0.1, got 0"])]:
-            done = self.top(*words)
+            done = self.top(*arguments)
             self.assertEqual(done.returncode, status, done.stdout)
             for part in parts:
                 self.assertIn(part, done.stdout)
 
-    def test_help_says_what_the_keys_do(self):
+    def test_help_explains_the_keys(self):
         done = self.top("--help")
         self.assertEqual(done.returncode, 0)
         for part in ["levin top [RUN]", "q quits", "plain", "every"]:
@@ -124,19 +124,19 @@ class WithoutATerminal(Folder):
 
 @unittest.skipUnless(shutil.which("tmux"), "tmux is not installed")
 class InATerminal(Folder):
-    def start(self, *words, columns=80, rows=24, env=()):
+    def start(self, *arguments, columns=80, rows=24, env=()):
         self.socket = f"levin-top-{os.getpid()}-{time.monotonic_ns()}"  # of a server of its own
         variables = " ".join(f"{name}={value}" for name, value in env)
-        command = f"cd {self.out}; env {variables} {LEVIN} top {' '.join(map(str, words))}; echo status $?; sleep 60"
+        command = f"cd {self.out}; env {variables} {LEVIN} top {' '.join(map(str, arguments))}; echo status $?; sleep 60"
         self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(columns), "-y", str(rows), command)
         self.addCleanup(subprocess.run, ["tmux", "-L", self.socket, "kill-server"], stderr=subprocess.DEVNULL)
 
-    def tmux(self, *words):
-        return subprocess.run(["tmux", "-L", self.socket, *words], check=True, text=True, stdout=subprocess.PIPE,
+    def tmux(self, *arguments):
+        return subprocess.run(["tmux", "-L", self.socket, *arguments], check=True, text=True, stdout=subprocess.PIPE,
                               env={**CLEAN, "LC_ALL": "C.UTF-8"}).stdout
 
-    def screen(self, *words):
-        return self.tmux("capture-pane", "-p", *words)
+    def screen(self, *arguments):
+        return self.tmux("capture-pane", "-p", *arguments)
 
     def wait_for_text(self, text):
         return wait_for(lambda: text in self.screen() and self.screen(), f"{text!r} on the screen")

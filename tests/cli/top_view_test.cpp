@@ -176,7 +176,7 @@ TEST(TopView, OffersLossesFirst) {
             (std::vector<std::string>{"train_loss", "val_loss", "val_acc", "lr-Adam"}));
 }
 
-TEST(TopView, SaysWhenNothingWasWrittenAndWhyARunEnded) {
+TEST(TopView, ReportsWhenNothingWasWrittenAndWhyARunEnded) {
   RunRecord run = running_record();
   EXPECT_TRUE(has(joined(text_of(top_view(run, {}, {}, 80, 24, 1200, ""))), "No metric was written yet."));
   run.status = RunStatus::failed;

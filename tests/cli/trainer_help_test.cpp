@@ -48,7 +48,7 @@ TEST(TrainerHelp, FitsTwoScreensWithALineForEveryOption) {
   for (const auto& line : all) EXPECT_NE(line, "Others") << "a new option is in no group of trainer_help.cpp";
 }
 
-TEST(TrainerHelp, ShowsTheMostUsedFirstAndSaysHowToSeeAll) {
+TEST(TrainerHelp, ShowsTheMostUsedFirstAndReportsHowToSeeAll) {
   const auto all = lines_of(help("Trainer"));
   expect_parts(all.at(1), {"levin help trainer.NAME"});
   EXPECT_EQ(all.at(2), "How long");

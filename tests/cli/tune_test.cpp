@@ -22,16 +22,16 @@ const std::string kRun = " --config " + test::source_dir() +
                          "/configs/fashion_mnist.yaml --trainer.limit_train_batches=40 --trainer.accelerator=cpu";
 
 // In a folder of its own: what the tool leaves there is seen.
-test::Ran tune(const test::TemporaryFolder& folder, const std::string& words) {
-  return test::run_levin("tune " + words, folder.path());
+test::Ran tune(const test::TemporaryFolder& folder, const std::string& arguments) {
+  return test::run_levin("tune " + arguments, folder.path());
 }
 
-std::pair<int, std::string> output_of(const std::vector<std::string>& words) {
-  std::string said;
-  Console::instance().capture([&](const std::string& line) { said += line + "\n"; });
-  const int code = run_tune(words, 100);
+std::pair<int, std::string> output_of(const std::vector<std::string>& arguments) {
+  std::string output;
+  Console::instance().capture([&](const std::string& line) { output += line + "\n"; });
+  const int code = run_tune(arguments, 100);
   Console::instance().capture({});
-  return {code, said};
+  return {code, output};
 }
 
 TEST(Tune, FindsABatchSizeAndALearningRateAndLeavesOnlyThePlot) {
@@ -60,9 +60,9 @@ TEST(Tune, DoesOneOfTheTwo) {
 }
 
 TEST(Tune, TellsMistakesAndTriesNothing) {
-  const auto [code, said] = output_of({"--batch_size_finder.init_val=0", "--lr_finder.mode=steep", "--model=Nobody"});
+  const auto [code, output] = output_of({"--batch_size_finder.init_val=0", "--lr_finder.mode=steep", "--model=Nobody"});
   EXPECT_EQ(code, kExitBadConfig);
-  expect_parts(said, {"init_val", "must be >= 1, got 0", "lr_finder.mode", "steep", "nothing was tried"});
+  expect_parts(output, {"init_val", "must be >= 1, got 0", "lr_finder.mode", "steep", "nothing was tried"});
   expect_parts(output_of({"--lr_finder.mode"}).second, {"--lr_finder.mode: no value follows"});
   expect_parts(output_of({"--lr_finder.moed=linear"}).second, {"moed"});
   const auto nobody = output_of({"--model=Nobody"});
@@ -71,10 +71,11 @@ TEST(Tune, TellsMistakesAndTriesNothing) {
 }
 
 TEST(Tune, HelpListsTheFindersOptions) {
-  const std::string said = output_of({"--help"}).second;
-  for (const auto& name : field_names<BatchSizeFinderOptions>()) EXPECT_NE(said.find(name), std::string::npos) << name;
+  const std::string output = output_of({"--help"}).second;
+  for (const auto& name : field_names<BatchSizeFinderOptions>())
+    EXPECT_NE(output.find(name), std::string::npos) << name;
   for (const auto& name : field_names<LearningRateFinderOptions>())
-    EXPECT_NE(said.find(name), std::string::npos) << name;
+    EXPECT_NE(output.find(name), std::string::npos) << name;
 }
 
 }  // namespace

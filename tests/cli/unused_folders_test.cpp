@@ -18,13 +18,13 @@ namespace fs = std::filesystem;
 
 class UnusedFolders : public ::testing::Test {
  protected:
-  test::Ran levin(const std::string& command, const std::string& words = "") const {
+  test::Ran levin(const std::string& command, const std::string& arguments = "") const {
     return test::run_levin(
         command + " --config " + test::source_dir() +
             "/configs/fashion_mnist.yaml --trainer.accelerator=cpu --trainer.limit_train_batches=3 "
             "--trainer.max_epochs=1 --trainer.limit_val_batches=1 --trainer.limit_test_batches=1 "
             "--trainer.limit_predict_batches=1 --trainer.oversubscribe=true --test_after_fit=false " +
-            words,
+            arguments,
         folder_.path());
   }
   [[nodiscard]] std::vector<std::string> versions() const {

@@ -80,7 +80,7 @@ TEST(YamlFile, ReadsWindowsLineEndsAndAByteOrderMark) {
   EXPECT_EQ(node.find("b")->items[0].mark.str(), "run.yaml:3:5");
 }
 
-TEST(YamlFile, QuotedAndBlockTextsAreStrings) {
+TEST(YamlFile, QuotedAndBlockScalarsAreStrings) {
   const ConfigNode node = read("a: '1'\nb: \"true\"\nc: |\n  2\nd: !!str 3\ne: !!int 4\nf: 'it''s'\n");
   for (const std::string key : {"a", "b", "c", "d", "f"}) EXPECT_TRUE(node.find(key)->quoted) << key;
   EXPECT_FALSE(node.find("e")->quoted);
@@ -134,7 +134,7 @@ TEST(YamlFile, RefusesAliasesItCannotResolve) {
   expect_parts(errors("x: &k a\n*k : 2\n"), {"run.yaml:2:1", "an alias cannot be a key"});
 }
 
-TEST(YamlFile, RefusesKeysThatAreNoText) {
+TEST(YamlFile, RefusesKeysThatAreNotStrings) {
   expect_parts(errors("{a: 1}: 2\n"), {"run.yaml:1:1"});
   expect_parts(errors("~: 2\n"), {"run.yaml:1:1", "a key is missing here"});
   EXPECT_EQ(read("'~': 2\n").entries[0].key, "~");

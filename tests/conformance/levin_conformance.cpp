@@ -155,17 +155,17 @@ Json run_phase(const Json& scenario, const Json& phase, const fs::path& folder) 
   return out;
 }
 
-int run(const std::vector<std::string>& words) {
+int run(const std::vector<std::string>& arguments) {
   try {
-    std::ifstream file(words.at(0));
+    std::ifstream file(arguments.at(0));
     const std::string text((std::istreambuf_iterator<char>(file)), {});
     const Json scenario = parse_python_json(text);
-    const fs::path folder = fs::absolute(words.at(1)).parent_path() / "run";  // one for all ranks
+    const fs::path folder = fs::absolute(arguments.at(1)).parent_path() / "run";  // one for all ranks
     fs::create_directories(folder);
     Json out = {{"phases", Json::array()}};
     for (const auto& phase : scenario.at("phases")) out["phases"].push_back(run_phase(scenario, phase, folder));
     const char* rank = std::getenv("RANK");
-    if (rank == nullptr || rank == std::string("0")) std::ofstream(words.at(1)) << python_json_text(out);
+    if (rank == nullptr || rank == std::string("0")) std::ofstream(arguments.at(1)) << python_json_text(out);
   } catch (const std::exception& error) {
     std::cerr << "levin_conformance: " << error.what() << "\n";
     return 1;
@@ -180,14 +180,14 @@ namespace levin_conformance {
 
 int run_program(int argc, char** argv) {
   levin::add_builtins();
-  const std::vector<std::string> words(argv + 1, argv + argc);
-  if (words == std::vector<std::string>{"serve"}) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments == std::vector<std::string>{"serve"}) {
     return levin::test::serve_runs([](const std::vector<std::string>& files) {
       std::filesystem::current_path(std::filesystem::path(files.at(1)).parent_path());
       return conformance::run(files);
     });
   }
-  if (words.size() == 2) return conformance::run(words);
+  if (arguments.size() == 2) return conformance::run(arguments);
   std::cerr << "usage: levin_conformance SCENARIO.json OUT.json, or levin_conformance serve\n";
   return 2;
 }

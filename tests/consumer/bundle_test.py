@@ -1,4 +1,4 @@
-"""An archive as `./dev bundle` makes it, unpacked elsewhere and used beside a LibTorch that Python finds.
+"""An archive as `./dev bundle` makes it, unpacked elsewhere and used with the LibTorch that Python finds.
 
   bundle_test.py SOURCES BUILD TORCH_ROOT PEERS [unittest's arguments]      PEERS: of ./dev bench --peers, if it is there
 """
@@ -25,7 +25,7 @@ SHORT = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=8", "--trainer
 # glibc's libraries, and gcc's.
 OF_THE_SYSTEM = re.compile(r"^(ld-linux-x86-64|lib(c|m|dl|pthread|rt|util|resolv|anl|stdc\+\+|gcc_s))\.so")
 
-# Words of sh: Debian's libraries are out of sight but for glibc and libstdc++.
+# A shell script: Debian's libraries are out of sight but for glibc and libstdc++.
 ONLY_GLIBC = """
 mkdir "$folder/libraries"
 for name in ld-linux-x86-64 libc libm libdl libpthread librt libutil libresolv libanl libstdc++ libgcc_s; do
@@ -39,7 +39,7 @@ mount --bind "$folder/libraries" /usr/lib/x86_64-linux-gnu
 def setUpModule():
     global folder, root, archive
     if not shutil.which("patchelf") or not shutil.which("xz"):
-        print("there is no patchelf or no xz (Debian: patchelf, xz-utils)")
+        print("patchelf or xz is not installed (Debian: patchelf, xz-utils)")
         sys.exit(77)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="levin-bundle-", dir="/tmp"))
     unittest.addModuleCleanup(shutil.rmtree, folder, ignore_errors=True)
@@ -83,28 +83,28 @@ class Making(unittest.TestCase):
 
 
 class Bundle(unittest.TestCase):
-    def levin(self, *words, program="levin", **environment):
-        """(exit status, what was said), with an environment of nothing else."""
+    def levin(self, *arguments, program="levin", **environment):
+        """Returns (exit status, output) of a run with these environment variables alone."""
         own = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "LEVIN_PYTHON": sys.executable, **environment}
-        done = subprocess.run([root / "bin" / program, *words], env=own, cwd=folder, stdin=subprocess.DEVNULL,
+        done = subprocess.run([root / "bin" / program, *arguments], env=own, cwd=folder, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
         return done.returncode, done.stdout
 
-    def test_it_runs_beside_the_torch_that_python_finds(self):
-        status, said = self.levin("--version", PYTHONPATH=str(SITE))
-        self.assertEqual(status, 0, said)
-        self.assertRegex(said, r"^levin \d+\.\d+\.\d+, LibTorch 2\.11")
+    def test_it_runs_with_the_torch_that_python_finds(self):
+        status, output = self.levin("--version", PYTHONPATH=str(SITE))
+        self.assertEqual(status, 0, output)
+        self.assertRegex(output, r"^levin \d+\.\d+\.\d+, LibTorch 2\.11")
 
     def test_it_runs_below_another_command(self):
-        status, said = self.levin("fit", "a b", LEVIN_TORCH_DIR=str(SITE), LEVIN_LAUNCH_WITH="printf <%s>")
-        self.assertEqual((status, said), (0, f"<{root}/libexec/levin><fit><a b>"))
+        status, output = self.levin("fit", "a b", LEVIN_TORCH_DIR=str(SITE), LEVIN_LAUNCH_WITH="printf <%s>")
+        self.assertEqual((status, output), (0, f"<{root}/libexec/levin><fit><a b>"))
 
     def test_it_trains_from_there(self):
-        status, said = self.levin("fit", "--config", root / "share/levin/configs/fashion_mnist.yaml", *SHORT,
-                                  LEVIN_TORCH_DIR=str(SITE))
-        self.assertEqual(status, 0, said)
-        self.assertIn("Trained 1 epoch, 8 steps", said)
-        self.assertRegex(said, r"test_acc +0\.\d+")
+        status, output = self.levin("fit", "--config", root / "share/levin/configs/fashion_mnist.yaml", *SHORT,
+                                    LEVIN_TORCH_DIR=str(SITE))
+        self.assertEqual(status, 0, output)
+        self.assertIn("Trained 1 epoch, 8 steps", output)
+        self.assertRegex(output, r"test_acc +0\.\d+")
 
     def test_it_trains_where_debians_libraries_are_missing(self):
         if os.geteuid() != 0:
@@ -127,9 +127,9 @@ class Bundle(unittest.TestCase):
         checked = [root / "libexec/levin", *(root / "lib").glob("liblevin*.so")]  # which need all the others
         self.assertEqual(len(checked), 4)
         for path in checked:
-            said = subprocess.run(["ldd", path], env=environment, capture_output=True, text=True).stdout
-            self.assertNotIn("not found", said, path)
-            for name, place in re.findall(r"^\s+(\S+) => (\S+)", said, re.M):
+            output = subprocess.run(["ldd", path], env=environment, capture_output=True, text=True).stdout
+            self.assertNotIn("not found", output, path)
+            for name, place in re.findall(r"^\s+(\S+) => (\S+)", output, re.M):
                 real = os.path.realpath(place)
                 self.assertTrue(OF_THE_SYSTEM.match(name) or real.startswith((own, str(torch), os.path.realpath(torch / "torch"))),
                                 f"{path.name} would load {name} from {place}")
@@ -138,29 +138,29 @@ class Bundle(unittest.TestCase):
         home = folder / "home"
         (home / "datasets").mkdir(parents=True)
         (home / "datasets/bible.data").write_bytes(b"\x1f\x9d\x91")
-        status, said = self.levin("fit", "--config", root / "share/levin/configs/gpt.yaml", LEVIN_TORCH_DIR=str(SITE),
-                                  LEVIN_HOME=str(home))
-        self.assertEqual(status, 1, said)
-        self.assertIn(f"{home}/datasets/bible.data: byte 2", said)
+        status, output = self.levin("fit", "--config", root / "share/levin/configs/gpt.yaml", LEVIN_TORCH_DIR=str(SITE),
+                                    LEVIN_HOME=str(home))
+        self.assertEqual(status, 1, output)
+        self.assertIn(f"{home}/datasets/bible.data: byte 2", output)
 
-    def test_what_is_missing_is_told_before_it_starts(self):
-        status, said = self.levin("--version", PYTHONPATH="/nonexistent", LEVIN_PYTHON="/bin/false")
+    def test_what_is_missing_is_reported_before_it_starts(self):
+        status, output = self.levin("--version", PYTHONPATH="/nonexistent", LEVIN_PYTHON="/bin/false")
         self.assertEqual(status, 3)
-        self.assertIn("levin: no LibTorch: /bin/false has no torch. Install it (pip install torch==2.11.*)", said)
-        status, said = self.levin("--version", LEVIN_TORCH_DIR=str(folder))
+        self.assertIn("levin: no LibTorch: /bin/false has no torch. Install it (pip install torch==2.11.*)", output)
+        status, output = self.levin("--version", LEVIN_TORCH_DIR=str(folder))
         self.assertEqual(status, 3)
-        self.assertIn(f"LEVIN_TORCH_DIR={folder} holds no lib/libtorch_cpu.so", said)
+        self.assertIn(f"LEVIN_TORCH_DIR={folder} holds no lib/libtorch_cpu.so", output)
 
     def test_another_version_of_torch_is_refused(self):
         other = folder / "other/torch"
         (other / "lib").mkdir(parents=True)
         (other / "lib/libtorch_cpu.so").touch()
         (other / "version.py").write_text("from typing import Optional\n__version__ = '2.9.1+cu128'\n")
-        status, said = self.levin("--version", LEVIN_TORCH_DIR=str(other.parent))
+        status, output = self.levin("--version", LEVIN_TORCH_DIR=str(other.parent))
         self.assertEqual(status, 3)
-        self.assertIn(f"LibTorch in {other} is 2.9.1+cu128, and this Levin was built for 2.11.", said)
+        self.assertIn(f"LibTorch in {other} is 2.9.1+cu128, and this Levin was built for 2.11.", output)
 
-    def test_it_says_what_it_needs_and_whose_libraries_it_holds(self):
+    def test_it_reports_what_it_needs_and_whose_libraries_it_holds(self):
         about = json.loads((root / "share/levin/bundle.json").read_text())
         self.assertEqual((about["torch"], about["cuda"]), ("2.11", False))
         self.assertLessEqual(tuple(map(int, about["needs"]["GLIBC"].split("."))), (2, 36))

@@ -1,8 +1,8 @@
-"""What another user gets of an install by root. Run by root; the other user is nobody.
+"""An install by root as a different user sees it. Run by root; the other user is nobody.
 
   other_user_test.py CMAKE BUILD LIBTORCH [unittest's arguments]
 
-LibTorch is opened to all or closed in a mount namespace alone: the machine's own folders stay as they are.
+Access to LibTorch is opened or closed only in a mount namespace: the machine's own folders stay unchanged.
 """
 import os
 import pathlib
@@ -17,7 +17,7 @@ OWN_MOUNTS = pathlib.Path(__file__).resolve().parent.parent / "support/own_mount
 NOBODY = "setpriv --reuid=65534 --regid=65534 --clear-groups"
 SKIPPED = 77
 
-# Words of sh, with LibTorch as $torch.
+# Shell scripts, with LibTorch as $torch.
 CLOSED = 'mount -t tmpfs -o mode=700 levin-test "$torch/lib"'
 OPEN = """
 closed=
@@ -26,7 +26,7 @@ while [ "$path" != / ]; do
   find "$path" -maxdepth 0 -perm -o=x | grep -q . || closed=$path
   path=$(dirname "$path")
 done
-if [ -n "$closed" ]; then  # an empty folder of that name, with LibTorch alone in it, and what its wheel needs beside it
+if [ -n "$closed" ]; then  # an empty folder of that name with LibTorch in it and, next to it, what its wheel needs
   kept=$prefix/kept
   nvidia=$(dirname "$torch")/nvidia
   mkdir -p "$kept/torch" "$kept/nvidia"
@@ -41,15 +41,15 @@ fi
 
 
 def missing():
-    """Why nothing can be tested here, or ""."""
+    """Returns why nothing can be tested here, or ""."""
     if os.geteuid() != 0:
         return "only root can become another user"
     if not shutil.which("setpriv"):
-        return "there is no program called setpriv (Debian: util-linux)"
-    for words in ([str(OWN_MOUNTS), "true"], [*NOBODY.split(), "true"]):
-        done = subprocess.run(words, capture_output=True, text=True)
+        return "setpriv is not installed (Debian: util-linux)"
+    for arguments in ([str(OWN_MOUNTS), "true"], [*NOBODY.split(), "true"]):
+        done = subprocess.run(arguments, capture_output=True, text=True)
         if done.returncode != 0:
-            return f"{' '.join(words)}: {done.stderr.strip()}"
+            return f"{' '.join(arguments)}: {done.stderr.strip()}"
     return ""
 
 
@@ -62,7 +62,7 @@ class OtherUser(unittest.TestCase):
         self.prefix.chmod(0o755)
 
     def where(self, torch, command):
-        """(exit status, what was said) of a command while LibTorch is as the words of `torch` make it."""
+        """Returns (exit status, output) of a command after the script `torch` has changed access to LibTorch."""
         script = f"set -e; umask 022; torch=$1 cmake=$2 build=$3 prefix=$4; cd /; {torch}\n{command}"
         done = subprocess.run([str(OWN_MOUNTS), "sh", "-c", script, "sh", str(TORCH), str(CMAKE), str(BUILD),
                                str(self.prefix)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -70,33 +70,33 @@ class OtherUser(unittest.TestCase):
         return done.returncode, " ".join(done.stdout.split())
 
     def install(self, torch):
-        status, said = self.where(torch, '"$cmake" --install "$build" --prefix "$prefix"')
-        self.assertEqual(status, 0, said)
-        return said
+        status, output = self.where(torch, '"$cmake" --install "$build" --prefix "$prefix"')
+        self.assertEqual(status, 0, output)
+        return output
 
-    def test_where_libtorch_is_closed_to_others_the_install_warns_and_the_tool_says_what_to_do(self):
-        said = self.install(CLOSED)
+    def test_where_libtorch_is_closed_to_others_the_install_warns_and_the_tool_names_the_remedy(self):
+        output = self.install(CLOSED)
         self.assertIn(f"Other users cannot start what was installed in {self.prefix}: LibTorch is in {TORCH}/lib, and "
-                      "they have no access to ", said)
-        self.assertRegex(said, r"For an install for all users, run as root: \./dev setup (--cuda )?--system && ")
-        status, said = self.where(CLOSED, f'{NOBODY} "$prefix/bin/levin" --version')
-        self.assertEqual(status, 1, said)
-        self.assertIn("error: levin cannot be loaded: libtorch_cpu.so: cannot open shared object file", said)
-        self.assertIn(f"LibTorch is in {TORCH}/lib, and this user has no access to /", said)
-        self.assertIn("as root, ./dev setup --system && ./dev build, then cmake --install", said)
+                      "they have no access to ", output)
+        self.assertRegex(output, r"For an install for all users, run as root: \./dev setup (--cuda )?--system && ")
+        status, output = self.where(CLOSED, f'{NOBODY} "$prefix/bin/levin" --version')
+        self.assertEqual(status, 1, output)
+        self.assertIn("error: levin cannot be loaded: libtorch_cpu.so: cannot open shared object file", output)
+        self.assertIn(f"LibTorch is in {TORCH}/lib, and this user has no access to /", output)
+        self.assertIn("as root, ./dev setup --system && ./dev build, then cmake --install", output)
 
     def test_where_libtorch_is_open_to_all_another_user_can_start_it(self):
         self.install(CLOSED)
-        status, said = self.where(OPEN, f'{NOBODY} "$prefix/bin/levin" --version')
-        self.assertEqual(status, 0, said)
-        self.assertRegex(said, r"^levin [0-9.]+, LibTorch [0-9.]+")
+        status, output = self.where(OPEN, f'{NOBODY} "$prefix/bin/levin" --version')
+        self.assertEqual(status, 0, output)
+        self.assertRegex(output, r"^levin [0-9.]+, LibTorch [0-9.]+")
 
     def test_a_libtorch_that_has_gone_is_named(self):
         self.install(CLOSED)
-        status, said = self.where('mount -t tmpfs levin-test "$torch/lib"', '"$prefix/bin/levin" --version')
-        self.assertEqual(status, 1, said)
+        status, output = self.where('mount -t tmpfs levin-test "$torch/lib"', '"$prefix/bin/levin" --version')
+        self.assertEqual(status, 1, output)
         self.assertIn(f"LibTorch is no longer in {TORCH}/lib: restore it (./dev setup), or build and install Levin again",
-                      said)
+                      output)
 
 
 if __name__ == "__main__":

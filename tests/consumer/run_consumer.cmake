@@ -35,17 +35,17 @@ if(KIND STREQUAL "installed")
     message(FATAL_ERROR "the installed library does not find what it needs:\n${needed}")
   endif()
   if(EXISTS "${SCRATCH}/prefix/bin/levin")  # the tool opens its libraries itself
-    run(COMMAND "${SCRATCH}/prefix/bin/levin" --version OUTPUT said)
-    expect("${said}" "levin [0-9.]+, LibTorch" "the installed tool")
+    run(COMMAND "${SCRATCH}/prefix/bin/levin" --version OUTPUT output)
+    expect("${output}" "levin [0-9.]+, LibTorch" "the installed tool")
     file(COPY "${SCRATCH}/prefix/bin/levin" DESTINATION "${SCRATCH}/elsewhere")
-    execute_process(COMMAND "${SCRATCH}/elsewhere/levin" --version RESULT_VARIABLE status ERROR_VARIABLE said)
-    expect("${status}: ${said}" "^1: error: levin cannot be loaded: liblevin_tool.so.*install Levin again"
+    execute_process(COMMAND "${SCRATCH}/elsewhere/levin" --version RESULT_VARIABLE status ERROR_VARIABLE output)
+    expect("${status}: ${output}" "^1: error: levin cannot be loaded: liblevin_tool.so.*install Levin again"
       "a tool without its libraries")
   endif()
   run(COMMAND ${configure} "-DCMAKE_PREFIX_PATH=${SCRATCH}/prefix")
   run(COMMAND "${CMAKE_COMMAND}" --build "${SCRATCH}/build" -j 1)
-  run(COMMAND "${SCRATCH}/build/app" OUTPUT said)
-  expect("${said}" "consumer: 200 steps, loss is low" "the program's output")
+  run(COMMAND "${SCRATCH}/build/app" OUTPUT output)
+  expect("${output}" "consumer: 200 steps, loss is low" "the program's output")
   # Nothing of the build tree may be needed: the program loads the installed library.
   run(COMMAND ldd "${SCRATCH}/build/app" OUTPUT needed)
   expect("${needed}" "${SCRATCH}/prefix/[^ ]*/liblevin" "the library that the program loads")

@@ -10,14 +10,14 @@ foreach(kind installed subdirectory)
   set_tests_properties(consumer.${kind} PROPERTIES LABELS consumer TIMEOUT 600 COST 40)
 endforeach()
 
-# That of root, for another user. The sanitizers' libraries would have to be open to all, too.
+# An install by root, used by a different user. The sanitizers' libraries would have to be open to all, too.
 if(LEVIN_INSTALL AND LEVIN_BUILD_TOOL AND NOT LEVIN_SANITIZE)
   add_test(NAME consumer.other_user COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/other_user_test.py"
     "${CMAKE_COMMAND}" "${PROJECT_BINARY_DIR}" "${LEVIN_TORCH_ROOT}")
   set_tests_properties(consumer.other_user PROPERTIES LABELS consumer TIMEOUT 300 SKIP_RETURN_CODE 77)
 endif()
 
-# As an archive that runs beside another LibTorch.
+# As an archive that runs with a LibTorch of the user's.
 if(LEVIN_INSTALL AND LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES AND NOT LEVIN_SANITIZE)
   add_test(NAME consumer.bundle COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/bundle_test.py"
     "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}" "${LEVIN_TORCH_ROOT}" "${_levin_home}/peers-${_levin_torch_pinned}")

@@ -1,4 +1,4 @@
-// The Console as seen by a person: a program of its own runs under a real pseudo-terminal, or with pipes.
+// The Console as a person sees it: a separate program runs under a real pseudo-terminal, or with pipes.
 #include "levin/core/process/console.h"
 
 #include <gtest/gtest.h>
@@ -17,29 +17,29 @@
 namespace levin::console_test {
 namespace {
 
-using Words = std::vector<std::string>;
+using Arguments = std::vector<std::string>;
 using Lines = std::vector<std::string>;
 
 const std::string kProgram = test::binary_dir() + "/bin/console_program";
 
-[[noreturn]] void become_program(const Words& words, const std::map<std::string, std::string>& environment) {
+[[noreturn]] void become_program(const Arguments& arguments, const std::map<std::string, std::string>& environment) {
   ::unsetenv("NO_COLOR");
   ::setenv("TERM", "xterm", 1);
   for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
-  std::vector<char*> arguments{const_cast<char*>(kProgram.c_str())};
-  for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  ::execv(kProgram.c_str(), arguments.data());
+  std::vector<char*> argv{const_cast<char*>(kProgram.c_str())};
+  for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  ::execv(kProgram.c_str(), argv.data());
   ::_exit(127);
 }
 
 // Runs the program under a terminal of `columns` and gives all that arrived there, control characters and all.
-std::string run_in_terminal(int columns, const Words& words,
+std::string run_in_terminal(int columns, const Arguments& arguments,
                             const std::map<std::string, std::string>& environment = {}) {
   const winsize size{24, static_cast<unsigned short>(columns), 0, 0};
   int terminal = -1;
   const pid_t child = ::forkpty(&terminal, nullptr, nullptr, &size);
-  if (child == 0) become_program(words, environment);
+  if (child == 0) become_program(arguments, environment);
   std::string arrived;
   char buffer[4096];
   for (ssize_t got = 0; (got = ::read(terminal, buffer, sizeof buffer)) > 0;) arrived.append(buffer, got);
@@ -85,19 +85,19 @@ Lines screen_of(const std::string& arrived, size_t columns) {
   return lines;
 }
 
-struct Said {
+struct Output {
   std::string out;
   std::string err;
 };
 
 // Runs the program with its streams going to files.
-Said run_into_files(const Words& words, const std::map<std::string, std::string>& environment = {}) {
+Output run_into_files(const Arguments& arguments, const std::map<std::string, std::string>& environment = {}) {
   const test::TemporaryFolder folder;
   const pid_t child = ::fork();
   if (child == 0) {
     if (std::freopen((folder / "out").c_str(), "w", stdout) == nullptr) ::_exit(126);
     if (std::freopen((folder / "err").c_str(), "w", stderr) == nullptr) ::_exit(126);
-    become_program(words, environment);
+    become_program(arguments, environment);
   }
   int status = 0;
   ::waitpid(child, &status, 0);
@@ -110,29 +110,29 @@ Said run_into_files(const Words& words, const std::map<std::string, std::string>
 }
 
 TEST(Console, PutsLinesOnStandardOutputAndWarningsOnStandardError) {
-  const Said said = run_into_files({"print", "hello", "warn", "odd", "error", "bad", "print", ""});
-  EXPECT_EQ(said.out, "hello\n\n");
-  EXPECT_EQ(said.err, "warning: odd\nerror: bad\n");
+  const Output output = run_into_files({"print", "hello", "warn", "odd", "error", "bad", "print", ""});
+  EXPECT_EQ(output.out, "hello\n\n");
+  EXPECT_EQ(output.err, "warning: odd\nerror: bad\n");
 }
 
-TEST(Console, SaysTheSameWarningOnce) {
-  const Said said = run_into_files({"warn", "odd", "warn", "other", "warn", "odd", "error", "bad", "error", "bad"});
-  EXPECT_EQ(said.err, "warning: odd\nwarning: other\nerror: bad\nerror: bad\n");
+TEST(Console, ReportsTheSameWarningOnce) {
+  const Output output = run_into_files({"warn", "odd", "warn", "other", "warn", "odd", "error", "bad", "error", "bad"});
+  EXPECT_EQ(output.err, "warning: odd\nwarning: other\nerror: bad\nerror: bad\n");
 }
 
-TEST(Console, PrintsBracesAndPercentSignsAsTheyAre) {
-  const Said said = run_into_files({"print", "100 %d {}", "warn", "{0} %s {", "error", "}{"});
-  EXPECT_EQ(said.out, "100 %d {}\n");
-  EXPECT_EQ(said.err, "warning: {0} %s {\nerror: }{\n");
+TEST(Console, PrintsBracesAndPercentSignsUnchanged) {
+  const Output output = run_into_files({"print", "100 %d {}", "warn", "{0} %s {", "error", "}{"});
+  EXPECT_EQ(output.out, "100 %d {}\n");
+  EXPECT_EQ(output.err, "warning: {0} %s {\nerror: }{\n");
 }
 
 TEST(Console, EscapesWhatATerminalWouldObey) {
-  const Said said =
+  const Output output =
       run_into_files({"print", "a\x1b[2Jb\a\r\x7f\tc\nd", "warn", "\xc2\x9b[31m", "error", "bad \xff\xc3(", "print",
                       "\xe2\x80\xae"
                       "abc \xe2\x81\xa6 \xef\xbb\xbf ü █ 😀"});
-  EXPECT_EQ(said.out, "a\\x1b[2Jb\\x07\\x0d\\x7f\tc\nd\n\\u202eabc \\u2066 \\ufeff ü █ 😀\n");
-  EXPECT_EQ(said.err, "warning: \\u009b[31m\nerror: bad \\xff\\xc3(\n");
+  EXPECT_EQ(output.out, "a\\x1b[2Jb\\x07\\x0d\\x7f\tc\nd\n\\u202eabc \\u2066 \\ufeff ü █ 😀\n");
+  EXPECT_EQ(output.err, "warning: \\u009b[31m\nerror: bad \\xff\\xc3(\n");
 }
 
 TEST_F(ConsoleOnTerminal, SendsNoSequenceOfAStrangersText) {
@@ -145,15 +145,15 @@ TEST_F(ConsoleOnTerminal, SendsNoSequenceOfAStrangersText) {
 }
 
 TEST(Console, LeavesLiveLinesOutOfFiles) {
-  const Said said = run_into_files({"live", "epoch 1", "print", "hello", "live", "epoch 2", "finish"});
-  EXPECT_EQ(said.out, "hello\n");
-  EXPECT_EQ(said.err, "");
+  const Output output = run_into_files({"live", "epoch 1", "print", "hello", "live", "epoch 2", "finish"});
+  EXPECT_EQ(output.out, "hello\n");
+  EXPECT_EQ(output.err, "");
 }
 
 TEST(Console, IsQuietOnOtherRanksButWarnsWithTheRank) {
-  const Said said = run_into_files({"rank", "3", "print", "hello", "live", "x", "warn", "odd", "error", "bad"});
-  EXPECT_EQ(said.out, "");
-  EXPECT_EQ(said.err, "warning: rank 3: odd\nerror: rank 3: bad\n");
+  const Output output = run_into_files({"rank", "3", "print", "hello", "live", "x", "warn", "odd", "error", "bad"});
+  EXPECT_EQ(output.out, "");
+  EXPECT_EQ(output.err, "warning: rank 3: odd\nerror: rank 3: bad\n");
 }
 
 TEST_F(ConsoleOnTerminal, DrawsALiveLineInPlaceOfTheLast) {
@@ -198,8 +198,9 @@ TEST_F(ConsoleOnTerminal, ShowsNoLiveLineWhereTheTerminalCannot) {
 }
 
 TEST_F(ConsoleOnTerminal, NoColorTakesTheColourAwayAndLeavesTheLiveLine) {
-  const std::vector<std::string> words{"live", "epoch 1", "warn", "odd", "finish"};
-  const std::string coloured = run_in_terminal(40, words), plain = run_in_terminal(40, words, {{"NO_COLOR", "1"}});
+  const std::vector<std::string> arguments{"live", "epoch 1", "warn", "odd", "finish"};
+  const std::string coloured = run_in_terminal(40, arguments),
+                    plain = run_in_terminal(40, arguments, {{"NO_COLOR", "1"}});
   EXPECT_NE(coloured.find("\x1b[33m"), std::string::npos) << coloured;
   EXPECT_EQ(plain.find("\x1b[3"), std::string::npos) << plain;
   EXPECT_NE(plain.find("warning: odd"), std::string::npos) << plain;
@@ -207,28 +208,28 @@ TEST_F(ConsoleOnTerminal, NoColorTakesTheColourAwayAndLeavesTheLiveLine) {
 }
 
 TEST(Console, GivesEverythingToACapturingSink) {
-  Lines heard;
+  Lines captured;
   Console& console = Console::instance();
-  console.capture([&](const std::string& text) { heard.push_back(text); });
+  console.capture([&](const std::string& text) { captured.push_back(text); });
   console.print("hello");
   console.warn("odd");
   console.warn("odd");
   console.error("bad");
   console.live("epoch 1");
   console.capture({});
-  EXPECT_EQ(heard, (Lines{"hello", "warning: odd", "warning: odd", "error: bad"}));
+  EXPECT_EQ(captured, (Lines{"hello", "warning: odd", "warning: odd", "error: bad"}));
 }
 
 TEST(Console, LetsASinkPrint) {
-  Lines heard;
+  Lines captured;
   Console& console = Console::instance();
   console.capture([&](const std::string& text) {
-    heard.push_back(text);
+    captured.push_back(text);
     if (text == "one") console.print("two");
   });
   console.print("one");
   console.capture({});
-  EXPECT_EQ(heard, (Lines{"one", "two"}));
+  EXPECT_EQ(captured, (Lines{"one", "two"}));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ TEST(CountOf, OneIsSingularAndAllElseIsPlural) {
   EXPECT_EQ(count_of(-1, "step"), "-1 steps");
 }
 
-TEST(CountOf, TakesAPluralOfAnotherForm) {
+TEST(CountOf, TakesAPluralOfADifferentForm) {
   EXPECT_EQ(count_of(1, "batch", "batches"), "1 batch");
   EXPECT_EQ(count_of(157, "batch", "batches"), "157 batches");
 }

@@ -29,7 +29,7 @@ TEST(Interrupted, NamesTheSignal) {
   EXPECT_STREQ(error.what(), "interrupted by SIGTERM");
 }
 
-TEST(ExceptionText, SaysWhatAMapsBareTextMeans) {
+TEST(ExceptionText, ReportsWhatAMapsBareTextMeans) {
   const std::map<std::string, double> metrics;
   try {
     (void)metrics.at("val_acc");

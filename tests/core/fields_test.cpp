@@ -53,7 +53,7 @@ struct RequiredOptions {
   }
 };
 
-TEST(Fields, HelpSaysWhatIsRequiredAndNoRuleThatHardlyAnybodyBreaks) {
+TEST(Fields, HelpReportsWhatIsRequiredAndNoRuleThatHardlyAnybodyBreaks) {
   EXPECT_EQ(describe_options<RequiredOptions>()[0].doc, "the file; required");
   EXPECT_EQ(detail::rule_in_help("set, and > 0", false), "required, > 0");
   EXPECT_EQ(detail::rule_in_help(">= 1", false), ">= 1");
@@ -187,7 +187,7 @@ TEST(WriteOptions, MarksWhatRanksMayHaveOfTheirOwn) {
   EXPECT_FALSE(node.find("size")->may_differ);
 }
 
-TEST(ReadOptions, SaysManyUnknownKeysInFewLines) {
+TEST(ReadOptions, ReportsManyUnknownKeysInFewLines) {
   ConfigNode node = ConfigNode::map();
   for (int i = 0; i < 100; ++i) node.set("wrong" + std::to_string(i), scalar("1", i + 1), {"run.yaml", i + 1, 1});
   OuterOptions options;

@@ -99,12 +99,12 @@ TEST(WriteFileDurably, TakesAPathWithoutAFolder) {
 TEST(WriteFileDurably, KeepsTheOldFileWhenTheNewOneCannotBeFinished) {
   const TemporaryFolder folder;
   write_file_durably(folder / "a", "old");
-  std::string said;
+  std::string message;
   {
     const FileSizeLimit limit(4096);
-    said = error_of([&] { write_file_durably(folder / "a", std::string(10'000, 'n')); });
+    message = error_of([&] { write_file_durably(folder / "a", std::string(10'000, 'n')); });
   }
-  expect_parts(said, {folder / "a", "10000 bytes", "File too large"});
+  expect_parts(message, {folder / "a", "10000 bytes", "File too large"});
   EXPECT_EQ(content_of(folder / "a"), "old");
   EXPECT_EQ(folder.names(), Names{"a"});
 }
@@ -114,16 +114,16 @@ int write_to_a_full_disk(const std::string& where) {
   if (!enter_own_mounts()) return 77;
   if (::mount("levin-test", where.c_str(), "tmpfs", 0, "size=64k") != 0) return 77;
   write_file_durably(where + "/a", "old");
-  const std::string said = error_of([&] { write_file_durably(where + "/a", std::string(1 << 20, 'n')); });
+  const std::string message = error_of([&] { write_file_durably(where + "/a", std::string(1 << 20, 'n')); });
   const auto files = std::distance(std::filesystem::directory_iterator(where), std::filesystem::directory_iterator());
-  const bool as_promised = said.find("No space left on device") != std::string::npos &&
-                           said.find("1048576 bytes") != std::string::npos && content_of(where + "/a") == "old" &&
+  const bool as_promised = message.find("No space left on device") != std::string::npos &&
+                           message.find("1048576 bytes") != std::string::npos && content_of(where + "/a") == "old" &&
                            files == 1;
-  if (!as_promised) std::fprintf(stderr, "said: %s; %ld files\n", said.c_str(), static_cast<long>(files));
+  if (!as_promised) std::fprintf(stderr, "message: %s; %ld files\n", message.c_str(), static_cast<long>(files));
   return as_promised ? 0 : 1;
 }
 
-TEST(WriteFileDurably, SaysThatTheDiskIsFullAndKeepsTheOldFile) {
+TEST(WriteFileDurably, ReportsThatTheDiskIsFullAndKeepsTheOldFile) {
   const TemporaryFolder folder;
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
@@ -135,7 +135,7 @@ TEST(WriteFileDurably, SaysThatTheDiskIsFullAndKeepsTheOldFile) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST(WriteFileDurably, SaysWhyAFolderCannotBeWritten) {
+TEST(WriteFileDurably, ReportsWhyAFolderCannotBeWritten) {
   const TemporaryFolder folder;
   write_file_durably(folder / "file", "x");
   expect_parts(error_of([&] { write_file_durably(folder / "file/a", "x"); }),
@@ -355,7 +355,7 @@ TEST(ReadInput, ReadsTheFifoThatAUserHasNamed) {
   expect_parts(error_of([&] { (void)read_input(folder.path()); }), {folder.path(), "Is a directory"});
 }
 
-TEST(ReadFile, SaysWhyItCannot) {
+TEST(ReadFile, ReportsWhyItCannot) {
   const TemporaryFolder folder;
   expect_parts(error_of([&] { (void)read_file(folder / "none"); }), {folder / "none", "No such file or directory"});
   expect_parts(error_of([&] { (void)read_file(folder.path()); }), {folder.path(), "Is a directory"});
@@ -368,7 +368,7 @@ TEST(MakeFolder, MakesParentsAndTakesOneThatIsThere) {
   EXPECT_TRUE(std::filesystem::is_directory(folder / "a/b/c"));
 }
 
-TEST(MakeFolder, SaysWhyItCannot) {
+TEST(MakeFolder, ReportsWhyItCannot) {
   const TemporaryFolder folder;
   write_file_durably(folder / "file", "x");
   expect_parts(error_of([&] { make_folder(folder / "file/a"); }), {folder / "file/a", "Not a directory"});

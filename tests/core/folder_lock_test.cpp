@@ -84,12 +84,12 @@ TEST(FolderLock, RefusesASecondHolderAndNamesTheFirst) {
   const TemporaryFolder folder;
   const FolderLock first(folder / "run", kAtOnce);
   EXPECT_TRUE(first.is_held());
-  const std::string said = refusal(folder / "run");
-  EXPECT_NE(said.find("the folder " + folder / "run" + " belongs to a run that is still alive: process " +
-                      std::to_string(::getpid()) + " on "),
+  const std::string message = refusal(folder / "run");
+  EXPECT_NE(message.find("the folder " + folder / "run" + " belongs to a run that is still alive: process " +
+                         std::to_string(::getpid()) + " on "),
             std::string::npos)
-      << said;
-  EXPECT_NE(said.find("another trainer.default_root_dir"), std::string::npos) << said;
+      << message;
+  EXPECT_NE(message.find("another trainer.default_root_dir"), std::string::npos) << message;
   EXPECT_EQ(refusal(folder / "other"), "");
 }
 
@@ -141,7 +141,7 @@ TEST(FolderLock, IsNotKeptByAProgramThatTheHolderHasStarted) {
   ::kill(std::stoi(read_file(started)), SIGKILL);
 }
 
-TEST(FolderLock, IsFreeOnceTheHolderHasGivenItBackWhateverItsForkedChildrenHave) {
+TEST(FolderLock, IsFreeOnceTheHolderHasReleasedItRegardlessOfItsForkedChildren) {
   const TemporaryFolder folder;
   std::unique_ptr<Child> child;
   {
@@ -156,10 +156,10 @@ TEST(FolderLock, ShowsAStrangersWordsEscaped) {
   write_file_durably(folder / "run.lock", "evil\x1b[2J\n1;rm\nlong ago\r" + std::string(5000, 'x'));
   const int fd = ::open((folder / "run.lock").c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_EQ(::flock(fd, LOCK_EX | LOCK_NB), 0);
-  const std::string said = refusal(folder.path());
+  const std::string message = refusal(folder.path());
   ::close(fd);
-  EXPECT_NE(said.find("process 1;rm on evil\\x1b[2J, since long ago\\x0d"), std::string::npos) << said;
-  EXPECT_LT(said.size(), 1000u);
+  EXPECT_NE(message.find("process 1;rm on evil\\x1b[2J, since long ago\\x0d"), std::string::npos) << message;
+  EXPECT_LT(message.size(), 1000u);
 }
 
 TEST(FolderLock, FollowsNoLinkAndWritesNothingElse) {
@@ -193,7 +193,7 @@ void forbid_locks(int error_number) {
   }
 }
 
-TEST(FolderLock, SaysSoWhereTheFileSystemHasNoLocks) {
+TEST(FolderLock, WarnsWhereTheFileSystemHasNoLocks) {
   for (const int number : {ENOLCK, EOPNOTSUPP}) {
     const TemporaryFolder folder;
     const pid_t child = ::fork();
@@ -201,9 +201,10 @@ TEST(FolderLock, SaysSoWhereTheFileSystemHasNoLocks) {
       forbid_locks(number);
       const CapturedConsole console;
       const FolderLock lock(folder.path(), kAtOnce);
-      const bool told = console.has("warning: nothing guards " + folder.path() + " against a second run: cannot lock " +
-                                    folder.path() + "/run.lock: " + system_error_text(number) + ".");
-      ::_exit(told && !lock.is_held() ? 0 : 1);
+      const bool warned =
+          console.has("warning: nothing guards " + folder.path() + " against a second run: cannot lock " +
+                      folder.path() + "/run.lock: " + system_error_text(number) + ".");
+      ::_exit(warned && !lock.is_held() ? 0 : 1);
     }
     int status = -1;
     ::waitpid(child, &status, 0);

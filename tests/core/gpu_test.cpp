@@ -23,7 +23,7 @@ TEST(SharedLibrary, FindsWhatItHasAndNamesWhatItHasNot) {
   EXPECT_EQ(error_of([&] { library.find(root, "sqroot"); }), "sums: libm.so.6 has no sqroot. Install a C library.");
 }
 
-TEST(SharedLibrary, SaysWhatTheLoaderSays) {
+TEST(SharedLibrary, ReportsTheLoadersError) {
   const std::string error = error_of([] { const SharedLibrary none("libnowhere.so.3", "sums", "Install it."); });
   EXPECT_TRUE(has(error, "sums: libnowhere.so.3: cannot open shared object file")) << error;
   EXPECT_TRUE(has(error, "Install it.")) << error;
@@ -36,13 +36,13 @@ TEST(Gpu, AMissingLibraryIsNamed) {
   EXPECT_FALSE(gpu_is_open());
 }
 
-TEST(Gpu, AnotherLibraryIsNotTakenForTheComponent) {
+TEST(Gpu, ADifferentLibraryIsNotTakenForTheComponent) {
   const std::string error = error_of([] { (void)open_gpu(test::stand_in_nvidia()); });
   EXPECT_TRUE(has(error, "has no levin_cuda_version")) << error;
   EXPECT_FALSE(gpu_is_open());
 }
 
-TEST(Gpu, AComponentOfAnotherVersionIsRefused) {
+TEST(Gpu, AComponentOfADifferentVersionIsRefused) {
   const std::string error = error_of([] { (void)open_gpu(test::binary_dir() + "/lib/liblevin_other_component.so"); });
   EXPECT_TRUE(
       has(error, "was built for Levin 9.8.7 with LibTorch 1.2, and this is " + std::string(gpu_component_version())))
@@ -50,13 +50,13 @@ TEST(Gpu, AComponentOfAnotherVersionIsRefused) {
   EXPECT_FALSE(gpu_is_open());
 }
 
-TEST(Gpu, SaysWhyThereIsNone) {
+TEST(Gpu, ReportsWhyThereIsNone) {
   if (!gpu_component().empty()) GTEST_SKIP() << "this build has the CUDA component";
   EXPECT_TRUE(has(why_no_gpu(), "this build of Levin has no CUDA component")) << why_no_gpu();
   EXPECT_TRUE(has(error_of([] { (void)open_gpu(); }), "TrainerOptions.accelerator: gpu: this build")) << why_no_gpu();
 }
 
-TEST(GpuDriver, SaysWhatIsMissing) {
+TEST(GpuDriver, ReportsWhatIsMissing) {
   const GpuDriver driver = ask_gpu_driver();
   if (driver.count > 0) GTEST_SKIP() << "this machine has NVIDIA's driver";
   EXPECT_TRUE(has(driver.problem, "NVIDIA's driver")) << driver.problem;

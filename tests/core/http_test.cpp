@@ -118,14 +118,14 @@ TEST(Http, DoesNotFollowRedirects) {
   EXPECT_FALSE(answer.is_passing());
 }
 
-TEST(Http, SaysWhenTheServerWantsToBeAskedAgain) {
+TEST(Http, ReportsWhenTheServerWantsToBeAskedAgain) {
   OneAnswer server("HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n");
   const HttpAnswer answer = http_request(to(server.url));
   EXPECT_TRUE(answer.is_passing());
   EXPECT_EQ(answer.retry_after, Seconds(7));
 }
 
-TEST(Http, SaysWhyThereIsNoAnswer) {
+TEST(Http, ReportsWhyThereIsNoAnswer) {
   std::string url;
   {
     const OneAnswer gone("");

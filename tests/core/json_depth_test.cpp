@@ -26,7 +26,7 @@ TEST(JsonDepth, LeavesOutTheBracketsOfStrings) {
   EXPECT_FALSE(json_nests_deeper("\"\\", 0)) << "the end after a backslash";
 }
 
-TEST(JsonDepth, DiscardsWhatNestsTooDeepAndWhatIsNoJson) {
+TEST(JsonDepth, DiscardsWhatNestsTooDeepAndWhatIsNotJson) {
   EXPECT_TRUE(parse_json("{").is_discarded());
   EXPECT_TRUE(parse_json(nested(1'000'000)).is_discarded());
   EXPECT_EQ(parse_json(nested(kMaxJsonNesting, "7")).dump(), nested(kMaxJsonNesting, "7"));

@@ -5,7 +5,7 @@
 namespace levin::known_names_test {
 namespace {
 
-TEST(KnownNames, AreInAlphabeticalOrderWhateverTheirCase) {
+TEST(KnownNames, AreInAlphabeticalOrderRegardlessOfCase) {
   EXPECT_EQ(sorted_names({"lr", "AdamW", "beta", "Adam", "adam", "Lr2"}), "Adam, adam, AdamW, beta, lr, Lr2");
   EXPECT_EQ(sorted_names({}), "none");
 }

@@ -116,7 +116,7 @@ TEST_F(RunLog, EveryRankHasAFileOfItsOwn) {
   EXPECT_TRUE(has(file("run.rank3.log"), "rank 3: here"));
 }
 
-TEST_F(RunLog, LevelsAreThoseOfTheComponent) {
+TEST_F(RunLog, LevelsFollowTheComponent) {
   log::open(folder_.path(), 0);
   log::set_levels("data=debug,checkpoint=error,warn", log::Source::environment);
   log::data.debug("data debug");
@@ -126,9 +126,9 @@ TEST_F(RunLog, LevelsAreThoseOfTheComponent) {
   log::info("user info");
   log::warn("user warning");
   log::close();
-  std::vector<std::string> said;
-  for (const auto& line : lines_of(file())) said.push_back(line.substr(line.find(": ") + 2));
-  EXPECT_EQ(said, (std::vector<std::string>{"data debug", "checkpoint error", "user warning"}));
+  std::vector<std::string> messages;
+  for (const auto& line : lines_of(file())) messages.push_back(line.substr(line.find(": ") + 2));
+  EXPECT_EQ(messages, (std::vector<std::string>{"data debug", "checkpoint error", "user warning"}));
 }
 
 TEST_F(RunLog, TheCommandLineWinsOverTheEnvironmentAndThatOverTheOptions) {
@@ -178,7 +178,7 @@ TEST_F(RunLog, NothingIsConvertedForALevelThatIsOff) {
   EXPECT_EQ(converted, 1);
 }
 
-TEST_F(RunLog, JsonLinesCanBeReadWhateverTheTextIs) {
+TEST_F(RunLog, JsonLinesCanBeReadForAnyText) {
   log::set_format("json", log::Source::environment);
   log::open(folder_.path(), 1);
   log::set_position(0, 5);
@@ -318,7 +318,7 @@ TEST_F(RunLog, IsWrittenToNothingButARegularFileOfItsFolder) {
   EXPECT_EQ(file("theirs"), "theirs");
 }
 
-TEST_F(RunLog, AFolderThatCannotBeWrittenIsReportedOnceAndTheRunGoesOn) {
+TEST_F(RunLog, AFolderThatCannotBeWrittenIsReportedOnceAndTheRunContinues) {
   const std::string in_the_way = folder_.write("file", "");
   log::open(in_the_way + "/below", 0);
   log::info("lost");

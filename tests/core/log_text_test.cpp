@@ -1,4 +1,4 @@
-// Values in the text of a log's line.
+// How values are formatted in a log line.
 #include "levin/core/process/log_text.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(LogText, FollowsSpecs) {
   EXPECT_EQ(log::filled("{:.1f}", 3), "3.0");
 }
 
-// The compiler rejects texts for which these functions return a message.
+// The compiler rejects format strings for which these functions return a message.
 TEST(LogText, AMistakeIsFoundByTheCompiler) {
   using log::detail::Kind;
   const auto wrong_text = [](std::string_view text) {

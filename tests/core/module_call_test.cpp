@@ -105,7 +105,7 @@ TEST(Call, TakesAndReturnsSeveralTensors) {
   EXPECT_TRUE(std::get<1>(own_state).equal(std::get<1>(state)));
 }
 
-// Notes what it is given and keeps its forward pass, which holds the actions around it: this one too, until it is told
+// Records its input and keeps its forward pass, which holds the actions around it: this one too, until it is asked
 // to forget.
 class Keeping final : public CallAction {
  public:
@@ -150,7 +150,7 @@ class Passing final : public CallAction {
   }
 };
 
-TEST(Call, OnOneThreadGoesOnWhileAnotherChangesTheActionsOfOtherModules) {
+TEST(Call, OnOneThreadContinuesWhileAnotherChangesTheActionsOfOtherModules) {
   Twice with_action, plain;
   const Acting kept(with_action, std::make_shared<Passing>());
   std::atomic<bool> over = false;

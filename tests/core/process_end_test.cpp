@@ -1,4 +1,4 @@
-// How a program ends that leaves the static objects of before its main() to the system.
+// How a program ends that does not destroy the static objects made before its main().
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -43,7 +43,7 @@ class RegisterMistakes(unittest.TestCase):
         self.assertEqual(len(found), 1, found)
         self.assertIn("must derive publicly from the interface that the macro names", found[0])
 
-    def test_a_class_that_is_still_abstract_or_has_another_constructor_says_so(self):
+    def test_a_class_that_is_still_abstract_or_has_a_different_constructor_is_reported(self):
         for text in ("struct Mine : levin::Greeter {};",
                      "struct Mine : levin::Greeter { explicit Mine(int) {} int greet() override { return 1; } };"):
             found = self.errors(text)

@@ -60,13 +60,13 @@ TEST(Registry, NamesTheNearestOfUnknownClasses) {
             "run.yaml:3:5: pets[0]: unknown animal \"Dogg\". Did you mean \"Dog\"? Known: Dog, Snake.");
 }
 
-TEST(Registry, SaysHowAClassOfOnesOwnBecomesKnownWhereNoNameIsNear) {
+TEST(Registry, ReportsHowToRegisterAUserDefinedClassWhereNoNameIsNear) {
   EXPECT_EQ(error_of<Error>([] { (void)animals().make(spec("Elephant"), "pets[0]"); }),
             "run.yaml:3:5: pets[0]: unknown animal \"Elephant\". Known: Dog, Snake. A class of your own must be "
             "registered in this program, or in a library that plugins names.");
 }
 
-TEST(Registry, SaysWhereOptionsAreWrong) {
+TEST(Registry, ReportsWhereOptionsAreWrong) {
   EXPECT_EQ(error_of<Error>([] { (void)animals().make(spec("Dog", "0"), "pets[0]"); }),
             "pets[0].init_args.legs: must be >= 1, got 0.");
   EXPECT_EQ(error_of<Error>([] { (void)animals().make(spec("Snake", "1"), "pets[0]"); }),
@@ -107,7 +107,7 @@ TEST(Registry, KnowsNamesDocsAndOptions) {
   EXPECT_EQ(animals().find("Cat"), nullptr);
 }
 
-TEST(Registry, AnAliasIsTakenAsTheClassItStandsForAndSaysSo) {
+TEST(Registry, AnAliasIsTakenAsTheClassItStandsForAndReported) {
   Registry<Animal> registry;
   registry.add<Dog>("Dog", "barks");
   ConfigNode three = ConfigNode::map();

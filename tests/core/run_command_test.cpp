@@ -14,7 +14,7 @@ TEST(RunCommand, ReturnsBothStreamsAndTheStatus) {
   EXPECT_EQ(run_command({"sh", "-c", "kill -TERM $$"}).status, 128 + 15);
 }
 
-TEST(RunCommand, HandsWordsOverAsTheyAre) {
+TEST(RunCommand, PassesArgumentsUnchanged) {
   EXPECT_EQ(run_command({"printf", "[%s]", "a b", "$(id)", "'", ";ls", ""}).output, "[a b][$(id)]['][;ls][]");
   const std::vector<std::string> hostile = {"-x",           "--", "`id`", "a\nb", "%s%n",
                                             "\xe2\x80\xae", "*",  "~",    "\\",   "\x1b[2J"};

@@ -28,7 +28,7 @@ TEST(State, KeepsTypedValuesAndTensors) {
   EXPECT_TRUE(state.tensor("exp_avg").is_same(state.tensors["exp_avg"]));
 }
 
-TEST(State, NamesWhatIsMissingOrOfAnotherType) {
+TEST(State, NamesWhatIsMissingOrOfADifferentType) {
   State state;
   state.set("name", std::string("x"));
   EXPECT_EQ(error_of<CheckpointError>([&] { (void)state.get<double>("best"); }), "saved state has no \"best\".");

@@ -13,7 +13,7 @@ namespace {
 using test::has;
 }  // namespace
 
-TEST(Svg, APictureIsOneElementWithItsShapesInOrder) {
+TEST(Svg, AChartIsOneElementWithItsShapesInOrder) {
   Svg svg(200, 100);
   svg.line({0, 1}, {10, 20.25}, {.colour = "#111111", .width = 1.5, .dashed = true});
   svg.curve({{1, 2}, {3.5, 4}}, {.colour = Svg::kColours[0]});
@@ -28,7 +28,7 @@ TEST(Svg, APictureIsOneElementWithItsShapesInOrder) {
   EXPECT_TRUE(text.ends_with("</svg>\n"));
 }
 
-TEST(Svg, TextsAreEscapedHoweverLongAndTurnOnDemand) {
+TEST(Svg, StringsOfAnyLengthAreEscapedAndRotatedOnDemand) {
   Svg svg(10, 10);
   svg.text({1, 2}, "a < b && c > d" + std::string(2000, 'x'), {.anchor = Svg::Anchor::end, .bold = true});
   svg.text({3, 4}, "memory", {.upwards = true});

@@ -1,4 +1,4 @@
-// Names and locks of files that are not finished yet, and what becomes of those whose writer was killed.
+// Names and locks of files that are not finished yet, and what becomes of files whose writer was killed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

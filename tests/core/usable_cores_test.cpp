@@ -33,7 +33,7 @@ int64_t affinity() {
   return CPU_COUNT(&cores);
 }
 
-TEST_F(UsableCoresTest, AreThoseOfTheAffinityWithoutControlGroups) {
+TEST_F(UsableCoresTest, FollowTheAffinityWithoutControlGroups) {
   EXPECT_EQ(cores().count, affinity());
 }
 
@@ -70,7 +70,7 @@ TEST_F(UsableCoresTest, KnowTheFirstVersionOfControlGroups) {
   EXPECT_EQ(cores().count, 1);
 }
 
-TEST_F(UsableCoresTest, AreNeverNoneWhateverTheFilesHold) {
+TEST_F(UsableCoresTest, AreNeverZeroForAnyContentsOfTheFiles) {
   groups("0::/\nnonsense\n3:cpu\n");
   for (const char* text : {"", "1 100000", "x y", "-5 100000", "100 0"}) {
     limit("cpu.max", text);

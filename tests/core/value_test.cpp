@@ -226,7 +226,7 @@ TEST(Problems, EscapeWhatATerminalWouldObey) {
 }
 
 // A key may end as an item's path does.
-TEST(Problems, NameAKeyThatEndsInABracketAndIsNoItem) {
+TEST(Problems, NameAKeyThatEndsInABracketAndIsNotAnItem) {
   Problems problems;
   problems.add({"--traine]+=Timer", 0, 0}, "traine]", "unknown");
   const std::string line = problems.lines()[0];

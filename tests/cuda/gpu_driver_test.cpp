@@ -8,7 +8,7 @@ namespace {
 
 using namespace test;
 
-TEST(GpuComponent, DISABLED_SaysThatTheDriverIsTooOld) {
+TEST(GpuComponent, DISABLED_ReportsThatTheDriverIsTooOld) {
   ASSERT_EQ(why_no_gpu(), "");
   const std::string error = error_of([] { (void)open_gpu(); });
   EXPECT_TRUE(has(error, "TrainerOptions.accelerator: gpu: LibTorch's CUDA finds no GPU, though NVIDIA's driver does"))
@@ -18,7 +18,7 @@ TEST(GpuComponent, DISABLED_SaysThatTheDriverIsTooOld) {
   EXPECT_FALSE(gpu_is_open());
 }
 
-TEST(GpuComponent, IsOpenedAndSaysWhatIsMissing) {
+TEST(GpuComponent, IsOpenedAndReportsWhatIsMissing) {
   EXPECT_EQ(with_stand_in_driver("GpuComponent.DISABLED_*", 1), 0);
 }
 

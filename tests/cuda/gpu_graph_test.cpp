@@ -1,4 +1,5 @@
-// Steps as CUDA graphs: the same bits as without. Learning rates are exact in float32, in which a graph reads them.
+// Steps as CUDA graphs are bitwise identical to eager steps. A graph reads learning rates as float32: here they are
+// exact.
 #include "cuda/gpu.h"
 #include "levin/optim/adagrad.h"
 #include "levin/optim/step_schedulers.h"
@@ -29,7 +30,7 @@ void expect_the_same(const Wanted& wanted) {
   expect_same_bits(launched, train(recorded, options, wanted.samples));
 }
 
-TEST_F(GpuGraph, AStepTrainsToTheSameBits) {
+TEST_F(GpuGraph, AStepTrainsBitwiseIdentically) {
   expect_the_same({});
 }
 

@@ -1,4 +1,4 @@
-// Running out of a GPU's memory in earnest.
+// Really running out of a GPU's memory.
 #include "cuda/gpu.h"
 #include "levin/trainer/run/memory_report.h"
 

@@ -1,4 +1,4 @@
-// ddp on a GPU: one rank over NCCL is what one process is without it.
+// ddp on a GPU: one rank over NCCL gives the results of one process without NCCL.
 #include "cuda/gpu.h"
 #include "levin/strategies/process/ddp.h"
 
@@ -9,7 +9,7 @@ using namespace test;
 
 class GpuRanks : public OnGpu {};
 
-TEST_F(GpuRanks, OneRankOverNcclOrGlooTrainsToTheSameBits) {
+TEST_F(GpuRanks, OneRankOverNcclOrGlooTrainsBitwiseIdentically) {
   TrainerOptions options = on_gpu(2);
   options.deterministic = "warn";
   SmallNet plain;
@@ -21,7 +21,7 @@ TEST_F(GpuRanks, OneRankOverNcclOrGlooTrainsToTheSameBits) {
   }
 }
 
-TEST_F(GpuRanks, OneRankOverNcclReplaysItsStepsToTheSameBits) {
+TEST_F(GpuRanks, OneRankOverNcclReplaysItsStepsBitwiseIdentically) {
   TrainerOptions options = on_gpu(2);
   options.deterministic = "warn";
   options.record_steps = true;
@@ -31,7 +31,7 @@ TEST_F(GpuRanks, OneRankOverNcclReplaysItsStepsToTheSameBits) {
   expect_same_bits(alone, train(module, options));
 }
 
-TEST_F(GpuRanks, ABadChoiceOfGpusIsToldBeforeTheRun) {
+TEST_F(GpuRanks, ABadChoiceOfGpusIsReportedBeforeTheRun) {
   TrainerOptions options = on_gpu(1);
   options.devices = std::vector<int64_t>{4711};
   EXPECT_TRUE(has(error_of([&] { Trainer trainer(options); }), "GPU 4711 was asked for; there "));

@@ -7,7 +7,7 @@ namespace {
 
 class GpuRecorded : public test::OnGpu {};
 
-TEST_F(GpuRecorded, RandomRunsEndWithTheSameBits) {
+TEST_F(GpuRecorded, RandomRunsEndBitwiseIdentically) {
   test::compare_random_runs(/*first=*/1, /*count=*/24, "gpu");
 }
 

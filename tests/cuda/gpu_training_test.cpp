@@ -17,7 +17,7 @@ TrainerOptions on_cpu(int64_t epochs) {
   return options;
 }
 
-// cuDNN's convolutions round float32 to TensorFloat-32 by default, which float32_matmul_precision leaves as it is.
+// cuDNN's convolutions round float32 to TensorFloat-32 by default, regardless of float32_matmul_precision.
 class WholeFloat32 {
  public:
   WholeFloat32() { at::globalContext().setAllowTF32CuDNN(false); }

@@ -18,10 +18,10 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 METRIC = re.compile(r"^ +(test_\w+) +([\d.]+)$", re.M)
 
 
-def on_simulated_gpus(words, gpus=1, **settings):
+def on_simulated_gpus(arguments, gpus=1, **settings):
     env = {**os.environ, "LD_PRELOAD": str(GPU), "LD_LIBRARY_PATH": str(GPU.parent), "NO_COLOR": "1",
            "OMP_NUM_THREADS": "1", "SIMULATED_GPUS": str(gpus), "SIMULATED_GPU_OPERATORS": str(OPERATORS), **settings}
-    done = subprocess.run([str(word) for word in words], env=env, text=True, timeout=400, stdin=subprocess.DEVNULL,
+    done = subprocess.run([str(argument) for argument in arguments], env=env, text=True, timeout=400, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     return done.returncode, done.stdout
 
@@ -77,7 +77,7 @@ class Runs(unittest.TestCase):
         self.assertEqual(status, 0, output)
         return done
 
-    def test_the_check_of_a_gpu_passes_where_bits_are_compared(self):
+    def test_the_check_of_a_gpu_passes_where_results_must_be_bitwise_identical(self):
         self.check("device", "cuda_graph", "resume", "nccl", "fsdp", "dp")
 
     def test_the_check_of_a_gpu_passes_where_memory_is_measured(self):

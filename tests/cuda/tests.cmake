@@ -12,7 +12,7 @@ levin_test(cuda TORCH LABEL cuda FILES
 add_dependencies(cuda_test levin_cuda levin_stand_in_nvidia)
 
 # The same tests without a GPU: LibTorch's CUDA part on a simulated one (support/simulated_gpu), whose kernels are the
-# CPU's. Not those of the component, which have a driver of their own.
+# CPU's. The tests of the component are left out: they use a driver of their own.
 set(simulated ${CMAKE_CURRENT_SOURCE_DIR}/support/simulated_gpu)
 set(simulated_folder ${CMAKE_BINARY_DIR}/tests/simulated_gpu)
 add_library(levin_simulated_gpu SHARED

@@ -67,7 +67,7 @@ std::multiset<int64_t> members(const IndexBatches& batches) {
   return all;
 }
 
-TEST(BatchSampler, GivesItsListsOfIndicesAsBatchesWhateverTheWorkers) {
+TEST(BatchSampler, GivesItsListsOfIndicesAsBatchesForAnyNumberOfWorkers) {
   const auto sampler = std::make_shared<Growing>(7);
   for (const int64_t workers : {0, 2}) {
     DataLoader loader(counting(28), {.num_workers = workers, .seed = 3}, sampler);
@@ -140,14 +140,14 @@ TEST(BatchSampler, KeepsItsBatchesWhenOverfitting) {
   EXPECT_EQ(pass(loader, 3), pass(loader, 4));
 }
 
-TEST(BatchSampler, MayHaveAnotherNumberOfBatchesInEveryPassIfItSaysSo) {
+TEST(BatchSampler, MayHaveADifferentNumberOfBatchesInEveryPassIfItDeclaresIt) {
   DataLoader loader(counting(3), {}, std::make_shared<Fixed>(IndexBatches{{2}, {0, 1}}, std::nullopt));
   EXPECT_EQ(loader.num_batches(), std::nullopt);
   EXPECT_EQ(pass(loader, 0), (IndexBatches{{2}, {0, 1}}));
   EXPECT_EQ(pass(loader, 0, 1), (IndexBatches{{0, 1}}));
 }
 
-TEST(BatchSampler, IsToldWhatItDidWrong) {
+TEST(BatchSampler, MisuseIsReported) {
   const auto message = [](IndexBatches batches, std::optional<int64_t> says) {
     DataLoader loader(counting(3), {}, std::make_shared<Fixed>(std::move(batches), says));
     return error_of<DataError>([&] { loader.start(0); });

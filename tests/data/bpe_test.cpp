@@ -34,7 +34,7 @@ BpeTokenizer by_merges() {
   return BpeTokenizer::from_merges(kReference + "vocab.json", kReference + "merges.txt");
 }
 
-TEST(FirstWord, CutsTextsAsThePatternsDo) {
+TEST(FirstWord, CutsTextAsThePatternsDo) {
   for (const auto pattern : {BpePattern::gpt2, BpePattern::cl100k}) {
     for (const auto& one : cases(pattern)) {
       const auto text = one["text"].get<std::string>();

@@ -27,7 +27,7 @@ std::shared_ptr<DataLoader> numbered(int64_t which, int64_t batches, bool shuffl
       DataLoaderOptions{.shuffle = shuffle, .num_workers = workers});
 }
 
-// Of unknown length.
+// A loader of unknown length.
 class Stream final : public Loader {
  public:
   explicit Stream(int64_t batches) : batches_(batches) {}

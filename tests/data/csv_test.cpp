@@ -255,7 +255,7 @@ TEST(CsvData, ReadsAllDigitsForARunInDoublePrecision) {
   const Batch wide = batches_of(data.train_dataloader())[0];
   EXPECT_EQ(wide[0].item<double>(), 0.1);
   EXPECT_EQ(wide[1].item<double>(), 0.3);
-  data.set_float_dtype(at::kFloat);  // by the trainer of another run
+  data.set_float_dtype(at::kFloat);  // by the trainer of a different run
   data.setup(Stage::fit);
   EXPECT_EQ(batches_of(data.train_dataloader())[0][0].item<double>(), static_cast<double>(0.1F));
 }

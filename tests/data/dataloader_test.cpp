@@ -225,7 +225,7 @@ TEST(DataLoader, NamesTheSampleWhoseShapeOrTypeDiffers) {
 }
 
 // Contiguous samples are copied directly into the batch, others go through at::stack: both give the same batch.
-TEST(DataLoader, StacksWhateverLiesInMemory) {
+TEST(DataLoader, StacksSamplesWithAnyMemoryLayout) {
   const auto table = at::arange(24).view({6, 4});
   const auto stacked = [](const std::vector<at::Tensor>& tensors) {
     std::vector<Batch> samples;
@@ -260,7 +260,7 @@ TEST(DataLoader, NamesABatchThatCannotBeGathered) {
   EXPECT_EQ(message.find("Exception raised from"), std::string::npos) << message;  // no C++ stack
 }
 
-TEST(DataLoader, CollatesAsTold) {
+TEST(DataLoader, CollatesWithAGivenFunction) {
   const Collate longest = [](std::vector<Batch> samples) {
     return Batch{at::full({static_cast<int64_t>(samples.size())}, samples.back()[0].numel())};
   };
@@ -278,7 +278,7 @@ class Named : public Samples {
   std::string last = "s6";
 };
 
-TEST(DataLoader, SaysWhichSamplesABatchHoldsIfItIsAsked) {
+TEST(DataLoader, ReportsWhichSamplesABatchHoldsIfItIsAsked) {
   using Ids = std::vector<std::string>;
   const auto dataset = std::make_shared<Named>();
   const Collate without_nothing = [](std::vector<Batch> samples) {
@@ -376,7 +376,7 @@ TEST(DataLoader, WorkersUseOneThreadEachAndNoAutograd) {
 }
 
 // get() runs below autograd: views, in-place operations and leaves must come out as they would under a NoGradGuard.
-TEST(DataLoader, StacksWhateverGetMakesOfTensorsWithGradients) {
+TEST(DataLoader, StacksAnySampleThatGetMakesOfTensorsWithGradients) {
   const at::Tensor leaf = at::arange(24, at::kFloat).reshape({4, 6}).requires_grad_(true);
   const auto get = [leaf](int64_t i) {
     const at::Tensor row = leaf.select(0, i);

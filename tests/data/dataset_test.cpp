@@ -36,7 +36,7 @@ TEST(TensorDataset, RefusesTensorsOfUnequalLengthAndNone) {
   EXPECT_TRUE(holds(error_of<DataError>([] { TensorDataset(std::vector<at::Tensor>{}); }), {"no tensor"}));
 }
 
-TEST(Dataset, SaysWhatToOverrideIfItPromisesBatchesAndHasNone) {
+TEST(Dataset, ReportsWhatToOverrideIfItPromisesBatchesAndHasNone) {
   struct Promises : Dataset {
     int64_t size() const override { return 1; }
     Batch get(int64_t) const override { return {}; }

@@ -96,7 +96,7 @@ TEST(Download, SendsNothingForAnAddressThatIsNone) {
   EXPECT_EQ(folder.names().size(), 0U);
 }
 
-TEST(Download, AsksForAHostileNameAsItIs) {
+TEST(Download, AsksForAHostileNameUnchanged) {
   const TemporaryFolder folder;
   const HttpServer server({HttpServer::answer("abc")});
   for (const std::string name : {"$(touch%20x)", "`id`", "a;b", "'", "%0a", "--x", "\xc3\xa9"}) {
@@ -106,7 +106,7 @@ TEST(Download, AsksForAHostileNameAsItIs) {
   EXPECT_EQ(folder.names().size(), 1U);
 }
 
-TEST(Download, DoesNotFollowAServerToAnotherProtocol) {
+TEST(Download, DoesNotFollowAServerToADifferentProtocol) {
   const TemporaryFolder folder;
   const std::string secret = folder.write("secret", "s");
   for (const std::string& target : {"file://" + secret, std::string("ftp://127.0.0.1:9/x")}) {

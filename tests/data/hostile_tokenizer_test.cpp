@@ -82,7 +82,7 @@ TEST(HostileTokenizer, MapsCharactersToWholeCharacters) {
   }
 }
 
-// A tokenizer of words with one part changed: {"normalizer", …}.
+// A word-level tokenizer with one part changed: {"normalizer", …}.
 HuggingFaceTokenizer with(const json& changes) {
   json tree = {{"model", {{"type", "WordLevel"}, {"vocab", {{"<unk>", 0}, {"a", 1}}}, {"unk_token", "<unk>"}}},
                {"pre_tokenizer", {{"type", "WhitespaceSplit"}}}};

@@ -75,7 +75,7 @@ TEST(ImageFolder, ListsWhatTorchvisionLists) {
   }
 }
 
-TEST(ImageFolder, SaysWhatItMisses) {
+TEST(ImageFolder, ReportsWhatItMisses) {
   const TemporaryFolder folder;
   const auto error = [&](const std::string& root, const std::vector<std::string>& classes = {}) {
     return error_of<DataError>([&] { const ImageFolder images(folder / root, {.classes = classes}); });
@@ -157,7 +157,7 @@ TEST(ImageFolderData, MirrorsHalfOfTheTrainingImages) {
   EXPECT_LT(mirrored, 32);
 }
 
-TEST(ImageFolderData, HoldsOutTheSameImagesWhateverTheSeedOfTheRun) {
+TEST(ImageFolderData, HoldsOutTheSameImagesForAnySeedOfTheRun) {
   const TemporaryFolder folder;
   write_images(folder, "train", 10);
   auto options = small_options(folder);

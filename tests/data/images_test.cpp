@@ -112,7 +112,7 @@ TEST(ImageDecoder, DecodesAJpegAtASmallerSizeThatIsStillLargeEnough) {
   EXPECT_LT(half.to(at::kFloat).sub(means).abs().mean().item<double>(), 6);
 }
 
-TEST(ImageDecoder, SaysWhatIsWrongWithAFile) {
+TEST(ImageDecoder, ReportsWhatIsWrongWithAFile) {
   const TemporaryFolder folder;
   const auto error = [&](const std::string& content, int64_t max_pixels = kMaxPixels) {
     const std::string path = folder.write("image", content);
@@ -205,7 +205,7 @@ TEST(ResizeImages, GivesTorchvisionsPixels) {
   }
 }
 
-TEST(ResizeImages, RejectsWhatIsNoImage) {
+TEST(ResizeImages, RejectsWhatIsNotAnImage) {
   EXPECT_TRUE(holds(error_of<Error>([] {
                       (void)resize_images(at::zeros({3, 4, 4}, at::kInt), {2, 2});
                     }),
@@ -280,7 +280,7 @@ TEST(ImageBatch, FlipsAndNormalisesToTorchvisionsBits) {
   }
 }
 
-TEST(ImageBatch, SaysWhatCannotBeABatch) {
+TEST(ImageBatch, ReportsWhatCannotBeABatch) {
   const Batch small{at::zeros({3, 4, 5}, at::kByte), at::tensor(int64_t{1})};
   const Batch large{at::zeros({3, 6, 5}, at::kByte), at::tensor(int64_t{1})};
   const Batch floats{at::zeros({3, 4, 5}), at::tensor(int64_t{1})};

@@ -62,7 +62,7 @@ TEST(LengthBatchSampler, FillsBatchesUpToMaxTokensWithPadding) {
   }
 }
 
-TEST(LengthBatchSampler, HasTheSameNumberOfBatchesInEveryPassAndSaysIt) {
+TEST(LengthBatchSampler, HasTheSameNumberOfBatchesInEveryPassAndDeclaresIt) {
   const LengthBatchSampler sampler(random_order(2000), lengths_like_texts(2000),
                                    {.max_tokens = 200, .bucket_by_length = true, .shuffle = true});
   ASSERT_TRUE(sampler.num_batches().has_value());
@@ -71,7 +71,7 @@ TEST(LengthBatchSampler, HasTheSameNumberOfBatchesInEveryPassAndSaysIt) {
   }
 }
 
-TEST(LengthBatchSampler, SaysThatTheNumberDiffersWhereTheOrderDecides) {
+TEST(LengthBatchSampler, ReportsThatTheNumberDiffersWhereTheOrderDecides) {
   const auto lengths = lengths_like_texts(500);
   const LengthBatchSampler in_order(random_order(500), lengths, {.max_tokens = 200, .bucket_by_length = false});
   EXPECT_EQ(in_order.num_batches(), std::nullopt);

@@ -92,7 +92,7 @@ TEST(FashionMnist, GivesTheTestImagesInOrderNormalizedAndShapedAsAsked) {
   EXPECT_EQ(FashionMnist::class_names().at(9), "Ankle boot");
 }
 
-TEST(FashionMnist, HoldsOutTheSameImagesWhateverTheRun) {
+TEST(FashionMnist, HoldsOutTheSameImagesInEveryRun) {
   NEED_FASHION_MNIST();
   FashionMnist one({.val_size = 100}), two({.val_size = 100}), other({.val_size = 100, .split_seed = 1});
   for (FashionMnist* data : {&one, &two, &other}) data->setup(Stage::validate);
@@ -143,7 +143,7 @@ TEST(FashionMnist, RefusesBatchingThatContradictsItself) {
   EXPECT_TRUE(holds(both, {"Options.batching.weights", "stratified"})) << both;
 }
 
-TEST(Mnist, SaysWhichFilesAreMissingWhereAndWhatToSet) {
+TEST(Mnist, ReportsWhichFilesAreMissingWhereAndWhatToSet) {
   const TemporaryFolder folder;
   Mnist data({.root = folder.path(), .download = false});
   EXPECT_TRUE(holds(error_of<DataError>([&] { data.prepare_data(); }),

@@ -16,7 +16,7 @@
 
 namespace levin::named_batch_test {
 
-// As many numbers per sample as `counts` says, one sample after another.
+// Returns as many numbers per sample as `counts` says, one sample after another.
 struct Boxes {
   at::Tensor corners;
   std::vector<int64_t> counts;
@@ -69,7 +69,7 @@ namespace {
 using test::error_of;
 using test::holds;
 using test::TensorLoader;
-using Words = std::vector<std::string>;
+using Strings = std::vector<std::string>;
 
 at::Tensor row(int64_t size, int64_t value) {
   return at::full({size}, value, at::kLong);
@@ -89,7 +89,7 @@ TEST(NamedBatch, FindsTensorsByNameAndByPlace) {
   EXPECT_TRUE(a.is_same(x) && b.is_same(y));
   const auto [c, d] = batch.unpack("y", "x");
   EXPECT_TRUE(c.is_same(y) && d.is_same(x));
-  EXPECT_EQ(batch.names(), (Words{"x", "y"}));
+  EXPECT_EQ(batch.names(), (Strings{"x", "y"}));
   EXPECT_TRUE(batch.has("y") && !batch.has("z") && !batch.empty());
   EXPECT_EQ(batch.size(), 5);
   batch["y"] = x;
@@ -98,12 +98,12 @@ TEST(NamedBatch, FindsTensorsByNameAndByPlace) {
   EXPECT_TRUE(batch["z"].is_same(y));
 }
 
-TEST(NamedBatch, HoldsListsTextsAndValuesBesideTensors) {
+TEST(NamedBatch, HoldsListsStringsAndValuesNextToTensors) {
   const Batch batch = everything();
   EXPECT_EQ(batch.count(), 1U + 2 + 3);
   EXPECT_EQ(batch.list("views").size(), 2U);
   EXPECT_EQ(batch.list("ids")[1].numel(), 4);
-  EXPECT_EQ(batch.texts("words"), (Words{"no", "one", "two"}));
+  EXPECT_EQ(batch.texts("words"), (Strings{"no", "one", "two"}));
   EXPECT_EQ(batch.value<Boxes>("boxes").counts, (std::vector<int64_t>{1, 3, 2}));
   EXPECT_EQ(batch.kind("ids"), FieldKind::ragged);
   EXPECT_EQ((Batch{{"words", {"a", "b"}}}).size(), 2);
@@ -113,10 +113,10 @@ TEST(NamedBatch, HoldsListsTextsAndValuesBesideTensors) {
 
 TEST(NamedBatch, HoldsBatches) {
   const Batch batch{{"question", Batch{{"ids", at::zeros({2, 3})}, {"text", {"a", "b"}}}}, {"pair", Batch{row(2, 5)}}};
-  EXPECT_EQ(batch.names(), (Words{"question.ids", "question.text", "pair.0"}));
+  EXPECT_EQ(batch.names(), (Strings{"question.ids", "question.text", "pair.0"}));
   const Batch question = batch.group("question");
   EXPECT_TRUE(question["ids"].is_same(batch["question.ids"]));
-  EXPECT_EQ(question.texts("text"), (Words{"a", "b"}));
+  EXPECT_EQ(question.texts("text"), (Strings{"a", "b"}));
   EXPECT_TRUE(holds(error_of<Error>([&] { (void)batch.group("answer"); }), {"no group \"answer\"", "pair.0"}));
 }
 
@@ -151,7 +151,7 @@ TEST(NamedBatch, IsCutBySamples) {
   EXPECT_TRUE(part.list("views")[1].equal(at::arange(11, 13)));
   ASSERT_EQ(part.list("ids").size(), 2U);
   EXPECT_TRUE(part.list("ids")[0].equal(row(4, 1)) && part.list("ids")[1].equal(row(2, 2)));
-  EXPECT_EQ(part.texts("words"), (Words{"one", "two"}));
+  EXPECT_EQ(part.texts("words"), (Strings{"one", "two"}));
   EXPECT_TRUE(part.value<Boxes>("boxes").corners.equal(at::arange(1, 6)));
   EXPECT_EQ(part.value<Vocabulary>("vocabulary").words, 7) << "every part has all of it";
   EXPECT_EQ(rows_of(everything(), 3, 0).list("ids").size(), 0U);
@@ -195,7 +195,7 @@ TEST(Collate, StacksListsAndJoinsFieldByField) {
   EXPECT_TRUE(batch["x"].equal(at::arange(3).reshape({3, 1}).expand({3, 2})));
   ASSERT_EQ(batch.list("ids").size(), 3U);
   EXPECT_TRUE(batch.list("ids")[2].equal(row(3, 2)));
-  EXPECT_EQ(batch.texts("word"), (Words{"0", "1", "2"}));
+  EXPECT_EQ(batch.texts("word"), (Strings{"0", "1", "2"}));
   EXPECT_EQ(batch.value<Boxes>("boxes").counts, (std::vector<int64_t>{0, 1, 2}));
   EXPECT_EQ(batch.value<Boxes>("boxes").corners.numel(), 3);
 }

@@ -96,7 +96,7 @@ TEST(Npy, KeepsTheFileMappedAndUnchanged) {
   EXPECT_EQ(map_npy(again)[2].item<int64_t>(), 'e' + 256 * 'f');
 }
 
-TEST(Npy, SaysWhichArraysItCannotMap) {
+TEST(Npy, ReportsWhichArraysItCannotMap) {
   const std::map<std::string, std::vector<std::string>> parts = {
       {"fortran", {"order is Fortran's", "ascontiguousarray"}},
       {"big-endian", {"big-endian", "newbyteorder"}},
@@ -126,7 +126,7 @@ TEST(Npy, TakesADescriptionInAnyOrderAndEitherQuotes) {
   }
 }
 
-TEST(Npy, RejectsADescriptionThatIsNoDictOfThree) {
+TEST(Npy, RejectsADescriptionThatIsNotADictOfThree) {
   const auto error = [](const std::string& description) {
     return error_of<DataError>([&] { (void)read_npy_header("a.npy", npy(description, "")); });
   };
@@ -147,7 +147,7 @@ TEST(Npy, RejectsADescriptionThatIsNoDictOfThree) {
   }
 }
 
-TEST(Npy, RejectsFilesThatAreShortLongOrOfAnotherKind) {
+TEST(Npy, RejectsFilesThatAreShortLongOrOfADifferentKind) {
   const TemporaryFolder folder;
   const auto error = [&](const std::string& content) {
     return error_of<DataError>([&] { (void)map_npy(folder.write("a.npy", content)); });

@@ -22,16 +22,16 @@ using test::TemporaryFolder;
 // Sentences from the licence that Debian's base-files put on every machine.
 std::vector<std::string> sentences(size_t count) {
   std::ifstream file("/usr/share/common-licenses/GPL-3");
-  std::vector<std::string> texts;
+  std::vector<std::string> strings;
   std::string text, word;
-  while (texts.size() < count && file >> word) {
+  while (strings.size() < count && file >> word) {
     text += (text.empty() ? "" : " ") + word;
     if (text.size() < 75) continue;
-    texts.push_back(text);
+    strings.push_back(text);
     text.clear();
   }
-  EXPECT_EQ(texts.size(), count);
-  return texts;
+  EXPECT_EQ(strings.size(), count);
+  return strings;
 }
 
 // A model of 300 pieces trained on 400 sentences by SentencePiece's own program. `more`: its options.
@@ -49,10 +49,10 @@ std::string train(const TemporaryFolder& folder, const std::string& name, const 
 
 // Returns what SentencePiece's own program encodes, as the model's ids.
 std::vector<std::vector<int>> spm_encode(const TemporaryFolder& folder, const std::string& model,
-                                         const std::vector<std::string>& texts) {
+                                         const std::vector<std::string>& strings) {
   std::string lines;
-  for (const std::string& text : texts) lines += text + "\n";
-  const std::string input = folder.write("texts.txt", lines), output = folder / "ids.txt";
+  for (const std::string& text : strings) lines += text + "\n";
+  const std::string input = folder.write("lines.txt", lines), output = folder / "ids.txt";
   const auto ran =
       test::run_program("spm_encode --model=" + model + " --output_format=id --output=" + output + " " + input);
   EXPECT_EQ(ran.status, 0) << ran.output;
@@ -75,13 +75,13 @@ TEST(SentencePieceTokenizer, NumbersPiecesAsXlmRDoes) {
   const SentencePieceTokenizer tokenizer(path);
   EXPECT_EQ(tokenizer.vocab_size(), 302);  // as XLM-R's 250000 become 250002
   size_t seen = 0;
-  const auto texts = sentences(200);
-  const auto expected = spm_encode(folder, path, texts);  // <unk> 0, <s> 1, </s> 2, then pieces
-  ASSERT_EQ(expected.size(), texts.size());
-  for (size_t k = 0; k < texts.size(); ++k) {
-    const std::vector<int32_t> tokens = tokenizer.encode(texts[k]);
+  const auto strings = sentences(200);
+  const auto expected = spm_encode(folder, path, strings);  // <unk> 0, <s> 1, </s> 2, then pieces
+  ASSERT_EQ(expected.size(), strings.size());
+  for (size_t k = 0; k < strings.size(); ++k) {
+    const std::vector<int32_t> tokens = tokenizer.encode(strings[k]);
     ASSERT_EQ(tokens.size(), expected[k].size());
-    for (size_t i = 0; i < tokens.size(); ++i) ASSERT_EQ(tokens[i], expected[k][i] + 1) << texts[k];
+    for (size_t i = 0; i < tokens.size(); ++i) ASSERT_EQ(tokens[i], expected[k][i] + 1) << strings[k];
     seen += tokens.size();
   }
   EXPECT_GT(seen, 5000U);
@@ -115,21 +115,22 @@ TEST(SentencePieceTokenizer, FindsSpecialPiecesWhereverTheModelHasThem) {
   EXPECT_EQ(tokenizer.decode(wide(tokens)), text);
 }
 
-TEST(SentencePieceTokenizer, SaysWhichFileIsNoModel) {
+TEST(SentencePieceTokenizer, NamesTheFileThatIsNotAModel) {
   const TemporaryFolder folder;
   const auto error = [&](const std::string& bytes) {
     const std::string path = folder.write("bad.model", bytes);
     return error_of<DataError>([&] { const SentencePieceTokenizer tokenizer(path); });
   };
   EXPECT_TRUE(holds(error(""), {"bad.model: expected a SentencePiece model", "the file is empty"}));
-  EXPECT_TRUE(holds(error("these are no pieces"), {"bad.model: expected a SentencePiece model", "trainer wrote"}));
+  EXPECT_TRUE(
+      holds(error("not a SentencePiece model"), {"bad.model: expected a SentencePiece model", "trainer wrote"}));
   EXPECT_TRUE(holds(error_of<Error>([&] { const SentencePieceTokenizer tokenizer(folder / "none.model"); }),
                     {"none.model", "No such file"}));
   EXPECT_TRUE(holds(error_of<DataError>([] { (void)make_sequence_tokenizer("pieces"); }),
                     {"expected \"byte\", a SentencePiece model", "tokenizer.json", "\"pieces\""}));
 }
 
-TEST(SentencePieceTokenizer, SaysWhichTokenThereIsNot) {
+TEST(SentencePieceTokenizer, ReportsWhichTokenThereIsNot) {
   const TemporaryFolder folder;
   const std::vector<std::string> names = {"byte", train(folder, "m")};
   for (const std::string& name : names) {
@@ -147,7 +148,7 @@ TEST(SentencePieceTokenizer, LeavesLibTorchsVariablesAlone) {
   GTEST_SKIP() << "the address sanitizer refuses RTLD_DEEPBIND, which keeps the variables apart";
 #endif
   std::string problem;
-  EXPECT_EQ(open_sentence_piece("these are no pieces", problem), nullptr);
+  EXPECT_EQ(open_sentence_piece("not a SentencePiece model", problem), nullptr);
   EXPECT_NE(problem, "");
   EXPECT_THROW((void)at::empty({int64_t{1} << 58}, at::kByte), c10::Error);
 }

@@ -120,7 +120,7 @@ TEST(RandomSplit, HoldsOutRowsOnceInTheClassesProportions) {
   EXPECT_EQ(plain.held_out.numel(), 60);
 }
 
-TEST(StratifiedBatchSampler, SaysThatItNeedsClasses) {
+TEST(StratifiedBatchSampler, ReportsThatItNeedsClasses) {
   EXPECT_TRUE(holds(error_of<DataError>([] { StratifiedBatchSampler(at::tensor({0.5, 1.5})); }), {"int64", "classes"}));
   EXPECT_TRUE(holds(error_of<ConfigError>([] { StratifiedBatchSampler(at::arange(3), {.batch_size = 0}); }),
                     {"StratifiedBatchSamplerOptions.batch_size", "got 0"}));

@@ -35,7 +35,7 @@ std::vector<int64_t> numbers(const at::Tensor& tensor) {
 
 constexpr const char* kReviews = "stars,review\n5,\"Good, \"\"very\"\"\"\n1,no\n5,abcdefgh\n";
 
-TEST(TextCsv, FramesCutsAndPadsTexts) {
+TEST(TextCsv, FramesCutsAndPadsText) {
   const TemporaryFolder folder;
   TextCsv data({.path = folder.write("r.csv", kReviews),
                 .text = "review",
@@ -211,7 +211,7 @@ TEST(TextCsv, BalancesAndStratifiesItsClasses) {
       holds(error_of<ConfigError>([&] { TextCsv{options}; }), {"TextCsvOptions.batching.weights", "stratified"}));
 }
 
-TEST(TextCsv, PredictsTextsWithoutAClass) {
+TEST(TextCsv, PredictsTextWithoutAClass) {
   const TemporaryFolder folder;
   const std::string path = folder.write("t.csv", "text,label,key\na,x,1\nb,y,2\n");
   const auto predicted = [&](const std::string& text, TextCsvOptions options = {}) {

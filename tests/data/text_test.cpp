@@ -94,7 +94,7 @@ TEST(TokenBlocks, GivesTokensAndThoseOnePlaceFurther) {
   EXPECT_TRUE(holds(error_of<DataError>([] { TokenBlocks(at::arange(4, at::kByte), 4); }), {"at least 5", "got 4"}));
 }
 
-TEST(BlockSampler, VisitsEachTokenOnceAPassFromAnotherPlaceEachEpoch) {
+TEST(BlockSampler, VisitsEachTokenOnceAPassFromADifferentPositionEachEpoch) {
   for (const int64_t tokens : {5, 6, 8, 9, 11, 12, 13, 100, 101, 102, 103, 104}) {
     const TokenBlocks blocks(at::arange(tokens, at::kInt), 4);
     const BlockSampler in_order(blocks, false);
@@ -182,7 +182,7 @@ TEST(TextFile, TestsOnWhatFollowsTheValidation) {
   EXPECT_EQ(data.bytes_per_token(), 1.0);
 }
 
-TEST(TextFile, GoesOnInTheMiddleOfAnEpochWithTheSameBatches) {
+TEST(TextFile, ContinuesInTheMiddleOfAnEpochWithTheSameBatches) {
   const TemporaryFolder folder;
   const std::string path = folder.write("a.txt", text_of_length(3000));
   TextFile data({.path = path, .block_size = 10, .batch_size = 8});
@@ -217,7 +217,7 @@ TEST(TextFile, PredictsFromAPromptWithoutReadingTheText) {
   EXPECT_EQ(data.prediction_text(batches[0][0]), std::vector<std::string>(3, "And God"));
 }
 
-TEST(TextFile, SaysWhatIsMissing) {
+TEST(TextFile, ReportsWhatIsMissing) {
   const TemporaryFolder folder;
   const auto message = [&](TextFileOptions options) {
     return error_of<DataError>([&] { TextFile(options).setup(Stage::fit); });

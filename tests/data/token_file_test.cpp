@@ -128,7 +128,7 @@ TEST(TokenFileData, GivesBlocksAndTheTokensThatFollow) {
       for (int64_t k = 0; k < 8; ++k) EXPECT_TRUE(seen.insert(x[i][k].item<int64_t>()).second);
     }
   }
-  EXPECT_EQ(seen.size(), 72U);  // nine of ten blocks, each from another start
+  EXPECT_EQ(seen.size(), 72U);  // nine of ten blocks, each from a different start
   EXPECT_LT(*seen.rbegin(), 79);
   EXPECT_FALSE(at::equal(first[0][0], second[0][0]));
   EXPECT_TRUE(at::equal(again[0][0], first[1][0]));
@@ -159,7 +159,7 @@ TEST(TokenFileData, VisitsTheBlocksThatTextFileVisits) {
   }
 }
 
-TEST(TokenFileData, SaysWhatIsMissing) {
+TEST(TokenFileData, ReportsWhatIsMissing) {
   const TemporaryFolder folder;
   write_token_file(folder / "a.bin", counting(9), TokenType::uint16);
   const auto error = [&](TokenFileDataOptions options) {

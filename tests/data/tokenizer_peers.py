@@ -1,5 +1,5 @@
-"""Compares Levin's HuggingFaceTokenizer with Hugging Face's package tokenizers: ids, masks and decoded texts of a
-thousand texts of many scripts, through a tokenizer of every family, made here by the package itself, and MiniLM's.
+"""Compares Levin's HuggingFaceTokenizer with Hugging Face's package tokenizers: ids, masks and decoded strings of a
+thousand strings in many scripts, through a tokenizer of every family, made here by the package itself, and MiniLM's.
 
     tokenizer_peers.py TOKENIZER_PROGRAM SOURCE_DIR          # exit status 77: the packages are missing
 """
@@ -75,22 +75,22 @@ def make_texts(source):
                 result += rng.choice([" ", "  ", "\n", ".", ", ", "'"])
         return result
 
-    texts = list(FIXED)
+    strings = list(FIXED)
     names = list(RANGES)
-    while len(texts) < 1000:
+    while len(strings) < 1000:
         kind = rng.random()
         if kind < 0.25:
-            texts.append(rng.choice(prose))
+            strings.append(rng.choice(prose))
         elif kind < 0.35:
-            texts.append("\n".join(rng.choice(code) for _ in range(3)))
+            strings.append("\n".join(rng.choice(code) for _ in range(3)))
         elif kind < 0.75:
-            texts.append(of(names[len(texts) % len(names)], rng.randint(1, 60)))
+            strings.append(of(names[len(strings) % len(names)], rng.randint(1, 60)))
         elif kind < 0.9:
-            texts.append("".join(of(rng.choice(names), rng.randint(1, 12)) for _ in range(rng.randint(2, 6))))
+            strings.append("".join(of(rng.choice(names), rng.randint(1, 12)) for _ in range(rng.randint(2, 6))))
         else:
             parts = [rng.choice([rng.choice(prose)[:30], of(rng.choice(names), 5)]) for _ in range(4)]
-            texts.append("".join(rng.choice(["", " ", "x"]) + part + rng.choice(["", " "]) + rng.choice(SPECIAL) for part in parts))
-    return texts, prose + code
+            strings.append("".join(rng.choice(["", " ", "x"]) + part + rng.choice(["", " "]) + rng.choice(SPECIAL) for part in parts))
+    return strings, prose + code
 
 
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -291,8 +291,8 @@ def families(corpus):
 SECOND = "and a second one"
 
 
-def rows_of_package(tokenizer, texts):
-    for text in texts:
+def rows_of_package(tokenizer, strings):
+    for text in strings:
         encoding, bare = tokenizer.encode(text), None
         pair = tokenizer.encode(text, SECOND)
         truncation, padding = tokenizer.truncation, tokenizer.padding
@@ -313,24 +313,24 @@ ROWS = ["ids", "type_ids", "attention_mask", "special_tokens_mask", "ids alone",
 
 def main():
     program, source = sys.argv[1], pathlib.Path(sys.argv[2])
-    texts, corpus = make_texts(source)
-    corpus = corpus[::3] + texts
+    strings, corpus = make_texts(source)
+    corpus = corpus[::3] + strings
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(os.environ.get("LEVIN_KEEP", folder))
-        (folder / "texts.json").write_text(json.dumps(texts))
+        (folder / "strings.json").write_text(json.dumps(strings))
         made = []
         for name, tokenizer in families(corpus):
             tokenizer.save(str(folder / f"{name}.json"))
             made.append((name, Tokenizer.from_file(str(folder / f"{name}.json"))))
-        run = subprocess.run([program, folder / "texts.json", *(folder / f"{name}.json" for name, _ in made)], capture_output=True)
-        answers = run.stdout.decode().rstrip("\n").split("\n")  # texts hold other ends of lines
+        run = subprocess.run([program, folder / "strings.json", *(folder / f"{name}.json" for name, _ in made)], capture_output=True)
+        answers = run.stdout.decode().rstrip("\n").split("\n")  # the strings hold other line ends
         if run.returncode != 0:
             print(run.stderr.decode())
             return 1
         for (name, tokenizer), answer in zip(made, answers, strict=True):
             wrong = 0
-            for text, theirs, ours in zip(texts, rows_of_package(tokenizer, texts), json.loads(answer), strict=True):
+            for text, theirs, ours in zip(strings, rows_of_package(tokenizer, strings), json.loads(answer), strict=True):
                 if theirs == ours:
                     continue
                 wrong += 1
@@ -342,9 +342,9 @@ def main():
                         if "ids" in row:
                             print("  ", [tokenizer.id_to_token(i) for i in one], "\n  ", [tokenizer.id_to_token(i) for i in other])
                         break
-            print(f"{name}: {len(texts) - wrong} of {len(texts)} texts equal")
+            print(f"{name}: {len(strings) - wrong} of {len(strings)} strings equal")
             failed += wrong
-    print(f"tokenizers {tokenizers.__version__}: {len(made)} tokenizers, {len(texts)} texts each, {failed} differences")
+    print(f"tokenizers {tokenizers.__version__}: {len(made)} tokenizers, {len(strings)} strings each, {failed} differences")
     return 1 if failed else 0
 
 

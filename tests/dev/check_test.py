@@ -62,11 +62,11 @@ class Calls(ScriptTest):
         self.assertNotIn("passed", output)
 
     def test_nightly_tests_run_if_they_are_requested(self):
-        for words, given in (([], "-LE nightly"), (["--nightly"], ""), (["--label", "nightly"], "-L nightly"),
-                             (["--label=unit"], "-L unit -LE nightly"), (["-R", "bench"], "-R bench"),
-                             (["-LE", "slurm"], "-LE slurm|nightly"), (["--nightly", "-LE", "slurm"], "-LE slurm"),
-                             (["-LE", "slurm", "-R", "bench"], "-R bench -LE slurm")):
-            status, output = self.dev("check", "-N", *words)
+        for arguments, given in (([], "-LE nightly"), (["--nightly"], ""), (["--label", "nightly"], "-L nightly"),
+                                 (["--label=unit"], "-L unit -LE nightly"), (["-R", "bench"], "-R bench"),
+                                 (["-LE", "slurm"], "-LE slurm|nightly"), (["--nightly", "-LE", "slurm"], "-LE slurm"),
+                                 (["-LE", "slurm", "-R", "bench"], "-R bench -LE slurm")):
+            status, output = self.dev("check", "-N", *arguments)
             self.assertEqual(status, 0, output)
             self.assertEqual(self.calls.read_text().splitlines()[-1], f"ctest --preset release -N {given}".strip())
 
@@ -144,8 +144,8 @@ class Summary(ScriptTest):
         for verbosity in (1, 2):
             (self.build / f"unittests_{verbosity}.py").write_text(UNITTESTS % verbosity)
 
-    def add(self, name, *words, **properties):
-        self.tests.append(f"add_test([=[{name}]=] " + " ".join(f"[=[{word}]=]" for word in words) + ")")
+    def add(self, name, *arguments, **properties):
+        self.tests.append(f"add_test([=[{name}]=] " + " ".join(f"[=[{argument}]=]" for argument in arguments) + ")")
         for key, value in properties.items():
             self.tests.append(f"set_tests_properties([=[{name}]=] PROPERTIES {key} [=[{value}]=])")
 
@@ -160,10 +160,10 @@ class Summary(ScriptTest):
     def add_script(self, name, text, **properties):
         self.add(name, "sh", "-c", text, **properties)
 
-    def check(self, *words):
+    def check(self, *arguments):
         """(exit status, the lines from "Skipped" on or else the last one, seconds left out)."""
         (self.build / "CTestTestfile.cmake").write_text("\n".join(self.tests))
-        status, output = self.dev("check", *words)
+        status, output = self.dev("check", *arguments)
         lines = output.splitlines()
         first = lines.index("Skipped, and why:") if "Skipped, and why:" in lines else -1
         self.assertRegex(lines[-1],

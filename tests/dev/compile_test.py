@@ -33,10 +33,10 @@ class Clones(unittest.TestCase):
                      "pch.hxx")
         return root
 
-    def compile(self, root, *words):
+    def compile(self, root, *arguments):
         environment = {**os.environ, "CCACHE_DIR": str(self.folder / "cache"), "CCACHE_BASEDIR": str(root),
                        "CCACHE_SLOPPINESS": "pch_defines,time_macros,include_file_mtime,include_file_ctime"}
-        done = subprocess.run(["sh", SCRIPT, CCACHE, COMPILER, "-O1", "-fpch-preprocess", "-Winvalid-pch", *words],
+        done = subprocess.run(["sh", SCRIPT, CCACHE, COMPILER, "-O1", "-fpch-preprocess", "-Winvalid-pch", *arguments],
                               cwd=root / "build", env=environment, capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stderr, "")

@@ -33,10 +33,10 @@ class Dev(ScriptTest):
                 self.assertIn(f"def do_{command.replace('-', '_')}(", (SOURCES / "tools/dev/__main__.py").read_text())
 
     def test_wrong_options_are_refused_before_anything_is_done(self):
-        for words, part in [(("setup", "--gpu"), "--gpu"), (("check", "--preset", "fast"), 'unknown preset "fast"'),
-                            (("build", "--fast"), "--fast"), (("bundle", "--small"), "--small"), (("format", "all"), "all"),
-                            (("fuzz", "jason"), '"jason"'), (("fuzz", "yaml", "soon"), '"soon"')]:
-            status, output = self.dev(*words)
+        for arguments, part in [(("setup", "--gpu"), "--gpu"), (("check", "--preset", "fast"), 'unknown preset "fast"'),
+                                (("build", "--fast"), "--fast"), (("bundle", "--small"), "--small"), (("format", "all"), "all"),
+                                (("fuzz", "jason"), '"jason"'), (("fuzz", "yaml", "soon"), '"soon"')]:
+            status, output = self.dev(*arguments)
             self.assertEqual(status, 2, output)
             self.assertIn(part, output)
         self.assertFalse(self.home.exists())
@@ -164,9 +164,9 @@ class Dev(ScriptTest):
         self.assertEqual(process.wait(timeout=10), 130)
         self.assertEqual(self.left_in_home(), [])
 
-    def start(self, *words):
+    def start(self, *arguments):
         """./dev in the background, as the leader of a process group."""
-        process = subprocess.Popen([self.checkout / "dev", *words], env=self.environment, stdin=subprocess.DEVNULL,
+        process = subprocess.Popen([self.checkout / "dev", *arguments], env=self.environment, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.wait)
@@ -325,11 +325,11 @@ class Dev(ScriptTest):
         shutil.copy(SOURCES / "CMakeLists.txt", self.checkout)
         self.program("cmake", f'#!/bin/sh\necho cmake "$LEVIN_TORCH_DIR" "$@" >> {self.calls}\n')
         self.tool("tools/bundle.py", "print('made it')")
-        for words, name, targets in ((["bundle"], "", "bin/levin levin_sentencepiece"),
-                                     (["bundle", "--cuda", "--tests", "--output", "a.tar.xz"], "-cuda-tests",
-                                      "bin/levin levin_sentencepiece levin_cuda levin_bench cuda_test levin_stand_in_nvidia")):
+        for arguments, name, targets in ((["bundle"], "", "bin/levin levin_sentencepiece"),
+                                         (["bundle", "--cuda", "--tests", "--output", "a.tar.xz"], "-cuda-tests",
+                                          "bin/levin levin_sentencepiece levin_cuda levin_bench cuda_test levin_stand_in_nvidia")):
             self.calls.write_text("")
-            status, output = self.dev(*words)
+            status, output = self.dev(*arguments)
             self.assertEqual(status, 0, output)
             self.assertTrue(output.endswith("made it\n"), output)
             calls = self.calls.read_text()
@@ -400,7 +400,7 @@ class Dev(ScriptTest):
         self.assertEqual(self.dev("bench", "overhead")[1].splitlines()[-1], "peers: ")
         self.assertEqual(self.dev("bench", "--peers")[0], 0)
         self.assertEqual(self.dev("bench", "overhead")[1].splitlines()[-1], f"peers: {self.home}/peers-2.11.0")
-        (self.checkout / "bench/peers/requirements.txt").write_text("lightning==3.0\n")  # another list than installed
+        (self.checkout / "bench/peers/requirements.txt").write_text("lightning==3.0\n")  # a different list than installed
         self.assertEqual(self.dev("bench", "overhead")[1].splitlines()[-1], "peers: ")
         status, output = self.dev("bench", "--peers", "now")
         self.assertEqual(status, 2)

@@ -88,12 +88,12 @@ class ScriptTest(unittest.TestCase):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"import os, sys\nopen({str(self.calls)!r}, 'a').write(' '.join(sys.argv) + '\\n')\n{code}\n")
 
-    def dev(self, *words, **environment):
-        return self.run_script("dev", *words, **environment)
+    def dev(self, *arguments, **environment):
+        return self.run_script("dev", *arguments, **environment)
 
-    def run_script(self, script, *words, **environment):
+    def run_script(self, script, *arguments, **environment):
         """Returns (exit status, output)."""
-        done = subprocess.run([self.checkout / script, *words], env={**self.environment, **environment},
+        done = subprocess.run([self.checkout / script, *arguments], env={**self.environment, **environment},
                               stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
         return done.returncode, done.stdout

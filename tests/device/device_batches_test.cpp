@@ -1,4 +1,4 @@
-// Batches on their way to a device: they are made in memory from which it copies by itself.
+// Batches on their way to a device are made in page-locked memory, from which it copies asynchronously.
 #include <gtest/gtest.h>
 
 #include "device/on_test_device.h"

@@ -143,15 +143,15 @@ TEST(DeviceInferenceOfPrograms, several_threads_may_make_the_first_predictions) 
 
 TEST_F(DeviceInference, one_that_is_not_there_is_refused) {
   const std::string path = train();
-  const auto said = [&](const char* device) {
+  const auto error_for = [&](const char* device) {
     return error_of<ConfigError>([&] { (void)load_for_inference<DeviceNet>(path, {.device = device}); });
   };
   EXPECT_TRUE(
-      holds(said("testdev:2"),
+      holds(error_for("testdev:2"),
             {"InferenceOptions.device: testdev:2 was asked for; there are 2 testdev devices, from testdev:0 on"}));
-  EXPECT_TRUE(holds(said("testdv"), {"\"testdv\" is not known", "Did you mean \"testdev\"",
-                                     "Known: auto, cpu, gpu, cuda, testdev; all but auto and cpu with an index"}));
-  EXPECT_TRUE(holds(said("xpu"), {"xpu: this LibTorch has no backend for xpu", "device: cpu"}));
+  EXPECT_TRUE(holds(error_for("testdv"), {"\"testdv\" is not known", "Did you mean \"testdev\"",
+                                          "Known: auto, cpu, gpu, cuda, testdev; all but auto and cpu with an index"}));
+  EXPECT_TRUE(holds(error_for("xpu"), {"xpu: this LibTorch has no backend for xpu", "device: cpu"}));
 }
 
 }  // namespace

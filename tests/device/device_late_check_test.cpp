@@ -165,7 +165,7 @@ TEST(DeviceLateCheck, skips_a_gradient_that_is_not_finite) {
   }
 }
 
-// Of the device, in one step of many; copies are not counted.
+// Returns the device's operators in one of many steps; copies are not counted.
 int64_t operators_a_step(NonFiniteLoss policy) {
   const auto operators = [&](int64_t steps) {
     reset_device_counts();

@@ -114,9 +114,9 @@ template <class Net>
 void expect_the_same_and(const std::string& text, const Wanted& wanted = {}) {
   const CapturedConsole console;
   (void)expect_the_same<Net>(wanted);
-  const std::string said = console.text();
-  EXPECT_EQ(said.find("record_steps") != std::string::npos, !text.empty()) << said;
-  EXPECT_NE(said.find(text), std::string::npos) << said;
+  const std::string output = console.text();
+  EXPECT_EQ(output.find("record_steps") != std::string::npos, !text.empty()) << output;
+  EXPECT_NE(output.find(text), std::string::npos) << output;
 }
 
 TEST(DeviceRecording, warns_of_a_step_that_uses_the_batch_before) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the documentation promises, held against the tree.
+"""Checks what the documentation promises against the tree.
 
   docs.py check ROOT               links, pictures and anchors of every *.md, ./dev words, the site's list of pages, and the
                                    YAML blocks that enabled.txt names
@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 FENCE = re.compile(r"^```(\w*)\s*$")
-# [text](target "title") and pictures, [name]: target, <a href="target">, <img src="target">
+# [text](target "title") and images, [name]: target, <a href="target">, <img src="target">
 LINK = re.compile(r"""(?:\[[^\[\]]*)?\]\(<?([^)\s>]+)>?(?:\s+"[^"]*")?\)|^\[[^\]]+\]:\s+(\S+)|<(?:a|img)\s[^>]*?(?:href|src)="([^"]+)\"""", re.M)
 
 
@@ -36,7 +36,7 @@ def blocks_of(text):
 
 
 def without_blocks(text):
-    """The text with fenced blocks and `code` emptied, lines kept."""
+    """Returns the text without fenced blocks and `code`, with its lines kept."""
     kept, inside = [], False
     for line in text.splitlines():
         is_fence = line.startswith("```")
@@ -82,8 +82,8 @@ def check_links(root, path):
 
 
 def words_of_dev(root):
-    said = subprocess.run([root / "dev", "help"], capture_output=True, text=True, check=True).stdout
-    return set(re.findall(r"(?m)^  (\w+)\b", said))
+    help_text = subprocess.run([root / "dev", "help"], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"(?m)^  (\w+)\b", help_text))
 
 
 def check_dev_words(root, path, known):
@@ -144,7 +144,7 @@ def enabled(root, what):
 
 
 def check_order(root):
-    """The site lists every page of docs/ once, and no page that is not there."""
+    """The site lists every page of docs/ once, and no page that does not exist."""
     order = root / "docs/site/order.txt"
     if not order.is_file():
         return

@@ -29,10 +29,10 @@ class Docs(unittest.TestCase):
         return done.returncode, done.stdout
 
     def assert_found(self, *parts):
-        status, said = self.check()
-        self.assertEqual((status, len(said.splitlines())), (1, 1), said)
+        status, output = self.check()
+        self.assertEqual((status, len(output.splitlines())), (1, 1), output)
         for part in parts:
-            self.assertIn(part, said)
+            self.assertIn(part, output)
 
     def test_links_words_and_blocks_that_agree_pass(self):
         self.write("README.md", "[a](docs/other.md) [b](docs/other.md#some-code-and-more) [c](https://x.org/none) "
@@ -47,7 +47,7 @@ class Docs(unittest.TestCase):
         self.write("README.md", "[a](docs/other.md#gone)\n")
         self.assert_found("README.md:1", "#gone")
 
-    def test_dead_pictures_titles_definitions_and_html_links_are_named(self):
+    def test_dead_images_titles_definitions_and_html_links_are_named(self):
         for text in ("![a](gone.svg)", '[a](gone.svg "title")', "[a][b]\n\n[b]: gone.svg", '<img alt="a" src="gone.svg">',
                      '<a href="gone.svg">a</a>'):
             self.write("docs/a.md", f"{text}\n")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Figures in README.md and docs/, held against what the programs print.
+"""Compares the numbers in README.md and docs/ with what the programs print.
 
   figures.py --bin BUILD/bin --source ROOT FILE.md…   runs the commands that these pages name
   figures.py --source ROOT list                       pages with such figures
@@ -55,7 +55,7 @@ def read_comment(text):
 
 
 def number_of(text):
-    """The value, and half of its last digit, in bytes where it has such a unit."""
+    """Returns the value and half of its last digit, both in bytes if the number has a unit of bytes."""
     digits, _, unit = text.partition(" ")
     digits = digits.replace(",", "")
     mantissa, _, exponent = digits.partition("e")
@@ -71,7 +71,7 @@ def agrees(page, seen, tolerance):
 
 
 def split_line(line, skip):
-    """(its words, its numbers)"""
+    """Returns (the line's words, its numbers)."""
     for pattern in skip:
         line = re.sub(pattern, " ", line)
     return " ".join(NUMBER.sub("#", line).split()), NUMBER.findall(line)
@@ -79,13 +79,13 @@ def split_line(line, skip):
 
 def compare_block(block, output, wanted, tolerance):
     skip, drop = wanted.get("skip", []), wanted.get("drop", [])
-    said = [split_line(line, skip) for line in output.splitlines()]
+    output_lines = [split_line(line, skip) for line in output.splitlines()]
     compared = 0
     for line in block.splitlines():
         if not line.strip() or line.strip() == "…" or any(re.search(pattern, line) for pattern in drop):
             continue
         words, numbers = split_line(line, skip)
-        alike = [found for text, found in said if text == words and len(found) == len(numbers)]
+        alike = [found for text, found in output_lines if text == words and len(found) == len(numbers)]
         if not any(all(agrees(a, b, tolerance) for a, b in zip(numbers, found)) for found in alike):
             raise Wrong(f"the output does not have {line.strip()!r}" +
                         (f", but {', '.join(alike[-1])}" if alike else "") + f".\n{output}")
@@ -109,24 +109,24 @@ def compare_found(text, output, wanted, tolerance):
 
 
 def output_of(commands, programs, source):
-    said = ""
+    output = ""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "configs").symlink_to(source / "configs")
         for command in commands:
-            program, *words = shlex.split(command)
+            program, *arguments = shlex.split(command)
             if program == "levin":
-                done = run_levin([programs / program, *words], cwd=folder, timeout=240)
+                done = run_levin([programs / program, *arguments], cwd=folder, timeout=240)
             else:
-                done = subprocess.run([programs / program, *words], cwd=folder, stdin=subprocess.DEVNULL, text=True,
+                done = subprocess.run([programs / program, *arguments], cwd=folder, stdin=subprocess.DEVNULL, text=True,
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240, check=False)
-            said += done.stdout
+            output += done.stdout
             if done.returncode != 0:
                 raise Wrong(f"{command} ended with status {done.returncode}:\n{done.stdout}")
-    return said
+    return output
 
 
 def check_page(path, run):
-    """Yields what is wrong. `run`: commands to their output."""
+    """Yields what is wrong. `run`: a function from commands to their output."""
     text = path.read_text(encoding="utf-8")
     for match in COMMENT.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
@@ -147,7 +147,7 @@ def check_page(path, run):
 
 
 def pages_of(root):
-    """Pages with figures to compare, as paths below the root."""
+    """Returns the pages with numbers to compare, as paths below the root."""
     pages = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
     return [str(page.relative_to(root)) for page in pages
             if page.exists() and COMMENT.search(page.read_text(encoding="utf-8"))]

@@ -48,25 +48,25 @@ class Page(unittest.TestCase):
         os.chdir(self.folder)
         self.program = {"__name__": "page"}
 
-    def levin(self, *words):
-        done = run_levin([BIN / "levin", *words], timeout=240)
-        self.assertEqual(done.returncode, 0, f"$ levin {shlex.join(map(str, words))}\n{done.stdout}")
+    def levin(self, *arguments):
+        done = run_levin([BIN / "levin", *arguments], timeout=240)
+        self.assertEqual(done.returncode, 0, f"$ levin {shlex.join(map(str, arguments))}\n{done.stdout}")
         return done.stdout
 
     def run_block(self, language, text):
         if language == "sh":
             for line in text.splitlines():
-                name, *words = shlex.split(line)
+                name, *arguments = shlex.split(line)
                 self.assertEqual(name, "levin", line)
-                self.levin(*words)
+                self.levin(*arguments)
         else:
-            with contextlib.redirect_stdout(io.StringIO()) as said:
+            with contextlib.redirect_stdout(io.StringIO()) as output:
                 exec(compile(text, "docs/python.md", "exec"), self.program)  # the page's own text
-            return said.getvalue()
+            return output.getvalue()
         return ""
 
     def metrics_of(self, version):
-        """Of the row that a test has written, with all digits."""
+        """Returns the metrics of the row that a test run wrote, with all digits."""
         with open(f"levin_logs/version_{version}/metrics.csv", newline="", encoding="utf-8") as file:
             row = [row for row in csv.DictReader(file) if row.get("test_loss")][-1]
         return {name: float(row[name]) for name in ("test_loss", "test_acc")}

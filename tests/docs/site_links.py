@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every link, picture, script and anchor within a built site leads somewhere: `site_links.py FOLDER`.
+"""Checks that every link, image, script and anchor of a built site leads somewhere: `site_links.py FOLDER`.
 
 Doxygen's own links to anchors of its own pages are not looked at: it makes some that lead to a page's top.
 Prints "page: what is wrong" for each finding; exit status 1 if there are any. Links to other hosts are not followed.

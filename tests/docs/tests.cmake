@@ -6,7 +6,7 @@ add_test(NAME docs.figures_finds_what_is_planted COMMAND Python3::Interpreter -B
 set_tests_properties(docs.tree docs.finds_what_is_planted docs.figures_finds_what_is_planted
   PROPERTIES LABELS docs TIMEOUT 120)
 
-# Figures that pages quote, held against what the programs print: one test a page.
+# Numbers that pages quote, compared with what the programs print: one test per page.
 if(LEVIN_BUILD_EXAMPLES AND LEVIN_BUILD_TOOL)
   set(docs_figures "${CMAKE_CURRENT_LIST_DIR}/figures.py")
   execute_process(COMMAND "${Python3_EXECUTABLE}" -B "${docs_figures}" --source "${PROJECT_SOURCE_DIR}" list
@@ -16,7 +16,7 @@ if(LEVIN_BUILD_EXAMPLES AND LEVIN_BUILD_TOOL)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${page}")
     add_test(NAME docs.figures.${page} COMMAND Python3::Interpreter -B "${docs_figures}"
       --bin "${PROJECT_BINARY_DIR}/bin" --source "${PROJECT_SOURCE_DIR}" ${page})
-    # Those of articles repeat at length what tests of the examples run.
+    # The pages of articles repeat at length what tests of the examples run.
     set_tests_properties(docs.figures.${page} PROPERTIES LABELS docs TIMEOUT 300)
     if(page MATCHES "^docs/articles/")
       set_tests_properties(docs.figures.${page} PROPERTIES LABELS "docs;nightly")

@@ -25,8 +25,8 @@ using test::TemporaryFolder;
 #define NEED_BIBLE() \
   if (!std::filesystem::exists(bible_path())) GTEST_SKIP() << "bible-kjv-text is not installed"
 
-// The checksums are those of `bible -f Gen1:1-Rev22:21` (the package's own program) and of what `gzip -dc` makes of the
-// file's compress data; the first lacks the title line.
+// The checksums were taken from the output of `bible -f Gen1:1-Rev22:21` (the package's own program) and of `gzip -dc`
+// on the file's compress data; the first lacks the title line.
 TEST(BibleText, IsTheWholeTextOfDebiansPackage) {
   NEED_BIBLE();
   const std::string text = bible_text();
@@ -56,7 +56,7 @@ TEST(BibleText, NamesFileAndByteOfDamage) {
   EXPECT_TRUE(holds(error_of<DataError>([&] { (void)bible_text(folder / "none"); }), {"none", "bible-kjv-text"}));
 }
 
-TEST(BibleText, ReadsAnotherTextIfAPathIsSet) {
+TEST(BibleText, ReadsADifferentTextIfAPathIsSet) {
   const TemporaryFolder folder;
   BibleText data({.path = folder.write("a.txt", std::string(100, 'a')), .block_size = 9, .val_fraction = 0});
   data.setup(Stage::fit);

@@ -209,7 +209,7 @@ TEST(TextClassifier, CallsItsLayersSoThatActionsReachThem) {
 }
 
 // The Trainer refuses a fit that calls none of the segments it was given.
-TEST(TextClassifier, TrainsToTheSameBitsWithItsLayersComputedAgain) {
+TEST(TextClassifier, TrainsBitwiseIdenticallyWithRecomputedLayers) {
   torch::set_num_threads(1);
   const test::CapturedConsole quiet;
   const auto train = [](bool roberta, const RecomputeChoice& recompute) {
@@ -272,8 +272,8 @@ TEST(TextClassifier, WarmsUpAndFallsToZeroAtTheEnd) {
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(rates->all[i], expected[i], 1e-12) << i;
 }
 
-// A whole run: the class of a text is whether it contains a question mark.
-TEST(TextClassifier, LearnsTexts) {
+// A whole run: the class says whether the text contains a question mark.
+TEST(TextClassifier, LearnsToClassifyText) {
   torch::set_num_threads(1);
   const test::TemporaryFolder folder;
   const test::CapturedConsole quiet;

@@ -67,7 +67,7 @@ TEST(GPT, HasAsManyParametersAsGpt2) {
   EXPECT_EQ(count(wider), closed_form(11, 6, 3, 32));
 }
 
-// The same text, model and seed; returns the weights after a few steps.
+// Trains on the same text with the same model and seed; returns the weights after a few steps.
 std::vector<torch::Tensor> train_with(RecomputeChoice recompute, double dropout) {
   const test::CapturedConsole quiet;
   const test::TemporaryFolder folder;
@@ -88,7 +88,7 @@ std::vector<torch::Tensor> train_with(RecomputeChoice recompute, double dropout)
   return model.parameters();
 }
 
-TEST(GPT, TrainsToTheSameBitsWithItsBlocksComputedAgain) {
+TEST(GPT, TrainsBitwiseIdenticallyWithRecomputedBlocks) {
   for (const double dropout : {0.0, 0.3}) {
     const auto plain = train_with({}, dropout);
     for (const RecomputeOptions& form :

@@ -102,7 +102,7 @@ TEST(MemoryPlan, PredictsThePeaksOfRealSteps) {
 }
 
 // Activations of half the batch were measured too: the line through both must meet a third.
-TEST(MemoryPlan, PredictsThePeakOfAnotherBatch) {
+TEST(MemoryPlan, PredictsThePeakOfADifferentBatch) {
   for (Shape shape : plan_shapes::shapes(1)) {
     const CapturedConsole console;
     const MeasuredChain& measured = measured_once(shape);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a user does with the built programs: each case runs them in a fresh folder and looks at what they say and leave.
+"""What a user does with the built programs: each case runs them in a fresh folder and checks their output and files.
 
   run_example.py --bin BUILD/bin --source ROOT --scratch FOLDER CASE [ARGUMENT]
   run_example.py list
@@ -46,7 +46,7 @@ class Failure(Exception):
 
 
 class Program:
-    """A finished command: exit status, and stdout and stderr in one text."""
+    """A finished command: exit status, and stdout and stderr in one string."""
 
     def __init__(self, command, folder, environment=None):
         self.command = " ".join(map(str, command))
@@ -55,10 +55,10 @@ class Program:
         else:
             done = subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True, encoding="utf-8", timeout=240, check=False)
-        self.status, self.said = done.returncode, done.stdout
+        self.status, self.output = done.returncode, done.stdout
 
     def fail(self, what):
-        raise Failure(f"{what}\n$ {self.command}\n{self.said}(exit status {self.status})")
+        raise Failure(f"{what}\n$ {self.command}\n{self.output}(exit status {self.status})")
 
     def exits(self, status):
         if self.status != status:
@@ -67,12 +67,12 @@ class Program:
 
     def says(self, *parts):
         for part in parts:
-            if part not in self.said:
+            if part not in self.output:
                 self.fail(f"expected the output to hold: {part}")
         return self
 
     def lines(self, start):
-        return [line for line in self.said.splitlines() if line.startswith(start)]
+        return [line for line in self.output.splitlines() if line.startswith(start)]
 
 
 class Place:
@@ -142,7 +142,7 @@ def case_gradient_accumulation(place):
     if difference["accumulated by the Trainer"] > 1e-6 or difference["accumulated by hand"] > 1e-6:
         done.fail("expected weights that are equal within rounding")
     if difference["batches of 32 alone"] < 1e-3:
-        done.fail("expected other weights from small batches: else the comparison says nothing")
+        done.fail("expected different weights from small batches: otherwise the comparison proves nothing")
 
 
 def case_recompute_sequential(place):
@@ -181,7 +181,7 @@ def case_mnist_distributed(place):
                                                      "--rank", rank, "--world-size", "2"), ["0", "1"]))
     ranks[0].exits(0).says("epoch 2, batch 20 of 40: loss", "Epoch 2 of 2 took", "Trained on 2 ranks for")
     ranks[1].exits(0)
-    if "Epoch" in ranks[1].said:
+    if "Epoch" in ranks[1].output:
         ranks[1].fail("expected rank 0 alone to tell of epochs")
     started = place.run(program, *MNIST_SHORT, "--batch-size", "64", "--devices", "2").exits(0)
     expected = mnist_results(alone)
@@ -196,24 +196,24 @@ def case_mnist_distributed(place):
 
 
 def case_mnist_distributed_arguments(place):
-    """Its options are the options of the script, and an error tells what to write."""
+    """Its options are the script's, and an error explains what to write."""
     place.run("05_mnist_distributed", "--help").exits(0).says(
         "--init-method tcp://127.0.0.1:23456 --rank R --world-size N", "--batch-size 1024", "--test-batch-size 1000",
         "--epochs 20", "--lr 0.01", "--momentum 0.5", "--no-cuda  ", "--seed 1", "--log-interval 10")
-    for words, parts in [(["--batch-sizes", "3"], ['"batch_sizes"', 'Did you mean "batch_size"']),
-                         (["--epochs", "0"], ["--epochs", ">= 1", "0"]), (["--lr"], ['"--lr"', "--NAME VALUE"]),
-                         (["--rank", "0"], ["--init-method", "missing"]),
-                         (["--rank", "2", "--world-size", "2"], ["--rank", "2"]),
-                         (["--data-root", "nowhere", "--accelerator", "cpu"], ["Mnist", "nowhere"])]:
-        status = 1 if "nowhere" in words else 2  # the run has begun, or it has not
-        place.run("05_mnist_distributed", *words).exits(status).says("error: ", *parts)
+    for arguments, parts in [(["--batch-sizes", "3"], ['"batch_sizes"', 'Did you mean "batch_size"']),
+                             (["--epochs", "0"], ["--epochs", ">= 1", "0"]), (["--lr"], ['"--lr"', "--NAME VALUE"]),
+                             (["--rank", "0"], ["--init-method", "missing"]),
+                             (["--rank", "2", "--world-size", "2"], ["--rank", "2"]),
+                             (["--data-root", "nowhere", "--accelerator", "cpu"], ["Mnist", "nowhere"])]:
+        status = 1 if "nowhere" in arguments else 2  # the run has begun, or it has not
+        place.run("05_mnist_distributed", *arguments).exits(status).says("error: ", *parts)
 
 
 def case_levin_waits_without_spinning(place):
     """Waiting threads of the tool yield their cores, unless the environment chooses how to wait."""
     plain = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
-    for said, spins in [({}, "10000"), ({"GOMP_SPINCOUNT": "123"}, "123"), ({"OMP_WAIT_POLICY": "passive"}, "0")]:
-        Program([place.bin / "levin", "--version"], place.folder, {**plain, **said, "OMP_DISPLAY_ENV": "verbose"}).exits(0).says(
+    for variables, spins in [({}, "10000"), ({"GOMP_SPINCOUNT": "123"}, "123"), ({"OMP_WAIT_POLICY": "passive"}, "0")]:
+        Program([place.bin / "levin", "--version"], place.folder, {**plain, **variables, "OMP_DISPLAY_ENV": "verbose"}).exits(0).says(
             f"GOMP_SPINCOUNT = '{spins}'")
 
 
@@ -242,13 +242,13 @@ def case_config(place, name):
     smaller = [option.replace("SOURCE", str(place.source)) for option in SMALLER.get(name, [])]
     place.levin("fit", "--config", config, "--trainer.fast_dev_run=true", *smaller).exits(0)
     place.expect_files([])
-    printed = place.levin("fit", "--config", config, "--print_config", *smaller).exits(0).said
-    again = place.levin("fit", "--config", place.write("printed.yaml", printed), "--print_config").exits(0).said
+    printed = place.levin("fit", "--config", config, "--print_config", *smaller).exits(0).output
+    again = place.levin("fit", "--config", place.write("printed.yaml", printed), "--print_config").exits(0).output
     expect_same("the printed configuration and what it prints", printed, again)
 
 
 def case_sweep_configs(place):
-    """The sweep files of configs/ are without mistakes: every value that they may try suits their run files."""
+    """The sweep files of configs/ are valid: every value that they may try fits their run files."""
     for config in sorted((place.source / "configs").glob("sweep_*.yaml")):
         place.levin("sweep", config, "--prepare", "--folder", config.stem).exits(0).says("prepared")
 
@@ -304,7 +304,7 @@ def case_thousand_layers_learn_the_same_in_segments(place):
 
 
 def case_paddle_recompute(place):
-    """What is between the checkpoints fc_1 and pred is computed again, and nothing of the training changes."""
+    """The layers between the checkpoints fc_1 and pred are recomputed, and training does not change."""
     expect_same_run_without_recomputation(place, place.source / "configs/paddle_recompute.yaml",
                                           "--trainer.limit_train_batches=20", "--trainer.max_epochs=1")
 
@@ -327,7 +327,7 @@ def case_short_run_leaves_its_files(place):
 
 
 def case_resume_continues_bit_for_bit(place):
-    """Two epochs in one go are one epoch and another from last.ckpt."""
+    """Two epochs in one run equal one epoch and a second one that resumes from last.ckpt."""
     config = place.write("run.yaml", SHORT_RUN)
     whole = place.levin("fit", "--config", config, "--trainer.max_epochs=2").exits(0)
     place.levin("fit", "--config", config).exits(0)
@@ -396,7 +396,7 @@ def case_gpt_continues_a_prompt(place):
 
     def samples(*options):
         done = place.levin("predict", *config, *tiny, "--ckpt_path", "last", "--data.prompt=And God said", *options)
-        return done.exits(0).said[done.said.index("sample 0:"):]
+        return done.exits(0).output[done.output.index("sample 0:"):]
 
     first = samples("--data.num_samples=2")
     if first.count("And God said") != 2 or "sample 1:" not in first:
@@ -412,9 +412,9 @@ def case_encoder_takes_weights_of_other_programs(place):
     """Files with Hugging Face's names give the loss that PyTorch computes with them; a file without a head gives a warning."""
     sys.path.insert(0, str(Path(__file__).parent / "reference"))
     import encoder_weights as small
-    recorded = json.loads((Path(__file__).parent / "reference/encoder.json").read_text(encoding="utf-8"))["texts"]
-    rows = [f'"{text}",{label}' for text, label in zip(recorded["texts"], recorded["labels"])]
-    place.write("texts.csv", "\n".join(["text,label", *rows, ""]))
+    recorded = json.loads((Path(__file__).parent / "reference/encoder.json").read_text(encoding="utf-8"))["classifier"]
+    rows = [f'"{text}",{label}' for text, label in zip(recorded["strings"], recorded["labels"])]
+    place.write("samples.csv", "\n".join(["text,label", *rows, ""]))
     older = {"weight": "gamma", "bias": "beta"}  # of norms in bert-large-uncased's file
     norms = ["bert.embeddings", "bert.encoder.layer.*.attention.output", "bert.encoder.layer.*.output"]
     maps = {"xlmr": [], "bert": [f"{{from: {norm}.LayerNorm.{old}, to: {norm}.LayerNorm.{new}}}"
@@ -438,7 +438,7 @@ model:
   init_args: {{architecture: {kind}_base, num_hidden_layers: {small.LAYERS}, hidden_size: {small.WIDTH},
               num_attention_heads: {small.HEADS}, intermediate_size: {small.WIDE}, vocab_size: 260,
               max_position_embeddings: 30, pad_token_id: 1}}
-data: {{class_path: TextCsv, init_args: {{path: texts.csv, test_path: texts.csv, max_length: 24}}}}
+data: {{class_path: TextCsv, init_args: {{path: samples.csv, test_path: texts.csv, max_length: 24}}}}
 weights: {{path: {kind}.safetensors, map: [{", ".join([*maps[kind], "{from: lm_head, to: null}"])}]}}
 """)
         done = place.levin("test", "--config", run).exits(0)
@@ -470,7 +470,7 @@ def case_help(place):
 # ---- mistakes ------------------------------------------------------------------------------------------------------
 
 def expect_refused(place, arguments, *parts):
-    """Exit status 2, all the parts said, and no file made."""
+    """Expects exit status 2, all the parts in the output, and no new file."""
     before = place.files()
     place.levin(*arguments).exits(2).says(*parts, "nothing was run")
     place.expect_files(before)
@@ -495,7 +495,7 @@ MISTAKES = {
 
 
 def case_mistake(place, name):
-    """One mistake in a run file: said with file:line:column, and nothing is run."""
+    """One mistake in a run file is reported with file:line:column, and nothing is run."""
     old, new, parts = MISTAKES[name]
     expect_refused(place, ["fit", "--config", place.write("bad.yaml", edited(old, new))], *parts)
 
@@ -539,7 +539,7 @@ def main():
     parser.add_argument("argument", nargs="?")
     options = parser.parse_args()
     if options.case == "list":
-        print("\n".join(" ".join([name, *words]) for name, words in all_cases(options.source)))
+        print("\n".join(" ".join([name, *arguments]) for name, arguments in all_cases(options.source)))
         return 0
     if options.scratch:
         options.scratch.mkdir(parents=True, exist_ok=True)

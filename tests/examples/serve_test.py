@@ -1,4 +1,4 @@
-"""examples/06_serve.cpp: trains a model with `levin`, serves it, and compares the answers with those of `levin predict`.
+"""examples/06_serve.cpp: trains a model with `levin`, serves it, and compares its answers with `levin predict`.
 
   serve_test.py BUILD/bin ROOT [unittest's arguments]
 """
@@ -30,12 +30,12 @@ class Server:
     def __init__(self, place, *arguments):
         self.port = free_port()
         self.command = [place.bin / "06_serve", *arguments, str(self.port)]
-        self.said = open(place.folder / "server.txt", "w+", encoding="utf-8")
-        self.process = subprocess.Popen(self.command, cwd=place.folder, stdout=self.said, stderr=subprocess.STDOUT)
+        self.log_file = open(place.folder / "server.txt", "w+", encoding="utf-8")
+        self.process = subprocess.Popen(self.command, cwd=place.folder, stdout=self.log_file, stderr=subprocess.STDOUT)
 
     def fail(self, what):
-        self.said.seek(0)
-        raise AssertionError(f"{what}\n$ {' '.join(map(str, self.command))}\n{self.said.read()}")
+        self.log_file.seek(0)
+        raise AssertionError(f"{what}\n$ {' '.join(map(str, self.command))}\n{self.log_file.read()}")
 
     def wait_until_it_listens(self):
         for _ in range(600):
@@ -91,7 +91,7 @@ class Server:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        self.said.close()
+        self.log_file.close()
 
 
 def as_float32(rows):
@@ -159,7 +159,7 @@ class Serve(unittest.TestCase):
             server.has_no_signal_handler()
             server.ends_on_sigterm()
 
-    def test_bad_requests_are_told_what_is_wrong_and_the_server_goes_on(self):
+    def test_bad_requests_get_the_reason_and_the_server_continues(self):
         rows, expected = self.serve_rows()
         with Server(self.place, self.place.log()) as server:
             self.refuses(server, "no numbers", "not JSON at byte")
@@ -184,7 +184,7 @@ class Serve(unittest.TestCase):
             self.assertGreater(len(set(answers)), 2, "else the comparison says nothing")
             server.ends_on_sigterm()
 
-    def test_a_run_that_does_not_exist_and_a_port_of_another_program_are_told(self):
+    def test_a_run_that_does_not_exist_and_a_port_in_use_are_reported(self):
         self.place.run("06_serve", "gone").exits(1).says("no such file or folder: gone")
         self.serve_rows()
         with socket.create_server(("127.0.0.1", 0)) as other:

@@ -33,7 +33,7 @@ std::string header_hash(std::string header) {
   return hash_of(header);
 }
 
-// Discarded if it is no JSON, or nests so deep that printing it would be a danger to the fuzzer.
+// Returns a discarded value if `text` is not JSON, or nests so deep that printing it could crash the fuzzer.
 Json parsed(std::string_view text) {
   const auto watch = [](int depth, Json::parse_event_t, Json&) {
     if (depth > 64) throw std::out_of_range("deep");
@@ -46,7 +46,7 @@ Json parsed(std::string_view text) {
   }
 }
 
-// The header with its __metadata__, or discarded.
+// Returns the header with its __metadata__, or a discarded value.
 Json json_of(std::string_view file) {
   const uint64_t length = length_of(file);
   if (file.size() < 8 || length > file.size() - 8) return Json(Json::value_t::discarded);
@@ -68,7 +68,7 @@ void put_header(std::string& file, const Json& header) {
   file += text + data;
 }
 
-// Digits in place of digits, so that no other byte of the header changes.
+// Overwrites digits with digits, so that no other byte of the header changes.
 void repair_tensors(std::string& file) {
   const Json header = json_of(file);
   if (header.is_discarded()) return;
@@ -135,7 +135,7 @@ auto any_of(Container& container, std::minstd_rand& random) {
   return std::next(container.begin(), static_cast<ptrdiff_t>(random() % container.size()));
 }
 
-// Goes down the tree and changes what it comes to stand on.
+// Descends the tree at random and changes the node where it stops.
 void change(Json& value, std::minstd_rand& random, const MutateBytes& mutate_bytes) {
   if (value.is_structured() && !value.empty() && random() % 8 != 0) {
     const auto chosen = any_of(value, random);

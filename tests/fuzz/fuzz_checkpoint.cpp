@@ -1,8 +1,8 @@
-// libFuzzer target: an input is a checkpoint file. Whatever its bytes, the reader gives a State no larger than the file
-// or throws CheckpointError.
+// libFuzzer target: an input is a checkpoint file. For any bytes, the reader returns a State no larger than the file or
+// throws CheckpointError.
 //
-// A changed byte would be caught by the header's checksum and nothing behind it ever run, so the mutator below repairs
-// the checksums of most inputs (forge.h); how many inputs got past them is told at the end.
+// The header's checksum would catch a changed byte, and no code after that check would ever run. So the mutator below
+// repairs the checksums of most inputs (forge.h); the summary at the end counts the inputs that got past them.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -52,8 +52,9 @@ class ScratchFile {
   std::string path_;
 };
 
-// ck: a checkpoint folder, with a link out of it; beside: what nobody may touch, whatever a checkpoint says of files.
-// "/ck" stands for the folder in what a checkpoint says, so that an input does not depend on where the fuzzer runs.
+// ck: a checkpoint folder with a link that leads out of it. outside: files that must never change, regardless of the
+// paths in a checkpoint. In those paths "/ck" stands for the folder, so that an input does not depend on where the
+// fuzzer runs.
 class WatchedFolders {
  public:
   WatchedFolders() {
@@ -61,9 +62,9 @@ class WatchedFolders {
     expect(::mkdtemp(pattern.data()) != nullptr, "a scratch folder can be made");
     root_ = pattern;
     fs::create_directories(root_ + "/ck/sub");
-    fs::create_directories(root_ + "/beside");
-    fs::create_directory_symlink("../beside", root_ + "/ck/out");
-    std::ofstream(root_ + "/beside/victim.ckpt") << "theirs";
+    fs::create_directories(root_ + "/outside");
+    fs::create_directory_symlink("../outside", root_ + "/ck/out");
+    std::ofstream(root_ + "/outside/victim.ckpt") << "theirs";
   }
   ~WatchedFolders() {
     std::error_code ignored;
@@ -72,10 +73,10 @@ class WatchedFolders {
   WatchedFolders(const WatchedFolders&) = delete;
   WatchedFolders& operator=(const WatchedFolders&) = delete;
 
-  // What ModelCheckpoint does with a path of a checkpoint's: writes there and removes it.
-  void use(const std::string& said) const {
+  // Does what ModelCheckpoint does with a path in a checkpoint: writes there and removes it.
+  void use(const std::string& stored_path) const {
     const std::string ck = root_ + "/ck";
-    const std::string name = name_within(root_ + said, ck);
+    const std::string name = name_within(root_ + stored_path, ck);
     const std::string path = ck + "/" + name;
     if (name.empty() || !is_inside(path, ck)) return;
     ++counts.used;
@@ -84,14 +85,14 @@ class WatchedFolders {
     std::ofstream(path) << "new";
     (void)remove_checkpoint(path);
     fs::remove_all(ck + "/sub", code);
-    expect(is_untouched(), "nothing beside the checkpoint folder is touched", said);
+    expect(is_untouched(), "nothing outside the checkpoint folder is touched", stored_path);
   }
 
  private:
   [[nodiscard]] bool is_untouched() const {
     std::string content;
-    std::ifstream(root_ + "/beside/victim.ckpt") >> content;
-    const auto files = std::distance(fs::directory_iterator(root_ + "/beside"), fs::directory_iterator());
+    std::ifstream(root_ + "/outside/victim.ckpt") >> content;
+    const auto files = std::distance(fs::directory_iterator(root_ + "/outside"), fs::directory_iterator());
     const auto folders = std::distance(fs::directory_iterator(root_), fs::directory_iterator());
     return content == "theirs" && files == 1 && folders == 2;
   }

@@ -1,9 +1,9 @@
 // libFuzzer target: an input is a .pt2 file of torch.export, or one of its JSON files within an otherwise good archive:
-// the checksums of a zip would hide what is behind them. Whatever the bytes, ExportedProgram loads them or throws
+// the checksums of a zip would stop any other change. For any bytes, ExportedProgram loads them or throws
 // Error, and what it loads runs forward and backward, or throws, without leaving the memory of its tensors.
 //
-// The first byte says what the rest is: 'm' models/model.json, 'w' the list of weights, 'c' calls of operators as in
-// models/hostile_calls.h, 'o' bytes that choose operators and arguments, else the whole archive.
+// The first byte selects the kind of the rest: 'm' models/model.json, 'w' the list of weights, 'c' calls of operators
+// as in models/hostile_calls.h, 'o' bytes that choose operators and arguments, else the whole archive.
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/real.h>
@@ -82,7 +82,7 @@ const test::ForgedArchive& good_archive() {
   return good;
 }
 
-// model.json with calls of operators; with fewer, where they are no list of calls.
+// Returns model.json with these calls of operators, or with fewer if `calls` is not a list of calls.
 std::string model_of(const nlohmann::json& calls) {
   static const nlohmann::json good = [] {
     nlohmann::json model = nlohmann::json::parse(test::ForgedArchive(good_archive())[kModel]);

@@ -27,10 +27,10 @@ void write_checkpoints(const std::string& folder) {
   odd.set("plain", ConfigNode::list({ConfigNode::scalar("1e-3"), ConfigNode(), ConfigNode::scalar("x", true)}));
   state.values.set("odd", odd);
   write_checkpoint(folder + "/values", state);
-  State files;  // what checkpoints say of files: see WatchedFolders
+  State files;  // paths in checkpoints: see WatchedFolders
   files.set<std::string>("dirpath", "/ck");
-  files.set<std::vector<std::string>>("point_removed", {"/ck/a.ckpt", "/ck/sub/a.ckpt", "/ck/../beside/victim.ckpt",
-                                                        "/ck/out/victim.ckpt", "/ck/sub/../../beside/victim.ckpt"});
+  files.set<std::vector<std::string>>("point_removed", {"/ck/a.ckpt", "/ck/sub/a.ckpt", "/ck/../outside/victim.ckpt",
+                                                        "/ck/out/victim.ckpt", "/ck/sub/../../outside/victim.ckpt"});
   State callback;
   callback.put("callbacks.ModelCheckpoint", files);
   State shards;
@@ -65,7 +65,7 @@ constexpr const char* kYaml[] = {
     "a: 1\n%%%%\nb: 1\nb: 2\n",
 };
 
-// See fuzz_exported.cpp for the first byte. Without what the programs say of Python's source, the most of their text.
+// See fuzz_exported.cpp for the first byte. Leaves out the programs' references to Python source, most of their bytes.
 void write_programs(const std::string& folder) {
   make_folder(folder);
   for (const std::string name : {"mlp", "mlp_eval", "mlp_functional", "state", "branch", "modes", "norms"}) {
@@ -89,7 +89,7 @@ void write_programs(const std::string& folder) {
   }
 }
 
-// One of each kind, with a text that it was tested with.
+// One tokenizer of each kind, with a string from its test.
 void write_tokenizers(const std::string& folder) {
   make_folder(folder);
   const auto cases =

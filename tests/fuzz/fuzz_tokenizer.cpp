@@ -1,6 +1,6 @@
-// libFuzzer target: an input is a tokenizer.json, and behind a line "%%%%" a text. Whatever the bytes,
-// HuggingFaceTokenizer reads the file or throws DataError; what it has read gives tokens of its own for any text, which
-// can be decoded.
+// libFuzzer target: an input is a tokenizer.json and, after a line "%%%%", any text. For any bytes,
+// HuggingFaceTokenizer reads the file or throws DataError; a tokenizer that was read encodes any text to tokens of its
+// own, which it can decode.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -14,7 +14,7 @@ namespace levin::fuzz {
 namespace {
 
 constexpr std::string_view kBorder = "\n%%%%\n";
-constexpr size_t kMostText = 512;
+constexpr size_t kMaxTextBytes = 512;
 
 uint64_t inputs = 0, tokenizers = 0;
 
@@ -22,7 +22,7 @@ void check_tokens(const HuggingFaceTokenizer& tokenizer, const std::string& text
   const std::vector<int32_t> ids = tokenizer.encode(text);
   std::vector<int64_t> wide(ids.begin(), ids.end());
   for (const int64_t id : wide) {
-    expect(tokenizer.id_to_token(id).has_value(), "every token of a text is one of the tokenizer's", text);
+    expect(tokenizer.id_to_token(id).has_value(), "every encoded token is one of the tokenizer's", text);
   }
   (void)tokenizer.decode(wide, false);
   (void)tokenizer.encode_pair(text, "b", true);
@@ -36,7 +36,7 @@ void check_tokens(const HuggingFaceTokenizer& tokenizer, const std::string& text
 void run_one(const std::string& input) {
   ++inputs;
   const size_t border = std::min(input.find(kBorder), input.size());
-  const std::string text = border == input.size() ? "" : input.substr(border + kBorder.size(), kMostText);
+  const std::string text = border == input.size() ? "" : input.substr(border + kBorder.size(), kMaxTextBytes);
   try {
     const HuggingFaceTokenizer tokenizer(input.substr(0, border), "tokenizer.json");
     ++tokenizers;

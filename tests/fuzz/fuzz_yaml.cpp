@@ -1,5 +1,5 @@
 // libFuzzer target: an input is what `levin fit --config A --config B --PATH=VALUE` is given, in sections separated by
-// a line "%%%%". Whatever the text, the reader gives a tree or problems that can be shown; a tree without problems can
+// a line "%%%%". For any text, the reader returns a tree or problems that can be shown; a tree without problems can
 // be printed and read back.
 #include <cstdint>
 #include <vector>

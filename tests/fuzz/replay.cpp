@@ -14,7 +14,7 @@
 #include "levin/core/files/files.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
-// Of targets that have them.
+// Only some targets define these functions.
 extern "C" [[gnu::weak]] int LLVMFuzzerInitialize(int* argc, char*** argv);
 extern "C" [[gnu::weak]] size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed);
 

@@ -116,20 +116,20 @@ def planted(target):
 
 def main():
     parser = argparse.ArgumentParser()
-    words = parser.add_subparsers(dest="word", required=True)
-    words.add_parser("build").add_argument("--torch", default="")
-    run = words.add_parser("run")
+    subcommands = parser.add_subparsers(dest="subcommand", required=True)
+    subcommands.add_parser("build").add_argument("--torch", default="")
+    run = subcommands.add_parser("run")
     run.add_argument("target", choices=TARGETS)
     run.add_argument("seconds", type=int)
     run.add_argument("--fresh", action="store_true")
-    words.add_parser("planted").add_argument("target", choices=TARGETS)
+    subcommands.add_parser("planted").add_argument("target", choices=TARGETS)
     arguments = parser.parse_args()
-    if arguments.word == "build":
+    if arguments.subcommand == "build":
         return build(arguments.torch)
     if not (BUILD / f"bin/fuzz_{arguments.target}").exists():
         print("fuzz: the targets are not built (run_fuzz.py build says why), nothing was fuzzed.")
         return SKIPPED
-    if arguments.word == "planted":
+    if arguments.subcommand == "planted":
         return planted(arguments.target)
     return 0 if report(arguments.target, *fuzz(arguments.target, arguments.seconds, arguments.fresh)) else 1
 

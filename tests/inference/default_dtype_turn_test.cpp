@@ -35,7 +35,7 @@ TEST(DefaultDtypeTurn, SetsTheTypeAndRestoresIt) {
   EXPECT_EQ(default_now(), at::kFloat);
 }
 
-TEST(DefaultDtypeTurn, AnotherTypeInsideAnErrorSaysSo) {
+TEST(DefaultDtypeTurn, ADifferentTypeInsideAnErrorIsReported) {
   const DefaultDtypeTurn outer(at::kDouble);
   for (const auto& wish : {std::optional<at::ScalarType>(), std::optional(at::kHalf)}) {
     EXPECT_TRUE(holds(error_of<Error>([&] { const DefaultDtypeTurn inner(wish); }), {"Double", "one after the other"}));

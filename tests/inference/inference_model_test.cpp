@@ -49,7 +49,7 @@ class Precisions : public ::testing::TestWithParam<const char*> {
   std::vector<at::Tensor> batches, expected;
 };
 
-TEST_P(Precisions, PredictGivesTheBitsOfTheTrainer) {
+TEST_P(Precisions, PredictIsBitwiseIdenticalToTheTrainer) {
   const InferenceModel model = load_for_inference(folder / "a.ckpt", {.device = "cpu"});
   EXPECT_EQ(model.precision(), GetParam());
   for (size_t k = 0; k < batches.size(); ++k) {
@@ -60,7 +60,7 @@ TEST_P(Precisions, PredictGivesTheBitsOfTheTrainer) {
   }
 }
 
-TEST_P(Precisions, EightThreadsGetTheBitsOfOne) {
+TEST_P(Precisions, EightThreadsAreBitwiseIdenticalToOne) {
   const InferenceModel model = load_for_inference(folder / "a.ckpt", {.device = "cpu"});
   std::atomic<int> differing = 0, compared = 0;
   {
@@ -199,7 +199,7 @@ class AsksTrainer : public LightningModule {
   }
 };
 
-TEST(InferenceModel, WhatIsWrongWithABatchIsSaidWithItsShapes) {
+TEST(InferenceModel, WhatIsWrongWithABatchIsReportedWithItsShapes) {
   const InferenceModel model(std::make_shared<ServedNet>());
   const std::string shape = error_of<Error>([&] { (void)model.predict(torch::ones({2, 3})); });
   EXPECT_TRUE(holds(shape, {"predict: ServedNet failed for a batch of (2, 3) Float: ", "mat1 and mat2 shapes"}));

@@ -32,7 +32,7 @@ TEST(JsonTensor, NestedListsBecomeATensorOfTheirShape) {
   EXPECT_EQ(tensor_from_json("[1, 255]", at::kByte).scalar_type(), at::kByte);
 }
 
-TEST(JsonTensor, WhatIsNoTensorIsRefusedWithItsPlace) {
+TEST(JsonTensor, WhatIsNotATensorIsRefusedWithItsLocation) {
   EXPECT_TRUE(holds(refused("[1, 2"), {"JSON: ", "not JSON at byte"}));
   EXPECT_TRUE(holds(refused(""), {"not JSON"}));
   EXPECT_TRUE(holds(refused("{\"a\": 1}"), {"expected a number, got an object"}));

@@ -138,7 +138,7 @@ TEST(LoadForInference, OfWeightsAloneWorksToo) {
   EXPECT_TRUE(model.predict(some_rows(3)).equal(by_hand(*net, some_rows(3))));
 }
 
-TEST(LoadForInference, PrecisionIsThatOfTheRunUnlessAnotherIsGiven) {
+TEST(LoadForInference, PrecisionComesFromTheRunUnlessADifferentOneIsGiven) {
   const TemporaryFolder folder;
   const auto net = make_net();
   const std::string path =
@@ -154,7 +154,7 @@ TEST(LoadForInference, PrecisionIsThatOfTheRunUnlessAnotherIsGiven) {
   EXPECT_TRUE(console.has("16-mixed is for GPUs")) << console.text();
 }
 
-TEST(LoadForInference, TakesWeightsOfAnotherFileAndOtherOptions) {
+TEST(LoadForInference, TakesWeightsOfADifferentFileAndOtherOptions) {
   const TemporaryFolder folder;
   const auto net = make_net(5);
   const std::string path = write_net(folder, *net);

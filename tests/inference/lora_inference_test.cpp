@@ -46,7 +46,7 @@ std::string train(const TemporaryFolder& folder, LightningModule& net, const LoR
   return folder / kLast;
 }
 
-TEST(LoRAInference, ARunsCheckpointPredictsTheBitsOfItsModule) {
+TEST(LoRAInference, ARunsCheckpointPredictsBitwiseIdenticallyToItsModule) {
   for (const bool weights_only : {false, true}) {
     const TemporaryFolder folder;
     const auto net = make_net(16);
@@ -64,7 +64,7 @@ TEST(LoRAInference, ARunsCheckpointPredictsTheBitsOfItsModule) {
   }
 }
 
-TEST(LoRAInference, RanksByLayerAndMagnitudesAreThoseOfTheRun) {
+TEST(LoRAInference, RanksByLayerAndMagnitudesComeFromTheRun) {
   const LoRAOptions options{.target_modules = {"0", "4"},
                             .r = 3,
                             .lora_alpha = 5.0,
@@ -123,7 +123,7 @@ TEST(LoRAInference, QuantizedWeightsKeepTheirBits) {
   }
 }
 
-TEST(LoRAInference, ManyThreadsGetTheBitsOfOne) {
+TEST(LoRAInference, ManyThreadsAreBitwiseIdenticalToOne) {
   const TemporaryFolder folder;
   const auto net = make_net(16);
   const InferenceModel model = load_for_inference(train(folder, *net, kOptions));
@@ -214,7 +214,7 @@ TEST(LoRAInference, LeavesTheProgramsRandomNumbers) {
   EXPECT_TRUE(torch::rand({4}).equal(expected));
 }
 
-TEST(LoRAInference, WeightsOfAnotherFileHaveAdaptersOrNone) {
+TEST(LoRAInference, WeightsOfADifferentFileHaveAdaptersOrNone) {
   const TemporaryFolder folder;
   const auto net = make_net(16);
   const std::string path = train(folder, *net, kOptions);
@@ -249,7 +249,7 @@ std::string without_scaling(const std::string& path) {
   return path;
 }
 
-TEST(LoRAInference, OfAnOlderFileTheConfigurationSaysHowAdaptersAreScaled) {
+TEST(LoRAInference, OfAnOlderFileTheConfigurationDefinesHowAdaptersAreScaled) {
   const TemporaryFolder folder;
   const auto net = make_net(16);
   const std::string path = without_scaling(train(folder, *net, kOptions, true));

@@ -107,7 +107,7 @@ TEST(ShardedInference, OfOneFileAndOneFolderTheNewerIsTaken) {
   }
 }
 
-TEST(ShardedInference, WeightsOfAnotherFileMayBeShards) {
+TEST(ShardedInference, WeightsOfADifferentFileMayBeShards) {
   const TemporaryFolder folder;
   const auto net = make_net();
   const std::string path = write_net(folder, *net);
@@ -178,7 +178,7 @@ TEST(ConfigOfInference, SaysClassOptionsAndPrecisionOfAnOlderCheckpoint) {
   }
 }
 
-TEST(ConfigOfInference, OneBesideTheCheckpointCountsFirst) {
+TEST(ConfigOfInference, OneNextToTheCheckpointCountsFirst) {
   const TemporaryFolder folder;
   const auto net = make_net(6);
   const std::string path = write_older(folder, *net);
@@ -196,7 +196,7 @@ TEST(ConfigOfInference, IsNotReadWhereTheCheckpointSaysAll) {
   EXPECT_TRUE(load_for_inference(path).predict(some_rows(4)).equal(by_hand(*net, some_rows(4))));
 }
 
-TEST(ConfigOfInference, AnotherClassThanTheOneAskedForLendsNoOptions) {
+TEST(ConfigOfInference, ADifferentClassThanTheOneAskedForLendsNoOptions) {
   const TemporaryFolder folder;
   const auto net = make_net(6);
   const std::string path = write_older(folder, *net);

@@ -14,7 +14,7 @@ SIBLINGS = {
     "strategies": ["tape", "launch", "process", "device"],
 }
 TRAINER = ["trainer", "trainer/plan", "trainer/step", "trainer/run", "trainer/state", "trainer/loops"]
-# The bodies of the public classes stand beside their headers, and may include everything of trainer/: a unit of their own
+# The bodies of the public classes are next to their headers, and may include everything of trainer/: they form a unit
 # above its folders.
 BODIES = {f"trainer/{name}.cpp" for name in ("lightning_module", "measured_metrics", "predict_outputs", "trainer",
                                              "trainer_actions", "trial_runs")}

@@ -85,7 +85,7 @@ TEST(CSVLogger, QuotesColumnsThatHoldACommaAndKeepsTheirValues) {
   EXPECT_EQ(read_file(logger.metrics_path()), "\"a,b\",\"say \"\"x\"\"\",step,z\n1.5,2.5,0,\n,,1,3.5\n");
 }
 
-TEST(CSVLogger, ANamedVersionGoesOnWithItsFile) {
+TEST(CSVLogger, ANamedVersionContinuesItsFile) {
   const TemporaryFolder folder;
   for (const char* name : {"a", "b"}) {
     CSVLogger logger({.save_dir = folder.path(), .name = "logs", .version = "mine"});
@@ -169,7 +169,7 @@ TEST(CSVLogger, StartsOverWhereNothingWasSaved) {
   EXPECT_EQ(other.earlier_log_dirs(), std::vector<std::string>{logger.log_dir()});
 }
 
-TEST(CSVLogger, SaysSoIfRowsOfTheCheckpointAreMissing) {
+TEST(CSVLogger, ReportsItIfRowsOfTheCheckpointAreMissing) {
   const TemporaryFolder folder;
   const CapturedConsole console;
   CSVLogger logger({.save_dir = folder.path()});
@@ -194,7 +194,7 @@ TEST(CSVLogger, KeepsRowsInMemoryWhileTheyCannotBeWritten) {
   logger.log_metrics({{"b", 2.0}}, 1);
   logger.log_metrics({{"b", 3.0}}, 2);
   EXPECT_TRUE(console.has(logger.metrics_path()) && console.has("training continues")) << console.text();
-  EXPECT_EQ(console.lines().size(), 1U) << "told once";
+  EXPECT_EQ(console.lines().size(), 1U) << "warned once";
   std::filesystem::remove(logger.metrics_path());
   std::ofstream(aside, std::ios::app) << "2.0,1\n3.";  // what a full disk leaves of an append
   std::filesystem::rename(aside, logger.metrics_path());
@@ -220,7 +220,7 @@ TEST(CSVLogger, WritesAHeaderAgainWhereTheFileWasRemoved) {
   EXPECT_EQ(state.get<int64_t>("rows"), 2);
 }
 
-TEST(CSVLogger, GoesOnWithAFileThatWasReplacedByOneOfOtherColumns) {
+TEST(CSVLogger, ContinuesWithAFileThatWasReplacedByOneWithOtherColumns) {
   const TemporaryFolder folder;
   const CapturedConsole console;
   CSVLogger logger(in(folder));
@@ -270,7 +270,7 @@ TEST(CSVLogger, CountsTheRowsThatAreLostWhenTheRunEnds) {
     logger.start("", false);
     make_folder(logger.metrics_path());  // nothing can be written there
     for (int64_t step = 0; step < 200; ++step) logger.log_metrics({{"b", 1.0}}, step);
-    EXPECT_EQ(console.lines().size(), 1U) << "told once: " << console.text();
+    EXPECT_EQ(console.lines().size(), 1U) << "warned once: " << console.text();
     logger.finalize("success");
     EXPECT_TRUE(console.has("error: CSVLogger: 200 rows of metrics are lost: ") && console.has("Is a directory"))
         << console.text();
@@ -278,7 +278,7 @@ TEST(CSVLogger, CountsTheRowsThatAreLostWhenTheRunEnds) {
   EXPECT_EQ(console.lines().size(), 2U) << console.text();
 }
 
-TEST(CSVLogger, SaysWhenTheDiskTakesRowsAgain) {
+TEST(CSVLogger, ReportsWhenTheDiskTakesRowsAgain) {
   const TemporaryFolder folder;
   const CapturedConsole console;
   CSVLogger logger(in(folder));

@@ -36,7 +36,7 @@ def until(condition, seconds=60, what="it"):
 
 
 class Driven:
-    """A logger in a process of its own. Calls return what the logger returned."""
+    """A logger in a separate process. Calls return what the logger returned."""
 
     def __init__(self, name, options, folder, resume=False, env=None):
         self.errors = tempfile.TemporaryFile("w+")
@@ -47,7 +47,7 @@ class Driven:
         self.started = self.answer()
 
     def answer(self):
-        """The next line that is a result; others are what the console printed."""
+        """Returns the next line that is a result; all other lines are console output."""
         while line := self.process.stdout.readline():
             try:
                 return json.loads(line)
@@ -55,12 +55,12 @@ class Driven:
                 self.lines.append(line.rstrip("\n"))
         return None  # it has ended
 
-    def __call__(self, *words):
-        self.send(*words)
+    def __call__(self, *arguments):
+        self.send(*arguments)
         return self.answer()
 
-    def send(self, *words):
-        self.process.stdin.write(json.dumps(words) + "\n")
+    def send(self, *arguments):
+        self.process.stdin.write(json.dumps(arguments) + "\n")
         self.process.stdin.flush()
 
     def end(self):
@@ -83,8 +83,8 @@ class Driven:
             file.close()
 
     @property
-    def said(self):
-        """All that it has printed for people so far."""
+    def output(self):
+        """All messages that it has printed so far."""
         self.errors.seek(0)
         return "\n".join(self.lines) + self.errors.read()
 
@@ -101,10 +101,10 @@ class LoggerTest(unittest.TestCase):
         self.addCleanup(logger.close)
         return logger
 
-    def start(self, words, cleanup=None, **more):
+    def start(self, arguments, cleanup=None, **more):
         """A program that ends with the test, or with what `cleanup` belongs to."""
         log = open(self.folder / f"log-{free_port()}", "w+")
-        process = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, **more)
+        process = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, **more)
         process.log = log
 
         def stop():

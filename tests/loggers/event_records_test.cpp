@@ -17,7 +17,7 @@ using test::raw;
 using test::records_of;
 
 // RFC 3720, B.4.
-TEST(Crc32c, IsThatOfTheRfc) {
+TEST(Crc32c, MatchesTheRfc) {
   std::string up;
   for (int k = 0; k < 32; ++k) up += static_cast<char>(k);
   const std::string down(up.rbegin(), up.rend());
@@ -124,7 +124,7 @@ TEST(HparamsRecords, FlattenMapsAndKeepTypes) {
   EXPECT_TRUE(flat_hparams(ConfigNode()).empty());
 }
 
-TEST(PngImage, RefusesWhatIsNoImage) {
+TEST(PngImage, RefusesWhatIsNotAnImage) {
   const auto message = [](const LogImage& image) {
     try {
       (void)png_of(image);

@@ -120,7 +120,7 @@ TEST(Image, OfABatchIsAGrid) {
   EXPECT_EQ(image.samples[static_cast<size_t>(3 * image.width + 6)], 0) << "no eleventh picture";
 }
 
-TEST(Image, OfAnotherShapeOrTypeIsAnError) {
+TEST(Image, OfADifferentShapeOrTypeIsAnError) {
   EXPECT_EQ(
       message_of([] {
         (void)image_of(at::empty({2, 5, 5}));

@@ -96,7 +96,7 @@ TEST(JSONLinesLogger, RemovesALineThatAKilledProcessLeftHalfWritten) {
   EXPECT_EQ(read_file(logger->metrics_path()), whole);
 }
 
-TEST(JSONLinesLogger, SaysSoIfLinesOfTheCheckpointAreMissing) {
+TEST(JSONLinesLogger, ReportsItIfLinesOfTheCheckpointAreMissing) {
   const TemporaryFolder folder;
   const CapturedConsole console;
   const auto logger = started(folder);

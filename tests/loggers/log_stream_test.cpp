@@ -124,7 +124,8 @@ TEST(LogStream, CountsAndReportsWhatAFullQueueDrops) {
   LogStream stream({slow}, 1000);
   for (int k = 0; k < 100; ++k) stream.log_metrics(row({{"loss", k}}), k);
   EXPECT_GT(stream.dropped(), 50);
-  EXPECT_NE(console.text().find("the queue of the loggers is full: values are dropped until the loggers catch up"), std::string::npos);
+  EXPECT_NE(console.text().find("the queue of the loggers is full: values are dropped until the loggers catch up"),
+            std::string::npos);
   bool ran = false;
   stream.then([&] { ran = true; });  // never dropped
   open.set_value();
@@ -142,13 +143,13 @@ TEST(LogStream, RethrowsALoggersExceptionInTheNextCallAndServesTheOthers) {
   bad->failure = "the server has said no";
   LogStream stream({bad, good});
   stream.log_metrics(row({{"loss", 1}}), 0);
-  std::string said;
+  std::string message;
   try {
     stream.drain();
   } catch (const Error& error) {
-    said = error.what();
+    message = error.what();
   }
-  EXPECT_TRUE(said.ends_with("Recorder: the server has said no")) << said;
+  EXPECT_TRUE(message.ends_with("Recorder: the server has said no")) << message;
   EXPECT_EQ(good->seen, Seen{"loss=1"});
   bad->failure = "";
   stream.log_metrics(row({{"loss", 2}}), 1);  // it was thrown once

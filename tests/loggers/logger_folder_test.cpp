@@ -54,7 +54,7 @@ TEST(LoggerFolder, OfAResumedRunIsTheNewestForAllItsLoggers) {
             (std::vector<std::string>{folder / "levin_logs/version_1", folder / "levin_logs/version_0"}));
 }
 
-TEST(LoggerFolder, IsBelowSaveDirWhateverItsNames) {
+TEST(LoggerFolder, IsBelowSaveDirForAnyNames) {
   const TemporaryFolder folder;
   for (const std::string& name : {std::string("../x"), std::string("a/../.."), folder / "elsewhere"}) {
     const std::string leads_out = "\"" + name +

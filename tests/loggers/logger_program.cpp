@@ -76,19 +76,19 @@ Json flood(levin::Logger& logger, int64_t from, int64_t count) {
   return took.count() / static_cast<double>(count);
 }
 
-Json call(levin::Logger& logger, const Json& words) {
-  const std::string what = words.at(0);
-  const auto at = [&](size_t k) { return levin::LogPoint(words.at(k).get<int64_t>(), 0); };
-  if (what == "metrics") logger.log_metrics(metrics_of(words.at(2)), at(1));
-  if (what == "system") logger.log_system(metrics_of(words.at(2)), at(1));
-  if (what == "status") logger.log_status(metrics_of(words.at(2)), at(1));
-  if (what == "flood") return flood(logger, words.at(1), words.at(2));
-  if (what == "hparams") logger.log_hyperparams(node_of(words.at(1)));
-  if (what == "final") logger.log_final_metrics(metrics_of(words.at(2)), at(1));
-  if (what == "text") logger.log_text(words.at(2), words.at(3), at(1));
-  if (what == "table") logger.log_table(words.at(2), table_of(words.at(3)), at(1));
+Json call(levin::Logger& logger, const Json& arguments) {
+  const std::string what = arguments.at(0);
+  const auto at = [&](size_t k) { return levin::LogPoint(arguments.at(k).get<int64_t>(), 0); };
+  if (what == "metrics") logger.log_metrics(metrics_of(arguments.at(2)), at(1));
+  if (what == "system") logger.log_system(metrics_of(arguments.at(2)), at(1));
+  if (what == "status") logger.log_status(metrics_of(arguments.at(2)), at(1));
+  if (what == "flood") return flood(logger, arguments.at(1), arguments.at(2));
+  if (what == "hparams") logger.log_hyperparams(node_of(arguments.at(1)));
+  if (what == "final") logger.log_final_metrics(metrics_of(arguments.at(2)), at(1));
+  if (what == "text") logger.log_text(arguments.at(2), arguments.at(3), at(1));
+  if (what == "table") logger.log_table(arguments.at(2), table_of(arguments.at(3)), at(1));
   if (what == "histogram")
-    logger.log_histogram(words.at(2),
+    logger.log_histogram(arguments.at(2),
                          {.min = 0,
                           .max = 2,
                           .count = 3,
@@ -98,36 +98,36 @@ Json call(levin::Logger& logger, const Json& words) {
                           .edges = {0, 1, 2},
                           .counts = {1, 2}},
                          at(1));
-  if (what == "artifact") logger.log_artifact(words.at(2), words.at(3), at(1));
+  if (what == "artifact") logger.log_artifact(arguments.at(2), arguments.at(3), at(1));
   if (what == "own") logger.own_folder();
   if (what == "save") logger.save();
-  if (what == "finalize") logger.finalize(words.at(1));
+  if (what == "finalize") logger.finalize(arguments.at(1));
   if (what == "log_dir") return logger.log_dir();
   if (what == "takes") return logger.takes();
   if (what == "state") return json_of(logger.state().values);
   if (what == "load") {
     levin::State state;
-    if (!words.at(1).empty()) state.values = node_of(words.at(1));
+    if (!arguments.at(1).empty()) state.values = node_of(arguments.at(1));
     logger.load_state(state);
   }
   return "done";
 }
 
-int drive(int count, char** words) {
+int drive(int count, char** arguments) {
   const levin::WriteErrorsScope writes;  // as the Trainer has
   levin::add_builtins();
   const auto logger =
-      levin::Registry<levin::Logger>::instance().make({words[1], node_of(Json::parse(words[2])), {}}, "logger");
-  logger->start(words[3], count > 4 && std::string(words[4]) == "resume");
+      levin::Registry<levin::Logger>::instance().make({arguments[1], node_of(Json::parse(arguments[2])), {}}, "logger");
+  logger->start(arguments[3], count > 4 && std::string(arguments[4]) == "resume");
   std::cout << Json("started") << std::endl;
   for (std::string line; std::getline(std::cin, line);) std::cout << call(*logger, Json::parse(line)) << std::endl;
   return 0;
 }
 
 // logger_program send FOLDER SECONDS
-int send(char** words) {
-  for (const std::string& folder : levin::outbox_folders(words[2])) {
-    const levin::OutboxReport report = levin::send_outbox(folder, levin::Seconds(std::stod(words[3])));
+int send(char** arguments) {
+  for (const std::string& folder : levin::outbox_folders(arguments[2])) {
+    const levin::OutboxReport report = levin::send_outbox(folder, levin::Seconds(std::stod(arguments[3])));
     std::cout << Json{{"delivered", report.delivered},
                       {"waiting", report.waiting},
                       {"dropped", report.dropped},
@@ -140,8 +140,9 @@ int send(char** words) {
 
 }  // namespace
 
-int run_program(int count, char** words) {
-  return levin::main_guard([&] { return std::string(words[1]) == "send" ? send(words) : drive(count, words); });
+int run_program(int count, char** arguments) {
+  return levin::main_guard(
+      [&] { return std::string(arguments[1]) == "send" ? send(arguments) : drive(count, arguments); });
 }
 
 }  // namespace logger_program

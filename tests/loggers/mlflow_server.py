@@ -48,7 +48,7 @@ class MlflowTest(LoggerTest):
         self.port, self.server = MlflowTest.shared
         self.uri = f"http://127.0.0.1:{self.port}"
 
-    def server_words(self, *more, folder=None):
+    def server_arguments(self, *more, folder=None):
         store = (folder or self.folder) / "store"
         store.mkdir(exist_ok=True)
         return [PYTHON, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1",
@@ -56,7 +56,7 @@ class MlflowTest(LoggerTest):
                 *more]
 
     def start_server(self, *more, env=None, folder=None, cleanup=None):
-        self.server = self.start(self.server_words(*more, folder=folder), cleanup, cwd=folder or self.folder, env={
+        self.server = self.start(self.server_arguments(*more, folder=folder), cleanup, cwd=folder or self.folder, env={
             **os.environ, "PYTHONPATH": str(PACKAGES), "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true",
             "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # workers that it does not need for tracking
             **(env or {})})

@@ -18,7 +18,7 @@ from mlflow_server import MlflowTest, missing
 
 
 class Whole(MlflowTest):
-    """What a run sends."""
+    """Everything that a run sends."""
 
     def test_a_run_reaches_the_server_with_all_that_it_has_logged(self):
         self.share_server()
@@ -49,11 +49,11 @@ class Whole(MlflowTest):
         self.assertGreater(run.info.end_time, run.info.start_time)
         self.assertEqual(run.data.params, {"lr": "0.1", "model.layers.0": "64", "model.layers.1": "32",
                                            "model.name": "mlp", "none": "null", "long": "x" * 6000})
-        self.assertIn('the value of "long" is cut to MLflow\'s limit of 6000 bytes', logger.said)
+        self.assertIn('the value of "long" is cut to MLflow\'s limit of 6000 bytes', logger.output)
         history = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
         self.assertEqual(sorted(history), sorted(
             ["fold1-loss", "fold1-val/acc", "fold1-acc_5", "fold1-acc_5_2", "system/memory", *(f"fold1-metric_{k}" for k in range(10))]))
-        self.assertIn('MLflow does not take the name "fold1-acc@5"; it is sent as "fold1-acc_5"', logger.said)
+        self.assertIn('MLflow does not take the name "fold1-acc@5"; it is sent as "fold1-acc_5"', logger.output)
         loss = {metric.step: metric.value for metric in history["fold1-loss"]}
         self.assertEqual(loss[0], 0.5)
         self.assertTrue(math.isnan(loss[1]))
@@ -101,8 +101,8 @@ class Down(MlflowTest):
         logger("own")
         spent = logger("flood", 0, 200)
         self.assertLess(spent, 20000)  # microseconds for ten values: nothing waits for a server
-        until(lambda: "cannot be reached" in logger.said, what="the warning")
-        self.assertRegex(logger.said, r"MLFlowLogger: the server http://127.0.0.1:\d+ cannot be reached: .*(refused|"
+        until(lambda: "cannot be reached" in logger.output, what="the warning")
+        self.assertRegex(logger.output, r"MLFlowLogger: the server http://127.0.0.1:\d+ cannot be reached: .*(refused|"
                                       r"connect).* Values are kept in .*outbox.jsonl and sent when it answers; training "
                                       "continues.")
         self.start_server()
@@ -117,7 +117,7 @@ class Down(MlflowTest):
         self.start_server()
         logger("finalize", "success")
         self.assertEqual(logger.end(), 0)
-        self.assertNotIn("not sent", logger.said)
+        self.assertNotIn("not sent", logger.output)
         run, = self.runs(client)
         self.assertEqual(run.info.status, "FINISHED")
         self.assertEqual(run.data.metrics["after"], 1)
@@ -129,14 +129,14 @@ class Down(MlflowTest):
         runs = self.runs(client)
         return len(client.get_metric_history(runs[0].info.run_id, "metric_9")) if runs else 0
 
-    def test_a_run_that_never_reaches_a_server_says_what_it_keeps_and_another_command_sends_it(self):
+    def test_a_run_that_never_reaches_a_server_reports_what_it_keeps_and_a_later_command_sends_it(self):
         logger = self.logger(finish_timeout="1s")
         logger("own")
         logger("hparams", {"lr": 0.5})
         logger("flood", 0, 5)
         logger("finalize", "success")
         self.assertEqual(logger.end(), 0)
-        self.assertRegex(logger.said, r"MLFlowLogger: 51 values were not sent to the server http://\S+: .* They are kept "
+        self.assertRegex(logger.output, r"MLFlowLogger: 51 values were not sent to the server http://\S+: .* They are kept "
                                       r"in \S+/version_0/outbox.jsonl. The next resume of this run sends them, or: "
                                       r"levin runs send \S+/version_0")
         self.start_server()
@@ -194,10 +194,10 @@ class Down(MlflowTest):
         logger("flood", 0, 100)
         logger("finalize", "success")
         logger.end()
-        self.assertRegex(logger.said, r"outbox.jsonl holds as much as it may \(10000 bytes\) for the server http://\S+. Further "
+        self.assertRegex(logger.output, r"outbox.jsonl holds as much as it may \(10000 bytes\) for the server http://\S+. Further "
                                       r"values are dropped until the server takes some; they are counted.")
-        dropped = int(logger.said.split(" values found no room")[0].split()[-1])
-        self.assertIn("and are lost. Raise max_spill.", logger.said)
+        dropped = int(logger.output.split(" values found no room")[0].split()[-1])
+        self.assertIn("and are lost. Raise max_spill.", logger.output)
         self.assertGreater(dropped, 500)
         size = (self.run_folder() / "outbox.jsonl").stat().st_size
         self.assertLessEqual(size, 10000)
@@ -276,8 +276,8 @@ class Between(ProxyTest):
         logger("flood", 0, 50)
         logger("finalize", "success")
         self.assertEqual(logger.end(), 0)
-        self.assertRegex(logger.said, r"cannot be reached: .*(timed out|Timeout).*")
-        self.assertIn("answers again.", logger.said)
+        self.assertRegex(logger.output, r"cannot be reached: .*(timed out|Timeout).*")
+        self.assertIn("answers again.", logger.output)
         self.assertEqual(seen, {"slow": 1, "busy": 2})
         client = self.client()
         run, = self.runs(client)
@@ -299,10 +299,10 @@ class Between(ProxyTest):
             logger("metrics", step, {"poison" if step in (33, 71) else "good": step})
         logger("finalize", "success")
         self.assertEqual(logger.end(), 0)
-        self.assertRegex(logger.said, r"MLFlowLogger: the server http://\S+ refused 1 value: HTTP status 400: no poison here. "
+        self.assertRegex(logger.output, r"MLFlowLogger: the server http://\S+ refused 1 value: HTTP status 400: no poison here. "
                                       r"Further refusals are counted, and reported at the end.")
-        self.assertEqual(logger.said.count("no poison here"), 1)
-        self.assertRegex(logger.said, r"MLFlowLogger: the server http://\S+ refused 2 values of this run.")
+        self.assertEqual(logger.output.count("no poison here"), 1)
+        self.assertRegex(logger.output, r"MLFlowLogger: the server http://\S+ refused 2 values of this run.")
         client = self.client()
         run, = self.runs(client)
         self.assertEqual(run.info.status, "FINISHED")
@@ -317,9 +317,9 @@ class Between(ProxyTest):
         logger("metrics", 0, {"loss": 1})
         logger("finalize", "success")
         logger.end()
-        self.assertIn("HTTP status 302: it redirects to http://127.0.0.1:9/elsewhere; use that as tracking_uri", logger.said)
+        self.assertIn("HTTP status 302: it redirects to http://127.0.0.1:9/elsewhere; use that as tracking_uri", logger.output)
         self.assertEqual(len(proxy.calls), 1)
-        self.assertNotIn("xyzzy", logger.said + "".join(path.read_text() for path in self.run_folder().glob("*.*")))
+        self.assertNotIn("xyzzy", logger.output + "".join(path.read_text() for path in self.run_folder().glob("*.*")))
 
 
 class Credentials(ProxyTest):
@@ -337,24 +337,24 @@ class Credentials(ProxyTest):
         logger = self.logger(tracking_uri=uri, env=wrong)
         logger("own")
         logger("metrics", 0, {"loss": 1})
-        until(lambda: "refuses this run" in logger.said, what="the refusal")
+        until(lambda: "refuses this run" in logger.output, what="the refusal")
         logger("finalize", "success")
         logger.end()
-        self.assertRegex(logger.said, r"the server http://\S+ refuses this run: HTTP status 401: You are not authenticated.. "
+        self.assertRegex(logger.output, r"the server http://\S+ refuses this run: HTTP status 401: You are not authenticated.. "
                                       r"Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
                                       r"MLFLOW_TRACKING_TOKEN. Values are kept in ")
-        self.assertIn("1 value was not sent", logger.said)
+        self.assertIn("1 value was not sent", logger.output)
         self.assertEqual(len(self.guard.calls), 1)
         right = {"MLFLOW_TRACKING_USERNAME": "admin", "MLFLOW_TRACKING_PASSWORD": "xyzzy-secret-12"}
         resumed = self.logger(resume=True, tracking_uri=uri, env=right)
         resumed("own")
         resumed("finalize", "success")
         resumed.end()
-        self.assertNotIn("not sent", resumed.said)
+        self.assertNotIn("not sent", resumed.output)
         run, = self.runs()
         self.assertEqual((run.info.status, run.data.metrics), ("FINISHED", {"loss": 1.0}))
         for secret in ("wrong-password-34", "xyzzy-secret-12"):
-            self.assertNotIn(secret, logger.said + resumed.said)
+            self.assertNotIn(secret, logger.output + resumed.output)
             for path in self.run_folder().glob("*.*"):
                 self.assertNotIn(secret, path.read_text())
 
@@ -373,8 +373,8 @@ class Mistakes(MlflowTest):
                                                                "MLFLOW_TRACKING_USERNAME")]:
             logger = self.logger(env={"MLFLOW_TRACKING_URI": "", **env}, **options)
             logger.process.wait(60)
-            self.assertIn(expected, logger.said)
-            self.assertNotIn("xyzzy", logger.said)
+            self.assertIn(expected, logger.output)
+            self.assertNotIn("xyzzy", logger.output)
 
 
 if __name__ == "__main__":

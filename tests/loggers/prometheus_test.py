@@ -127,19 +127,19 @@ class Prometheus(LoggerTest):
         for step in range(5):
             logger("metrics", step, {"loss": step})
             time.sleep(0.1)
-        self.assertEqual(logger.said.count("PrometheusLogger: "), 1)
-        self.assertRegex(logger.said, "PrometheusLogger: .*levin.prom.*The file keeps its old values until it can be written; "
+        self.assertEqual(logger.output.count("PrometheusLogger: "), 1)
+        self.assertRegex(logger.output, "PrometheusLogger: .*levin.prom.*The file keeps its old values until it can be written; "
                                       "training continues.")
         path.rmdir()
         until(path.is_file, 30, "the file")
         logger("finalize", "success")
         logger.end()
-        self.assertIn(f"PrometheusLogger: {path} can be written again.", logger.said)
+        self.assertIn(f"PrometheusLogger: {path} can be written again.", logger.output)
 
     def test_a_name_that_node_exporter_does_not_read_is_an_error(self):
         logger = self.logger(path=str(self.folder / "levin.txt"))
         logger.process.wait(60)
-        self.assertIn("must be a name that ends in .prom, as node_exporter reads no others, got", logger.said)
+        self.assertIn("must be a name that ends in .prom, as node_exporter reads no others, got", logger.output)
 
 
 if __name__ == "__main__":

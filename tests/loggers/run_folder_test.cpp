@@ -120,10 +120,11 @@ TEST(RunFolder, ThatCannotBeMadeIsNamed) {
     EXPECT_NE(std::string(error.what()).find(folder / "file"), std::string::npos) << error.what();
   }
   for (const auto take : {claim_run_folder, folder_to_resume}) {
-    const std::string said = error_of([&] { (void)take(folder / "file/levin_logs"); });
-    EXPECT_EQ(said, "cannot create the folder " + (folder / "file/levin_logs") +
-                        ": Not a directory. The run's logs go there: set another default_root_dir, or save_dir of the "
-                        "logger, or logger: false.");
+    const std::string message = error_of([&] { (void)take(folder / "file/levin_logs"); });
+    EXPECT_EQ(message,
+              "cannot create the folder " + (folder / "file/levin_logs") +
+                  ": Not a directory. The run's logs go there: set another default_root_dir, or save_dir of the "
+                  "logger, or logger: false.");
   }
 }
 
@@ -159,7 +160,7 @@ TEST(RunFolder, OfAJobThatHadNoneIsNew) {
   EXPECT_EQ(resuming.log_dir(), folder / "version_4");
 }
 
-TEST(RunFolder, OfAnotherCommandOfTheJobIsNotTaken) {
+TEST(RunFolder, OfADifferentCommandOfTheJobIsNotTaken) {
   const TemporaryFolder folder;
   const InJob job("4711");
   make_folder(folder / "version_0");

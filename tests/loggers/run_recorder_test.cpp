@@ -23,7 +23,7 @@ Json continued(const std::string& record) {
   return Json::parse(read_file(folder / "run.json"));
 }
 
-TEST(RunRecorder, GoesOnWithWhatItCanUse) {
+TEST(RunRecorder, ContinuesWithWhatItCanUse) {
   const Json record = continued(R"({"command": "fit", "started": 100, "updated": 150,
       "sessions": [{"started": 100, "status": "running"}], "checkpoints": [{"path": "/", "step": 3}]})");
   EXPECT_EQ(record["started"], 100);
@@ -63,7 +63,7 @@ TEST(RunRecorder, TakesTheSmallestNumberAfterANan) {
             Json::parse(R"({"last": 3.0, "last_step": 8, "min": 3.0, "min_step": 8, "max": 3.0, "max_step": 8})"));
 }
 
-TEST(RunRecorder, CountsWhatIsOfAnotherFormAsAbsent) {
+TEST(RunRecorder, CountsWhatIsOfADifferentFormAsAbsent) {
   const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
   for (const std::string& text :
        {std::string("{"), std::string("[]"), std::string(R"({"sessions": {"a": {"status": "success"}}})"),

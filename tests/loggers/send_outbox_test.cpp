@@ -299,7 +299,7 @@ TEST(SendOutbox, SendsFilesToNoOtherPlaceOfTheServer) {
   EXPECT_FALSE(has(server.received(), "mine"));
 }
 
-TEST(SendOutbox, ALineThatIsNoEventIsReported) {
+TEST(SendOutbox, ALineThatIsNotAnEventIsReported) {
   Server server(any_answer);
   const TemporaryFolder folder;
   write_folder(folder, server.url, "{\"n\":1,\"v\":1,\"k\":\"tags\",\"i\":[[\"a\",\n" + std::string(kMetrics));

@@ -56,7 +56,7 @@ class Sqlite(LoggerTest):
         self.assertEqual(self.read("SELECT path FROM artifacts"), [(os.path.abspath("checkpoints/last.ckpt"),)])
         self.assertEqual(self.read("SELECT name, value FROM final_metrics"), [("loss", 0.5)])
 
-    def test_after_the_run_the_file_is_whole_without_those_beside_it(self):
+    def test_after_the_run_the_file_is_complete_without_the_files_next_to_it(self):
         logger = self.logger()
         logger("own")
         logger("metrics", 0, {"loss": 0.5})
@@ -95,7 +95,7 @@ class Sqlite(LoggerTest):
             logger.answer()
             logger("finalize", "success")
             self.assertEqual(logger.end(), 0)
-            self.assertEqual(logger.said, "")
+            self.assertEqual(logger.output, "")
         self.assertEqual(self.read("SELECT count(*), count(DISTINCT run), min(value), max(value) FROM metrics"),
                          [(40000, 4, 0.0, 999.9)])
         self.assertEqual(self.read("SELECT count(*) FROM metrics GROUP BY run"), [(10000,)] * 4)
@@ -122,7 +122,7 @@ class Sqlite(LoggerTest):
             next_run("finalize", "failed")
             next_run.end()
 
-    def test_a_resumed_run_goes_on_without_the_rows_after_its_checkpoint(self):
+    def test_a_resumed_run_continues_without_the_rows_after_its_checkpoint(self):
         other = self.logger()
         other("own")
         first = self.logger()
@@ -176,13 +176,13 @@ class Sqlite(LoggerTest):
         self.addCleanup(lock.close)
         lock.execute("BEGIN IMMEDIATE")
         logger("flood", 0, 10)
-        until(lambda: "database is locked" in logger.said, what="the message")
+        until(lambda: "database is locked" in logger.output, what="the message")
         self.assertIn(f"SQLiteLogger: cannot write {self.path}: database is locked. Rows are kept in memory until they can be "
-                      "written; training continues.", logger.said)
+                      "written; training continues.", logger.output)
         lock.execute("ROLLBACK")
         logger("finalize", "success")
         logger.end()
-        self.assertIn(f"SQLiteLogger: {self.path} can be written again. It has the 100 rows that waited.", logger.said)
+        self.assertIn(f"SQLiteLogger: {self.path} can be written again. It has the 100 rows that waited.", logger.output)
         self.assertEqual(self.read("SELECT count(*) FROM metrics"), [(100,)])
 
     def test_rows_that_stay_locked_out_are_counted(self):
@@ -194,16 +194,16 @@ class Sqlite(LoggerTest):
         logger("flood", 0, 3)
         logger("finalize", "success")
         logger.end()
-        self.assertIn(f"SQLiteLogger: 30 rows are lost: {self.path}: database is locked.", logger.said)
-        self.assertIn("SQLiteLogger: cannot write the run's end to", logger.said)
+        self.assertIn(f"SQLiteLogger: 30 rows are lost: {self.path}: database is locked.", logger.output)
+        self.assertIn("SQLiteLogger: cannot write the run's end to", logger.output)
 
     def test_a_full_disk_keeps_rows_waiting(self):
         # A limit of the file's size stands for a full disk: SQLite reports both as a failed write.
         logger = self.limited(256)
         logger("own")
         logger("flood", 0, 5000)
-        until(lambda: "Rows are kept in memory" in logger.said, what="the message")
-        self.assertRegex(logger.said, "SQLiteLogger: cannot write .*runs.sqlite: (disk I/O error|database or disk is full)")
+        until(lambda: "Rows are kept in memory" in logger.output, what="the message")
+        self.assertRegex(logger.output, "SQLiteLogger: cannot write .*runs.sqlite: (disk I/O error|database or disk is full)")
         logger.kill()
         self.assertEqual(self.read("PRAGMA integrity_check"), [("ok",)])
 
@@ -213,14 +213,14 @@ class Sqlite(LoggerTest):
         logger("flood", 0, 400)
         logger("finalize", "success")
         logger.end()
-        (lost,) = re.findall(r"SQLiteLogger: (\d+) rows are lost: ", logger.said)
+        (lost,) = re.findall(r"SQLiteLogger: (\d+) rows are lost: ", logger.output)
         rows = self.read("SELECT step, name FROM metrics ORDER BY id")
         self.assertEqual(len(rows) + int(lost), 4000)
         self.assertGreater(len(rows), 400, "one transaction of all rows takes more than the 128 KiB")
         self.assertEqual([step for step, _ in rows], [k // 10 for k in range(len(rows))])
 
     def locked(self):
-        """A file of an earlier run that another program has locked."""
+        """Makes a file of an earlier run that another program has locked."""
         first = self.logger()
         first("own")
         first("metrics", 0, {"loss": 1})
@@ -242,12 +242,12 @@ class Sqlite(LoggerTest):
         logger("hparams", {"lr": 0.1})
         logger("metrics", 5, {"loss": 0.5})
         self.assertIn(f"SQLiteLogger: cannot write {self.path}: database is locked. Rows are kept in memory until they can be "
-                      "written; training continues.", logger.said)
+                      "written; training continues.", logger.output)
         lock.execute("ROLLBACK")
         logger("final", 5, {"loss": 0.5})
         logger("finalize", "success")
         self.assertEqual(logger.end(), 0)
-        self.assertIn("can be written again. It has the 1 row that waited.", logger.said)
+        self.assertIn("can be written again. It has the 1 row that waited.", logger.output)
         run, = self.read("SELECT id FROM runs WHERE status = 'success'")
         self.assertEqual(self.read("SELECT step, value FROM metrics WHERE run = ?", *run), [(5, 0.5)])
         self.assertEqual(self.read("SELECT key, value FROM hparams WHERE run = ?", *run), [("lr", "0.1")])
@@ -276,7 +276,7 @@ class Sqlite(LoggerTest):
         logger("finalize", "success")
         self.assertEqual(logger.end(), 0)
         self.assertIn(f"SQLiteLogger: 1 row is lost, and the hyperparameters, and the final metrics: {self.path}: database is "
-                      "locked.", logger.said)
+                      "locked.", logger.output)
 
     def limited(self, kibibytes, **options):
         program = driven.PROGRAM
@@ -310,7 +310,7 @@ class Sqlite(LoggerTest):
                 (newer, f"{newer} was made by a newer Levin (format 99, known: 1). Choose another path for SQLiteLogger, or")]:
             logger = self.logger(path=str(path))
             logger.process.wait(60)
-            self.assertIn(expected, logger.said)
+            self.assertIn(expected, logger.output)
         self.assertEqual(text.read_text()[:14], "not a database")
 
 

@@ -145,7 +145,7 @@ TEST(TensorBoardLogger, ANamedVersionKeepsTheFilesOfEarlierRuns) {
   EXPECT_EQ(steps_in(folder / "run"), (Steps{"0", "1"}));
 }
 
-TEST(TensorBoardLogger, SaysSoIfRecordsOfTheCheckpointAreMissing) {
+TEST(TensorBoardLogger, ReportsItIfRecordsOfTheCheckpointAreMissing) {
   const TemporaryFolder folder;
   const CapturedConsole console;
   const auto logger = started(in(folder));

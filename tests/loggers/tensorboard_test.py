@@ -91,7 +91,7 @@ class Files(unittest.TestCase):
         expected = numpy.arange(3 * 5 * 7, dtype=numpy.uint8).reshape(3, 5, 7).transpose(1, 2, 0)
         numpy.testing.assert_array_equal(decoded, expected)
 
-    def test_texts_and_tables_are_markdown(self):
+    def test_text_and_tables_are_markdown(self):
         self.assertEqual(text_of(self.events, "note"), (8, "**bold** \ufffd and |"))
         step, table = text_of(self.events, "examples")
         self.assertEqual((step, table), (9, "| word | score |\n| --- | --- |\n| a\\|b | 0.5 |\n| c | 2.0 |\n"))
@@ -131,24 +131,24 @@ class Runs(unittest.TestCase):
 
     def test_a_killed_process_loses_no_row_that_was_written(self):
         process = self.start("endless", "tensorboard", self.folder)
-        said = [process.stdout.readline() for _ in range(2000)]
+        output = [process.stdout.readline() for _ in range(2000)]
         process.send_signal(signal.SIGKILL)
         process.wait()
         events = read(Path(self.folder, "run"))
         steps = [event.step for event in events.Scalars(TAG)]
         self.assertEqual(steps, list(range(len(steps))))
-        self.assertGreaterEqual(len(steps), len(said))
+        self.assertGreaterEqual(len(steps), len(output))
 
     def test_a_killed_process_leaves_whole_lines_of_json(self):
         process = self.start("endless", "jsonl", self.folder)
-        said = [process.stdout.readline() for _ in range(2000)]
+        output = [process.stdout.readline() for _ in range(2000)]
         process.send_signal(signal.SIGKILL)
         process.wait()
         text = Path(self.folder, "run", "metrics.jsonl").read_text()
         rows = [json.loads(line) for line in text.split("\n")[:-1]]
         self.assertEqual([row["step"] for row in rows], list(range(len(rows))))
         self.assertEqual([row["metrics"] for row in rows], [{TAG: loss(step)} for step in range(len(rows))])
-        self.assertGreaterEqual(len(rows), len(said))
+        self.assertGreaterEqual(len(rows), len(output))
 
     def test_a_resumed_run_has_no_double_points(self):
         process = self.start("resume", self.folder)
@@ -185,16 +185,16 @@ class Page(unittest.TestCase):
         cls.addClassCleanup(server.wait)
         cls.addClassCleanup(server.terminate)
         for _ in range(600):
-            said = Path(log.name).read_text()
-            at = said.find("http://127.0.0.1:")
-            if at >= 0 and " " in said[at:]:
-                cls.url = said[at:].split()[0]
+            output = Path(log.name).read_text()
+            at = output.find("http://127.0.0.1:")
+            if at >= 0 and " " in output[at:]:
+                cls.url = output[at:].split()[0]
                 break
             if server.poll() is not None:
-                raise RuntimeError(said)
+                raise RuntimeError(output)
             time.sleep(0.1)
         else:
-            raise RuntimeError("the server does not answer: " + said)
+            raise RuntimeError("the server does not answer: " + output)
 
     def get(self, path, body=None):
         headers = {"Content-Type": "application/json"}

@@ -31,7 +31,7 @@ double value_of(M&& metric, const at::Tensor& preds, const at::Tensor& target) {
   return metric.compute().template item<double>();
 }
 
-// 4 of class 0, 2 of class 1, 0 of class 2: 3, 1 and 0 are correct; one is predicted as class 2, two as another class.
+// 4 of class 0, 2 of class 1, 0 of class 2: 3, 1 and 0 are correct; one is predicted as class 2, two as wrong classes.
 at::Tensor six_predictions() {
   return labels({0, 0, 0, 2, 1, 0});
 }
@@ -232,7 +232,7 @@ TEST(Threshold, NearOneLeavesAProbabilityOfOneAboveIt) {
       << "rounding puts no probability above 1";
 }
 
-TEST(IgnoreIndex, LeavesSamplesOutWhateverTheyHold) {
+TEST(IgnoreIndex, LeavesSamplesOutRegardlessOfTheirContents) {
   Accuracy metric({.num_classes = 3, .ignore_index = -100});
   metric.update(labels({0, -100, 7, 1}), labels({0, -100, -100, 2}));
   EXPECT_NEAR(metric.compute().item<double>(), 0.5, 1e-6);
@@ -240,7 +240,7 @@ TEST(IgnoreIndex, LeavesSamplesOutWhateverTheyHold) {
 
 // ---- what averages leave out ---------------------------------------------------------------------------------------
 
-TEST(IgnoreIndex, IsNoClassOfAMacroAverage) {
+TEST(IgnoreIndex, IsNotAClassOfAMacroAverage) {
   const at::Tensor scores = floats({0.9, 0.1, 0.9, 0.1, 0.9, 0.1, 0.1, 0.9}, {4, 2});
   const ClassificationOptions macro{.num_classes = 2, .average = Average::macro, .ignore_index = 0};
   // Two samples of class 1 are left, and one of them is found.
@@ -256,7 +256,7 @@ TEST(IgnoreIndex, IsNoClassOfAMacroAverage) {
             (0.5 + 1) / 2);  // class 1: one of two others is taken for it; class 2: none
 }
 
-TEST(IgnoreIndex, IsNoClassOfACurvesMacroAverage) {
+TEST(IgnoreIndex, IsNotAClassOfACurvesMacroAverage) {
   const at::Tensor scores = floats({0.2, 0.6, 0.2, 0.1, 0.7, 0.2, 0.1, 0.2, 0.7, 0.8, 0.1, 0.1}, {4, 3});
   for (const std::optional<int64_t> thresholds : {std::optional<int64_t>(), std::optional<int64_t>(11)}) {
     for (const auto average : {Average::macro, Average::weighted}) {

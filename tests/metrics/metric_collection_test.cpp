@@ -90,15 +90,15 @@ TEST(MetricCollection, RefersToAMetricOfTheModule) {
                   {"MetricCollection: \"own\" cannot be cloned", "only refers to it", "add<MeanAbsoluteError>(name"}));
 }
 
-TEST(MetricCollection, FeedsTexts) {
-  MetricCollection texts;
-  texts.add<BLEUScore>("bleu").add<EditDistance>("edits");
-  texts({"the cat sat on the mat"}, TextMetric::Texts{"the cat sat on the mat"});
-  texts.update({"rain"}, std::vector<TextMetric::Texts>{{"shine"}});
-  EXPECT_DOUBLE_EQ(texts.compute().at("edits").item<double>(), 1.5);
+TEST(MetricCollection, FeedsText) {
+  MetricCollection text_metrics;
+  text_metrics.add<BLEUScore>("bleu").add<EditDistance>("edits");
+  text_metrics({"the cat sat on the mat"}, TextMetric::Texts{"the cat sat on the mat"});
+  text_metrics.update({"rain"}, std::vector<TextMetric::Texts>{{"shine"}});
+  EXPECT_DOUBLE_EQ(text_metrics.compute().at("edits").item<double>(), 1.5);
 }
 
-TEST(MetricCollection, AMetricOfAnotherKindIsAnErrorBeforeAnyIsFed) {
+TEST(MetricCollection, AMetricOfADifferentKindIsAnErrorBeforeAnyIsFed) {
   MetricCollection all = errors("");
   all.add<BLEUScore>("bleu");
   EXPECT_TRUE(test::holds(test::error_of<Error>([&] { all.update(kPreds, kTarget); }),

@@ -77,7 +77,7 @@ TEST(MetricStates, HoldWhatUpdatesPutThere) {
   EXPECT_EQ(metric.compute().item<double>(), 9);
 }
 
-TEST(MetricStates, OfTwoHalvesMergeToThoseOfTheWhole) {
+TEST(MetricStates, OfTwoHalvesMergeToTheStatesOfTheWhole) {
   Extremes whole, one, other;
   for (Extremes* metric : {&whole, &one}) feed(*metric, {3, 1});
   for (Extremes* metric : {&whole, &other}) {
@@ -152,7 +152,7 @@ TEST(MetricStates, ThatWereLoadedFollowTheDeviceOfTheNextBatch) {
   EXPECT_EQ(metric.states()[3].numel(), 2);
 }
 
-TEST(MetricStates, OfAnotherDeviceMergeOnTheMetricsOwn) {
+TEST(MetricStates, OfADifferentDeviceMergeOnTheMetricsOwn) {
   Extremes metric, other;
   metric.update(numbers({4}).to(at::kMeta), {});
   feed(other, {3});
@@ -202,7 +202,7 @@ TEST(MetricState, ThatDoesNotFitIsNamedAndChangesNothing) {
   EXPECT_EQ(contents(metric), (std::vector<double>{3, 3, 3, 3}));
 }
 
-TEST(MetricBatchValue, IsThatOfTheLatestBatchAlone) {
+TEST(MetricBatchValue, ComesFromTheLatestBatchAlone) {
   Extremes metric;
   metric(numbers({3, 1}), {});
   EXPECT_EQ(metric.batch_value().item<double>(), 4);

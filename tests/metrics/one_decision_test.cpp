@@ -104,7 +104,7 @@ TEST(OneDecision, DoesNotDependOnBatchesRanksOrTypes) {
 }
 
 // All batches but the last of a rank lie in [0, 1].
-TEST(OneDecision, IsThatOfAllRanks) {
+TEST(OneDecision, IsTheSameOnAllRanks) {
   for_each_scored([](Task task, const auto& make) {
     const auto [logits, target] = narrow_logits(task);
     const auto inside = make(), outside = make(), truth = make();

@@ -114,12 +114,12 @@ inline void give_value(metrics::AggregationMetric& metric, const Json& batch, do
 inline void give_batch(metrics::Metric& metric, const Json& batch, double grid, const Change& change) {
   if (auto* values = dynamic_cast<metrics::AggregationMetric*>(&metric)) {
     give_value(*values, batch, grid, change);
-  } else if (auto* texts = dynamic_cast<metrics::TextMetric*>(&metric)) {
+  } else if (auto* text_metric = dynamic_cast<metrics::TextMetric*>(&metric)) {
     const auto preds = batch[0].get<std::vector<std::string>>();
     if (!batch[1].empty() && batch[1][0].is_string()) {
-      (*texts)(preds, batch[1].get<std::vector<std::string>>());
+      (*text_metric)(preds, batch[1].get<std::vector<std::string>>());
     } else {
-      (*texts)(preds, batch[1].get<std::vector<std::vector<std::string>>>());
+      (*text_metric)(preds, batch[1].get<std::vector<std::vector<std::string>>>());
     }
   } else {
     auto& tensors = dynamic_cast<metrics::TensorMetric&>(metric);

@@ -107,7 +107,7 @@ TEST(OtherMetricsInput, ATokenOrClassOutOfRangeIsAnErrorThatNamesIt) {
                     {"DiceScore: target has the class 3 at index 1", "Classes are 0 to 2", "num_classes is 3"}));
 }
 
-TEST(OtherMetricsInput, MasksOfAnotherFormatAreErrorsThatSayWhatFits) {
+TEST(OtherMetricsInput, MasksOfADifferentFormatAreErrorsThatNameTheRightOne) {
   const at::Tensor index = at::zeros({2, 4, 4}, at::kLong);
   const at::Tensor hot = at::zeros({2, 3, 4, 4});
   DiceScore one_hot({.num_classes = 3});
@@ -145,7 +145,7 @@ TEST(OtherMetricsInput, ImagesSmallerThanTheKernelAreErrors) {
                     {"PeakSignalNoiseRatio: .dim has 4", "[2, 2]", "Give dimensions that they have"}));
 }
 
-TEST(OtherMetricsInput, TextsWithoutReferencesAreErrors) {
+TEST(OtherMetricsInput, StringsWithoutReferencesAreErrors) {
   BLEUScore bleu;
   EXPECT_TRUE(holds(error_of<Error>([&] {
                       bleu.update({"a", "b"}, std::vector<Texts>{{"a"}});
@@ -207,7 +207,7 @@ TEST(R2Score, OfTargetsThatDoNotVaryIs0UnlessPredictionsAreRight) {
   EXPECT_EQ(weighted.compute().item<double>(), 0.5);  // 1 and 0, and no variance to weigh them by
 }
 
-TEST(R2Score, SaysWhenItCannotBeAdjusted) {
+TEST(R2Score, ReportsWhenItCannotBeAdjusted) {
   const test::CapturedConsole console;
   R2Score r2({.adjusted = 2});
   r2.update(at::tensor({1.0F, 2.0F, 3.0F}), at::tensor({1.0F, 2.0F, 4.0F}));
@@ -245,21 +245,21 @@ TEST(Perplexity, StaysFiniteForTokensOfSmallProbability) {
 }
 
 TEST(Perplexity, OfEqualLogitsIsTheSizeOfTheVocabulary) {
-  for (const int64_t words : {1, 7, 255, 256, 257, 1023, 5000}) {
+  for (const int64_t classes : {1, 7, 255, 256, 257, 1023, 5000}) {
     Perplexity perplexity;
-    perplexity.update(at::full({2, 3, words}, 3.25F), at::zeros({2, 3}, at::kLong));
-    EXPECT_NEAR(perplexity.compute().item<double>() / static_cast<double>(words), 1, 2e-7) << words;
+    perplexity.update(at::full({2, 3, classes}, 3.25F), at::zeros({2, 3}, at::kLong));
+    EXPECT_NEAR(perplexity.compute().item<double>() / static_cast<double>(classes), 1, 2e-7) << classes;
   }
 }
 
 TEST(Perplexity, ALogitThatIsNanOrInfiniteGivesNan) {
   for (const double odd : {std::nan(""), std::numeric_limits<double>::infinity()}) {
-    for (const int64_t words : {5, 600}) {
-      at::Tensor logits = at::zeros({1, 1, words});
+    for (const int64_t classes : {5, 600}) {
+      at::Tensor logits = at::zeros({1, 1, classes});
       logits[0][0][3].fill_(odd);
       Perplexity perplexity;
       perplexity.update(logits, at::zeros({1, 1}, at::kLong));
-      EXPECT_TRUE(std::isnan(perplexity.compute().item<double>())) << odd << " " << words;
+      EXPECT_TRUE(std::isnan(perplexity.compute().item<double>())) << odd << " " << classes;
     }
   }
 }
@@ -272,7 +272,7 @@ TEST(Perplexity, AWordThatIsExcludedCountsForNothing) {
   EXPECT_NEAR(perplexity.compute().item<double>(), 300, 1e-4);
 }
 
-TEST(CosineSimilarity, IsThatOfDoublesForVectorsOfAnySizeAndScale) {
+TEST(CosineSimilarity, EqualsDoublesForVectorsOfAnySizeAndScale) {
   torch::manual_seed(4);
   for (const int64_t dimensions : {1, 5, 8, 255, 257, 512, 1000}) {
     const at::Tensor x = at::randn({7, dimensions}), y = at::randn({7, dimensions});
@@ -286,19 +286,20 @@ TEST(CosineSimilarity, IsThatOfDoublesForVectorsOfAnySizeAndScale) {
   }
 }
 
-TEST(Perplexity, IsThatOfLogSoftmaxInDoubleWhereverTheHighLogitsAre) {
+TEST(Perplexity, EqualsLogSoftmaxInDoubleWhereverTheHighLogitsAre) {
   torch::manual_seed(3);
-  for (const int64_t words : {3, 64, 65, 1000, 1024, 1040, 3001}) {
-    for (const float rise : {0.0F, 0.01F, 1.0F, -1.0F}) {  // the last word's logit is up to 3,000 above the first one's
-      const at::Tensor logits = at::randn({2, 3, words}) * 4 + at::arange(words, at::kFloat) * rise;
-      const at::Tensor tokens = at::randint(words, {2, 3}, at::kLong);
+  for (const int64_t classes : {3, 64, 65, 1000, 1024, 1040, 3001}) {
+    // The last class's logit is up to 3,000 above the first one's.
+    for (const float rise : {0.0F, 0.01F, 1.0F, -1.0F}) {
+      const at::Tensor logits = at::randn({2, 3, classes}) * 4 + at::arange(classes, at::kFloat) * rise;
+      const at::Tensor tokens = at::randint(classes, {2, 3}, at::kLong);
       const double expected =
           -at::log_softmax(logits.to(at::kDouble), -1).gather(2, tokens.unsqueeze(2)).mean().item<double>();
       Perplexity perplexity;
       perplexity.update(logits, tokens);
       const double value = std::log(perplexity.compute().item<double>());
       const double shown = expected < 709 ? expected : std::numeric_limits<double>::infinity();  // of exp in double
-      EXPECT_TRUE(value == shown || std::abs(value - shown) < 2e-7 * std::max(1.0, shown)) << words << " " << rise;
+      EXPECT_TRUE(value == shown || std::abs(value - shown) < 2e-7 * std::max(1.0, shown)) << classes << " " << rise;
     }
   }
 }
@@ -358,7 +359,7 @@ TEST(OtherMetricsStates, ReturnFromACheckpoint) {
                     {"PearsonCorrCoef: the saved state \"mean_x\" has the shape [1]", "[2]", "options have changed"}));
 }
 
-TEST(OtherMetricsStates, LongBatchesGiveTheSameBitsWithOneThreadAndTwo) {
+TEST(OtherMetricsStates, LongBatchesAreBitwiseIdenticalWithOneThreadAndTwo) {
   const at::Tensor x = at::randn({300000}), y = at::randn({300000});
   const int threads = at::get_num_threads();
   MeanSquaredError one, two;

@@ -73,7 +73,7 @@ TEST(OtherMetricsReference, GiveThemInDoublePrecision) {
   });
 }
 
-// The same numbers in every second column of memory, with a graph attached.
+// Returns the same numbers in every second column of memory, with a graph attached.
 at::Tensor spread(const at::Tensor& tensor) {
   const at::Tensor pairs = at::stack({tensor, tensor}, -1);
   return tensor.is_floating_point() ? pairs.requires_grad_().mul(1).select(-1, 1) : pairs.select(-1, 1);

@@ -1,9 +1,9 @@
-"""Metrics beside torchmetrics over inputs made in the test: other seeds than the recorded one. Needs the PyTorch for
+"""Metrics compared with torchmetrics over inputs made in the test: other seeds than the recorded one. Needs the PyTorch for
 Python that benchmarks compare with (`./dev check --peers` installs it), or that of LEVIN_PYTHON; skipped where there is none.
 
   peers_test.py PROGRAM RECORDER [unittest's arguments]
 
-RECORDER is record_cases, for metrics of classes, or record_other_cases, for those of numbers, texts, images and masks.
+RECORDER is record_cases, for metrics of classes, or record_other_cases, for metrics of numbers, text, images and masks.
 """
 
 import json

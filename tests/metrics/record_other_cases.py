@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records what torchmetrics 1.9 gives for metrics of numbers, texts, images and masks, and for aggregation.
+"""Records what torchmetrics 1.9 gives for metrics of numbers, text, images and masks, and for aggregation.
 
   PYTHONPATH=~/.cache/levin/peers-2.11.0 python3 tests/metrics/record_other_cases.py
 
@@ -220,7 +220,7 @@ def masks(inputs):
             options = {"task": "multiclass", "num_classes": classes, "average": average, "ignore_index": ignored}
             made = []
             for samples in (2, 1):
-                target = inputs.integers(0, classes - 1, (samples, 3, 5))  # the last class is nowhere
+                target = inputs.integers(0, classes - 1, (samples, 3, 5))  # the last class is absent
                 if ignored == -1:
                     target[0, 0] = -1
                 preds = inputs.integers(0, classes - 1, (samples, 3, 5)) if samples == 1 else scores(samples, classes, 3, 5)

@@ -43,9 +43,9 @@ def eager(make, loss, batches, optimizer):
 
 
 def refusals():
-    """What compile_step says to modules that it cannot compile."""
-    said = {}
-    for name, model, inputs, words in [
+    """Returns the errors of compile_step for modules that it cannot compile."""
+    errors = {}
+    for name, model, inputs, arguments in [
         ("branches", nets.Branches(), [torch.randn(2, 4)], {}),
         ("frozen", nets.Branches().requires_grad_(False), [torch.randn(2, 4)], {}),
         ("one_sample", nets.mlp(), [torch.randn(1, 784)], {"dynamic_batch": True}),
@@ -54,11 +54,11 @@ def refusals():
         ("no_target", nets.mlp(), [torch.randn(2, 784)], {"loss": "kl_div"}),
     ]:
         try:
-            compile_step.compile_step(model, inputs, output=os.path.join(FOLDER, "refused.pt2"), **words)
-            said[name] = ""
+            compile_step.compile_step(model, inputs, output=os.path.join(FOLDER, "refused.pt2"), **arguments)
+            errors[name] = ""
         except compile_step.Refused as error:
-            said[name] = str(error)
-    return said
+            errors[name] = str(error)
+    return errors
 
 
 def main():

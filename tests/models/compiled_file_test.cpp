@@ -74,8 +74,9 @@ class CompiledFile : public ::testing::Test {
   [[nodiscard]] std::string error() const {
     return error_of([&] { CompiledModule({.path = path(), .trust = true}); });
   }
-  void expect(const std::string& said, const std::vector<std::string>& parts) const {
-    for (const std::string& part : parts) EXPECT_NE(said.find(part), std::string::npos) << part << "\n  in: " << said;
+  void expect(const std::string& message, const std::vector<std::string>& parts) const {
+    for (const std::string& part : parts)
+      EXPECT_NE(message.find(part), std::string::npos) << part << "\n  in: " << message;
   }
 
   std::filesystem::path folder_;

@@ -1,4 +1,4 @@
-"""Compiled steps beside eager PyTorch: tools/compile_step.py compiles modules, `levin fit` trains them. Needs the PyTorch
+"""Compiled steps compared with eager PyTorch: tools/compile_step.py compiles modules, `levin fit` trains them. Needs the PyTorch
 for Python that benchmarks compare with (`./dev check --peers` installs it) and a C++ compiler; skipped without them.
 
   compiled_step_test.py LEVIN [unittest's arguments]
@@ -50,7 +50,7 @@ class CompiledStep(unittest.TestCase):
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    def levin(self, command, name, run, *words, optimizer=SGD, fails=False):
+    def levin(self, command, name, run, *arguments, optimizer=SGD, fails=False):
         """Runs the tool in a folder of its own; returns its output."""
         folder = self.path / run
         folder.mkdir(exist_ok=True)
@@ -69,7 +69,7 @@ data:
   init_args: {{inputs: ../{name}-x.npy, targets: ../{name}-y.npy, batch_size: {batch}, shuffle: false}}
 optimizer: {optimizer}
 """)
-        done = run_levin([LEVIN, command, "--config", "run.yaml", *words], cwd=folder,
+        done = run_levin([LEVIN, command, "--config", "run.yaml", *arguments], cwd=folder,
                          env={**os.environ, "TMPDIR": str(folder)})
         self.assertEqual(done.returncode != 0, fails, done.stdout)
         return done.stdout
@@ -94,12 +94,12 @@ optimizer: {optimizer}
     def same_weights(self, one, other):
         self.assertEqual(self.tensors(one), self.tensors(other))
 
-    def test_losses_are_those_of_eager_pytorch(self):
+    def test_losses_equal_eager_pytorch(self):
         for name, case in self.eager["cases"].items():
-            for optimizer, words in (("SGD", SGD), ("AdamW", ADAMW)):
+            for optimizer, config in (("SGD", SGD), ("AdamW", ADAMW)):
                 with self.subTest(name, optimizer=optimizer):
                     run = f"{name}-{optimizer}"
-                    self.levin("fit", name, run, optimizer=words)
+                    self.levin("fit", name, run, optimizer=config)
                     self.assert_near(self.metric(run), case[optimizer]["losses"], 1e-5)
 
     def test_a_tied_weight_and_changed_buffers_are_named_once_as_python_names_them(self):
@@ -118,7 +118,7 @@ optimizer: {optimizer}
         self.assert_near(self.metric("tiny-validated", "val_loss"),
                          [self.eager["cases"]["tiny"]["SGD"]["evaluated"]], 1e-5)
 
-    def test_a_resumed_fit_ends_with_the_same_bits(self):
+    def test_a_resumed_fit_ends_bitwise_identically(self):
         for name in ("mlp", "tiny"):
             self.levin("fit", name, f"{name}-whole", optimizer=ADAMW)
             self.levin("fit", name, f"{name}-halves", "--trainer.callbacks=[{class_path: ModelCheckpoint, init_args: "
@@ -155,45 +155,45 @@ optimizer: {optimizer}
         return found
 
     def test_another_size_of_the_last_batch_is_refused_unless_compiled_for_any(self):
-        said = self.levin("fit", "mlp", "odd", "--data.batch_size=50", fails=True)
-        self.assertIn("batch[0] has shape (50, 784)", said)
-        self.assertIn("was compiled for (64, 784). Set drop_last: true", said)
+        output = self.levin("fit", "mlp", "odd", "--data.batch_size=50", fails=True)
+        self.assertIn("batch[0] has shape (50, 784)", output)
+        self.assertIn("was compiled for (64, 784). Set drop_last: true", output)
         self.levin("fit", "tiny", "any", "--data.batch_size=5")
 
     def test_recorded_steps_are_refused_and_auto_leaves_them_alone(self):
-        said = self.levin("fit", "mlp", "recorded", "--trainer.record_steps=true", fails=True)
-        self.assertIn("a compiled step has no operators that could be recorded", said)
+        output = self.levin("fit", "mlp", "recorded", "--trainer.record_steps=true", fails=True)
+        self.assertIn("a compiled step has no operators that could be recorded", output)
         self.levin("fit", "mlp", "auto", "--trainer.record_steps=auto")
         self.assert_near(self.metric("auto"), self.eager["cases"]["mlp"]["SGD"]["losses"], 1e-5)
 
     def test_a_mixed_precision_and_another_type_of_weights_are_refused(self):
-        said = self.levin("fit", "mlp", "mixed", "--trainer.precision=bf16-mixed", fails=True)
-        self.assertIn("runs under the autocast of a mixed precision", said)
-        said = self.levin("fit", "mlp", "bf16", "--trainer.precision=bf16-true", fails=True)
-        self.assertIn("Set precision: 32-true", said)
+        output = self.levin("fit", "mlp", "mixed", "--trainer.precision=bf16-mixed", fails=True)
+        self.assertIn("runs under the autocast of a mixed precision", output)
+        output = self.levin("fit", "mlp", "bf16", "--trainer.precision=bf16-true", fails=True)
+        self.assertIn("Set precision: 32-true", output)
 
     def test_adapters_are_refused_before_the_first_step(self):
         lora = "--trainer.callbacks=[{class_path: LoRA, init_args: {target_modules: [%s], r: 2%s}}]"
-        for name, words in (("mlp", ("'0'", "")), ("mlp", ("'0', '2'", "")), ("mlp", ("'0'", ", modules_to_save: ['2']")),
-                            ("cnn", ("'0'", "")), ("gpt", ("tokens", "")), ("gpt", ("qkv", ", bias: all"))):
-            with self.subTest(name, words=words):
-                said = self.levin("fit", name, "adapted", lora % words, fails=True)
-                self.assertIn("the module has the parameter", said)
-                self.assertRegex(said, "lora_A.weight, and .*%s.pt2 was compiled without it" % name)
-                self.assertIn("A compiled step cannot be adapted with LoRA", said)
-                self.assertIn("ExportedModule", said)
+        for name, values in (("mlp", ("'0'", "")), ("mlp", ("'0', '2'", "")), ("mlp", ("'0'", ", modules_to_save: ['2']")),
+                             ("cnn", ("'0'", "")), ("gpt", ("tokens", "")), ("gpt", ("qkv", ", bias: all"))):
+            with self.subTest(name, values=values):
+                output = self.levin("fit", name, "adapted", lora % values, fails=True)
+                self.assertIn("the module has the parameter", output)
+                self.assertRegex(output, "lora_A.weight, and .*%s.pt2 was compiled without it" % name)
+                self.assertIn("A compiled step cannot be adapted with LoRA", output)
+                self.assertIn("ExportedModule", output)
                 self.assertEqual(self.metric("adapted"), [], "no step was taken")
         for command in ("validate", "predict"):
             data = "test" if command == "predict" else "val"
-            said = self.levin(command, "mlp", f"adapted-{command}", lora % ("'0'", ""),
-                              f"--data.{data}_inputs=../mlp-x.npy", f"--data.{data}_targets=../mlp-y.npy", fails=True)
-            self.assertIn("A compiled step cannot be adapted with LoRA", said)
+            output = self.levin(command, "mlp", f"adapted-{command}", lora % ("'0'", ""),
+                                f"--data.{data}_inputs=../mlp-x.npy", f"--data.{data}_targets=../mlp-y.npy", fails=True)
+            self.assertIn("A compiled step cannot be adapted with LoRA", output)
 
     def test_averages_of_the_weights_and_predictions_work(self):
         self.levin("fit", "mlp", "averaged", "--trainer.callbacks=[{class_path: EMAWeightAveraging}]")
-        said = self.levin("predict", "mlp", "predicted", "--data.test_inputs=../mlp-x.npy", "--data.test_targets=../mlp-y.npy",
-                          "--trainer.limit_predict_batches=2")
-        self.assertNotIn("error", said)
+        output = self.levin("predict", "mlp", "predicted", "--data.test_inputs=../mlp-x.npy", "--data.test_targets=../mlp-y.npy",
+                            "--trainer.limit_predict_batches=2")
+        self.assertNotIn("error", output)
 
     def test_the_exporter_compiles_with_a_flag(self):
         python, env = FOUND
@@ -201,8 +201,8 @@ optimizer: {optimizer}
         export = [python, "-B", HERE.parents[1] / "tools" / "export_model.py", HERE / "nets.py"]
         export[-1] = f"{export[-1]}:tiny"
 
-        def exported(*words):
-            return subprocess.run([*export, "--inputs", "float32[8, 6]", "--compile", *words], env=env, text=True,
+        def exported(*arguments):
+            return subprocess.run([*export, "--inputs", "float32[8, 6]", "--compile", *arguments], env=env, text=True,
                                   capture_output=True)
         file = self.path / "flag.pt2"
         done = exported("--loss", "mse_loss", "--output", str(file))
@@ -220,19 +220,19 @@ optimizer: {optimizer}
         self.assertEqual({path.name for path in (self.path / "clean").iterdir()}, {"run.yaml", "levin_logs"})
 
     def test_code_runs_only_if_it_is_trusted(self):
-        said = self.levin("fit", "mlp", "stranger", "--model.trust=false", fails=True)
-        self.assertIn("holds native code, which can do anything that you can do on this machine", said)
-        self.assertIn("set trust: true", said)
+        output = self.levin("fit", "mlp", "stranger", "--model.trust=false", fails=True)
+        self.assertIn("holds native code, which can do anything that you can do on this machine", output)
+        self.assertIn("set trust: true", output)
 
     def test_modules_that_cannot_be_compiled_are_refused_with_the_reason(self):
-        said = self.eager["refusals"]
-        self.assertIn("shapes or branches depend on the values of the batch", said["branches"])
-        self.assertIn("no parameter requires a gradient", said["frozen"])
-        self.assertIn("--dynamic-batch needs a sample batch of at least 2", said["one_sample"])
-        self.assertIn("torch.nn.functional has no such function", said["no_such_loss"])
-        self.assertIn("--loss kl_div needs --target", said["no_target"])
-        self.assertIn("the gradient of model.first.weight of the saved program of training differs", said["reversed"])
-        self.assertIn("loses gradients that Python defines: torch.autograd.Function", said["reversed"])
+        output = self.eager["refusals"]
+        self.assertIn("shapes or branches depend on the values of the batch", output["branches"])
+        self.assertIn("no parameter requires a gradient", output["frozen"])
+        self.assertIn("--dynamic-batch needs a sample batch of at least 2", output["one_sample"])
+        self.assertIn("torch.nn.functional has no such function", output["no_such_loss"])
+        self.assertIn("--loss kl_div needs --target", output["no_target"])
+        self.assertIn("the gradient of model.first.weight of the saved program of training differs", output["reversed"])
+        self.assertIn("loses gradients that Python defines: torch.autograd.Function", output["reversed"])
         self.assertFalse((self.path / "refused.pt2").exists())
 
 

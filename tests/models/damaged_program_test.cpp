@@ -30,7 +30,7 @@ std::string load(const std::string& path) {
   return test::error_of<Error>([&] { ExportedProgram program(path); });
 }
 
-// A good archive in which one text of a file is another.
+// A good archive in which one string of a file is replaced.
 std::string with(const std::string& file, const std::string& old_text, const std::string& text) {
   const test::TemporaryFolder folder;
   ForgedArchive archive(kGood);
@@ -204,7 +204,7 @@ TEST(DamagedProgram, ATrustedFileMayCallAnyOperator) {
   EXPECT_NO_THROW(ExportedModule({.path = path, .trust = true}));
 }
 
-// LibTorch's own error names neither, and is no c10::Error.
+// LibTorch's own error names neither, and is not a c10::Error.
 TEST(ExportedProgram, ANumberThatTheTypeOfTheRunCannotHoldIsAnErrorWithTheRemedy) {
   const test::TemporaryFolder folder;
   ExportedProgram program(program_of(folder, R"([["gt.Scalar", {"self": "$x", "other": 0}, "where"],
@@ -217,7 +217,7 @@ TEST(ExportedProgram, ANumberThatTheTypeOfTheRunCannotHoldIsAnErrorWithTheRemedy
                      "tools/export_model.py --precision bf16-true"}));
 }
 
-// Those that LibTorch itself calls the core of what exports contain.
+// The operators that LibTorch itself calls the core of exported programs.
 TEST(DamagedProgram, AllCoreOperatorsOfLibTorchAreAllowed) {
   size_t count = 0;
   for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {

@@ -116,7 +116,7 @@ class Masked(nn.Module):
 
 
 class Doubled(torch.autograd.Function):
-    """The same value, another gradient."""
+    """The same value with a different gradient."""
 
     @staticmethod
     def forward(context, x):
@@ -152,7 +152,7 @@ class SafeRoot(torch.autograd.Function):
 
 
 class Swish(torch.autograd.Function):
-    """Its gradient is autograd's."""
+    """A function whose gradient equals autograd's."""
 
     @staticmethod
     def forward(context, x):
@@ -277,8 +277,8 @@ def save_rows(folder, name, inputs, target):
 
 
 def refusals():
-    """The error of export_model for gradients that Python defines; "" if the program has them."""
-    said = {}
+    """Returns export_model's errors for gradients that Python defines; "" if the program has them."""
+    errors = {}
     for name, model in (("reversal", Between(Doubled.apply)), ("straight_through", Between(Rounded.apply)),
                         ("swish", Between(Swish.apply)), ("tensor_hook", Between(torch.tanh, "tensor")),
                         ("module_hook", Between(torch.tanh, "module")),
@@ -290,15 +290,15 @@ def refusals():
         before = {key: value.clone() for key, value in model.state_dict().items()}
         try:
             export_model(model, [torch.randn(3, 4)], path)
-            said[name] = ""
+            errors[name] = ""
         except ValueError as error:
-            said[name] = str(error)
+            errors[name] = str(error)
         kept = all(torch.equal(value, before[key]) for key, value in model.state_dict().items()) and \
             bool((model.first.weight.grad == 1).all()) and not model.drop.training and model.training
-        said[name] += "" if kept else " the model has changed"
-        said[name] += " and wrote a file" if path.exists() == bool(said[name]) else ""
+        errors[name] += "" if kept else " the model has changed"
+        errors[name] += " and wrote a file" if path.exists() == bool(errors[name]) else ""
         path.unlink(missing_ok=True)
-    (pathlib.Path(sys.argv[1]) / "refused.txt").write_text(json.dumps(said))
+    (pathlib.Path(sys.argv[1]) / "refused.txt").write_text(json.dumps(errors))
 
 
 def main():

@@ -79,7 +79,7 @@ double defined_loss(ExportedLoss loss, const at::Tensor& output, const at::Tenso
   return -(y * p.log() + (1 - y) * (1 - p).log()).mean().item<double>();
 }
 
-TEST(ExportedModule, LossesOf16BitOutputsCompareThemWithTheTargetsAsTheyAre) {
+TEST(ExportedModule, LossesOf16BitOutputsCompareThemWithTheUncastTargets) {
   const at::Tensor x = at::arange(12, at::kFloat).view({3, 4}) / 5;
   for (const auto loss : {ExportedLoss::mse_loss, ExportedLoss::l1_loss, ExportedLoss::bce_with_logits}) {
     // bfloat16 has no number between 1000 and 1004.
@@ -98,7 +98,7 @@ TEST(ExportedModule, LossesOf16BitOutputsCompareThemWithTheTargetsAsTheyAre) {
 }
 
 // A mixed precision computes the output in bfloat16 and leaves the targets unchanged.
-TEST(ExportedModule, AMixedPrecisionReportsTheLossOfTheTargetsAsTheyAre) {
+TEST(ExportedModule, AMixedPrecisionReportsTheLossOfTheUncastTargets) {
   const test::TemporaryFolder folder;
   TrainerOptions options = test::quiet(1, {}, folder.path());
   options.precision = "bf16-mixed";

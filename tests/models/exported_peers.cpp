@@ -44,32 +44,32 @@ class Peer : public ExportedModule {
 };
 
 nlohmann::json train(const std::string& stem) {
-  const auto told = nlohmann::json::parse(read_file(stem + ".json"));
+  const auto recorded = nlohmann::json::parse(read_file(stem + ".json"));
   const SafetensorsFile file(stem + ".safetensors");
   std::map<std::string, at::Tensor> named;
   for (const auto& entry : file.entries()) named[entry.name] = file.read(entry);
   std::vector<at::Tensor> batch;
   for (const auto& [name, tensor] : named) batch.push_back(tensor);  // x0, x1, …, y
 
-  ExportedModuleOptions options{.path = stem + ".pt2", .lr = told["lr"].get<double>()};
-  if (told["loss"] == "mse_loss") options.loss = ExportedLoss::mse_loss;
-  const auto model = std::make_shared<Peer>(options, told["optimizer"].get<std::string>());
+  ExportedModuleOptions options{.path = stem + ".pt2", .lr = recorded["lr"].get<double>()};
+  if (recorded["loss"] == "mse_loss") options.loss = ExportedLoss::mse_loss;
+  const auto model = std::make_shared<Peer>(options, recorded["optimizer"].get<std::string>());
   TrainerOptions run;
   run.logger = false;
-  run.max_epochs = static_cast<int64_t>(told["losses"].size());
+  run.max_epochs = static_cast<int64_t>(recorded["losses"].size());
   run.enable_progress_bar = false;
   run.enable_model_summary = false;
   run.enable_checkpointing = false;
   run.devices = 1;
-  run.precision = told["precision"].get<std::string>();
+  run.precision = recorded["precision"].get<std::string>();
   Trainer trainer(std::move(run));
   trainer.fit(*model, std::make_shared<test::TensorLoader>(batch, batch[0].size(0)));
 
   model->eval();
   const at::NoGradGuard no_grad;
   const at::Tensor output = model->predict_step(Batch(batch), 0), &target = batch.back();
-  const bool is_sequence = output.dim() == 3 && told["loss"] == "cross_entropy";
-  const at::Tensor loss = told["loss"] == "mse_loss"
+  const bool is_sequence = output.dim() == 3 && recorded["loss"] == "cross_entropy";
+  const at::Tensor loss = recorded["loss"] == "mse_loss"
                               ? at::mse_loss(output, target)
                               : at::cross_entropy_loss(is_sequence ? output.transpose(1, 2) : output, target);
   return {

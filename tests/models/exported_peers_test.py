@@ -52,14 +52,14 @@ class ExportedPeers(unittest.TestCase):
         done = subprocess.run([PROGRAM, cls.folder], capture_output=True, text=True,
                               env={**os.environ, "OMP_NUM_THREADS": "1"})
         cls.levin = {line["name"]: line for line in map(json.loads, done.stdout.splitlines())}
-        cls.said = done.stdout[-2000:] + done.stderr[-2000:]
+        cls.output = done.stdout[-2000:] + done.stderr[-2000:]
 
     def each(self):
-        told = {path.stem: json.loads(path.read_text()) for path in self.folder.glob("*.json")}
-        self.assertGreaterEqual(len(told), 12)
-        for name, python in sorted(told.items()):
+        recorded = {path.stem: json.loads(path.read_text()) for path in self.folder.glob("*.json")}
+        self.assertGreaterEqual(len(recorded), 12)
+        for name, python in sorted(recorded.items()):
             with self.subTest(name):
-                self.assertIn(name, self.levin, self.said)
+                self.assertIn(name, self.levin, self.output)
                 self.assertNotIn("error", self.levin[name])
                 yield python, self.levin[name]
 
@@ -77,15 +77,15 @@ class ExportedPeers(unittest.TestCase):
             self.assertLessEqual(abs(python["eval_loss"] - levin["eval_loss"]), within * max(1, abs(python["eval_loss"])))
 
     def test_gradients_that_python_defines_are_refused(self):
-        said = json.loads((self.folder / "refused.txt").read_text())
-        for name, message in said.items():
+        output = json.loads((self.folder / "refused.txt").read_text())
+        for name, message in output.items():
             with self.subTest(name):
                 if name in ("swish", "by_tensors"):
                     self.assertEqual(message, "")
                     continue
                 self.assertRegex(message, r"^the gradient of first\.weight of the saved program of training differs from the "
                                  r"model's by .*loses gradients that Python defines: torch\.autograd\.Function.*a \* x\.?$")
-        self.assertEqual(len(said), 7)
+        self.assertEqual(len(output), 7)
 
     def test_a_file_holds_the_weights_once(self):
         with zipfile.ZipFile(self.folder / "swin.pt2") as archive:
@@ -101,7 +101,7 @@ class ExportedPeers(unittest.TestCase):
         for python, levin in self.each():
             self.assertEqual(sorted(python["parameters"]), sorted(levin["parameters"]))
 
-    def fit(self, name, run, *words):
+    def fit(self, name, run, *arguments):
         """val_loss of every epoch, and the bytes of the last checkpoint's tensors, of `levin fit`."""
         config = self.folder / "run.yaml"
         config.write_text(f"""
@@ -121,7 +121,7 @@ data:
     {{inputs: {self.folder / name}_x.npy, targets: {self.folder / name}_y.npy, val_inputs: {self.folder / name}_x.npy,
      val_targets: {self.folder / name}_y.npy, batch_size: 8}}
 """)
-        done = run_levin([LEVIN, "fit", "--config", config, *words], cwd=self.folder,
+        done = run_levin([LEVIN, "fit", "--config", config, *arguments], cwd=self.folder,
                          env={**os.environ, "OMP_NUM_THREADS": "1"})
         self.assertEqual(done.returncode, 0, done.stdout)
         losses = {}
@@ -136,12 +136,12 @@ data:
         blocks = "model.transformer.h"
         plain, last = self.fit("gpt2", "gpt2")
         self.assertNotEqual(plain[0], plain[-1])
-        for run, *words in (
+        for run, *arguments in (
                 ("gpt2_recomputed", f'--trainer.recompute={{modules: ["{blocks}.*"]}}'),
                 ("gpt2_nested", f'--trainer.recompute={{modules: ["{blocks}", "{blocks}.*.mlp"], keep: matmul}}'),
                 ("gpt2_placed", "--trainer.devices=2", "--trainer.accelerator=cpu",
                  f'--trainer.strategy={{class_path: ModelParallel, init_args: {{placement: {{"{blocks}.1": 1}}}}}}')):
-            losses, saved = self.fit("gpt2", run, *words)
+            losses, saved = self.fit("gpt2", run, *arguments)
             self.assertEqual(losses, plain, run)
             self.assertEqual(tensors_of(saved), tensors_of(last), run)
 
@@ -162,7 +162,7 @@ data:
         for first, second in zip(plain, mixed):
             self.assertAlmostEqual(float(first), float(second), delta=0.05)
 
-    def test_a_resumed_run_ends_at_the_same_bits(self):
+    def test_a_resumed_run_ends_bitwise_identically(self):
         whole, last = self.fit("mlp", "whole")
         _, half = self.fit("mlp", "cut", "--trainer.max_epochs=2")
         resumed, last_resumed = self.fit("mlp", "cut", f"--ckpt_path={half}")

@@ -75,7 +75,7 @@ std::string calls_error(ModelParallelOptions parallel) {
 
 constexpr int64_t kSteps = 6;
 
-TEST(ExportedPlacement, GivesTheBitsOfOneDevice) {
+TEST(ExportedPlacement, IsBitwiseIdenticalToOneDevice) {
   const Result alone = train({.placement = Placement{}});
   EXPECT_EQ(alone.trace.transfers, 0);
   for (const Placement& placement :
@@ -136,7 +136,7 @@ TEST(ExportedPlacement, RefusesWhatItCannotPlace) {
   const Placement stages = {{"one", 0}, {"net", 1}, {"down.*", 2}, {"up.*", 2}, {"still", 3}};
   EXPECT_TRUE(holds(calls_error({.placement = stages, .pipeline = PipelineOptions{.micro_batches = 2}}),
                     {"the step called one where", "was expected", "must call each part once"}));
-  // A list that begins within another's.
+  // A list that begins inside another list.
   EXPECT_TRUE(holds(calls_error({.placement = Placement{{"up", 1}}}),
                     {"up on cpu:1 was not called on its device", "name a module that Python calls"}));
 }

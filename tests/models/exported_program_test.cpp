@@ -78,7 +78,7 @@ TEST(ExportedProgram, TrainingDropsDifferentUnitsEachTime) {
   EXPECT_FALSE(at::allclose(first, second));
 }
 
-TEST(ExportedProgram, AProgramExportedInEvaluationModeTrainsAndSaysWhatItLacks) {
+TEST(ExportedProgram, AProgramExportedInEvaluationModeTrainsAndReportsWhatItLacks) {
   ExportedProgram net(kData + "mlp_eval.pt2");
   ASSERT_EQ(net.notes().size(), 1U);
   EXPECT_NE(net.notes()[0].find("exported in evaluation mode"), std::string::npos);
@@ -151,7 +151,7 @@ TEST(ExportedProgram, AFileWithOneGraphWhoseModesDifferTrainsAndIsNotEvaluated) 
                      "python3 tools/export_model.py MODULE:NAME --inputs 'float32[2, 4]' --output "}));
 }
 
-TEST(ExportedProgram, AFileWithOneGraphSaysThatEvaluationIsAGuess) {
+TEST(ExportedProgram, AFileWithOneGraphReportsThatEvaluationIsAGuess) {
   const auto notes = ExportedProgram(kData + "mlp.pt2").notes();
   ASSERT_EQ(notes.size(), 1U);
   EXPECT_TRUE(holds(notes[0], {"it holds one graph", "dropout and batch norm switched off", "tools/export_model.py"}));
@@ -188,7 +188,7 @@ TEST(ExportedProgram, NormsRefuseTheInputsThatPythonsLayersRefuse) {
   EXPECT_TRUE(holds(error(x, y, z[0].unsqueeze(0)), {"in group_norm", "more than 1 value per channel", "[1, 4]"}));
 }
 
-TEST(ExportedProgram, AnErrorInAnotherPrecisionNamesTheTypesOfTheExportAndTheRemedy) {
+TEST(ExportedProgram, AnErrorInADifferentPrecisionNamesTheTypesOfTheExportAndTheRemedy) {
   ExportedProgram net(kData + "types.pt2");
   const at::Tensor x = example().view({1, 3, 4});
   net.to(torch::kDouble);
@@ -199,7 +199,7 @@ TEST(ExportedProgram, AnErrorInAnotherPrecisionNamesTheTypesOfTheExportAndTheRem
   EXPECT_TRUE(holds(error_of([&] { (void)net.forward({x.to(at::kBFloat16)}); }), {"--precision bf16-true"}));
 }
 
-TEST(ExportedProgram, GradientsAreThoseOfTheSameStepsInCpp) {
+TEST(ExportedProgram, GradientsEqualTheSameStepsInCpp) {
   ExportedProgram net(kData + "state.pt2");
   at::Tensor weight = net.named_parameters()["a.weight"];
   net.forward({example(), at::ones({4})}).at(0).pow(2).sum().backward();

@@ -1,4 +1,5 @@
-// trainer.recompute of submodules of an exported program: bitwise identical to a run without it, in less memory; clear errors.
+// trainer.recompute of submodules of an exported program: bitwise identical to a run without it, in less memory; clear
+// errors.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -86,7 +87,7 @@ TEST(ExportedRecompute, HasASubmoduleForEachModuleThatPythonCalls) {
   EXPECT_EQ(names.back(), "norm.bias");
 }
 
-TEST(ExportedRecompute, GivesTheSameBitsInEveryForm) {
+TEST(ExportedRecompute, IsBitwiseIdenticalInEveryForm) {
   const Passed plain = pass(kTransformer, tokens(), {}, false);
   const std::vector<std::pair<RecomputeOptions, int64_t>> forms = {
       {{.modules = {"h.*"}}, 2},
@@ -182,7 +183,7 @@ test::Trained train(TrainerOptions options, const std::string& path = kTransform
   return test::trained_by(trainer, model);
 }
 
-TEST(ExportedRecompute, ARunEndsAtTheSameBits) {
+TEST(ExportedRecompute, ARunEndsBitwiseIdentically) {
   const test::Trained plain = train(options_of({}));
   EXPECT_EQ(plain.steps, 6);
   for (const RecomputeOptions& form :
@@ -246,7 +247,7 @@ TEST(ExportedRecompute, ThePlannerSeesTheBlocksWithinAWrapper) {
 TEST(ExportedRecompute, NamesAreCheckedAndThoseWithoutOperatorsReported) {
   EXPECT_TRUE(holds(error_of([] { (void)train(options_of(RecomputeOptions{.modules = {"g.*"}})); }),
                     {"TrainerOptions.recompute.modules[0]", "no submodule's name matches \"g.*\"", "h.0"}));
-  // A list that begins within another's is none.
+  // A list that begins inside another list is ignored.
   ExportedProgram net(kCalls);
   Recomputation recomputation(net, {.modules = {"still", "up"}});
   (void)net.forward({numbers()});

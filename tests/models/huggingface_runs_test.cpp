@@ -120,20 +120,20 @@ TEST(HuggingFaceRuns, SaveToHoldsTheBestCheckpointsWeightsOrTheLast) {
     return console.text();
   };
   const test::TemporaryFolder best, last, unmonitored, damaged;
-  std::string said = train(best, WhichCheckpoint::best, "val_loss");
+  std::string output = train(best, WhichCheckpoint::best, "val_loss");
   EXPECT_TRUE(holds_weights_of(best / "tuned", best / "ck/best.ckpt"));
   EXPECT_FALSE(holds_weights_of(best / "tuned", best / "ck/last.ckpt"));
-  EXPECT_TRUE(holds(said, {"from_pretrained, with the best checkpoint's weights (val_loss ", best / "ck/best.ckpt"}));
-  said = train(last, WhichCheckpoint::last, "val_loss");
+  EXPECT_TRUE(holds(output, {"from_pretrained, with the best checkpoint's weights (val_loss ", best / "ck/best.ckpt"}));
+  output = train(last, WhichCheckpoint::last, "val_loss");
   EXPECT_TRUE(holds_weights_of(last / "tuned", last / "ck/last.ckpt"));
-  EXPECT_TRUE(holds(said, {"with the last weights; the best checkpoint has val_loss ", last / "ck/best.ckpt"}));
-  said = train(unmonitored, WhichCheckpoint::best, "");
+  EXPECT_TRUE(holds(output, {"with the last weights; the best checkpoint has val_loss ", last / "ck/best.ckpt"}));
+  output = train(unmonitored, WhichCheckpoint::best, "");
   EXPECT_TRUE(holds_weights_of(unmonitored / "tuned", unmonitored / "ck/last.ckpt"));
-  EXPECT_TRUE(holds(said, {"with the last weights"}));
-  said = train(damaged, WhichCheckpoint::best, "val_loss",
-               [&] { std::filesystem::resize_file(damaged / "ck/best.ckpt", 100); });
+  EXPECT_TRUE(holds(output, {"with the last weights"}));
+  output = train(damaged, WhichCheckpoint::best, "val_loss",
+                 [&] { std::filesystem::resize_file(damaged / "ck/best.ckpt", 100); });
   EXPECT_TRUE(holds_weights_of(damaged / "tuned", damaged / "ck/last.ckpt"));
-  EXPECT_TRUE(holds(said, {"warning: ", damaged / "ck/best.ckpt", "the last weights are taken instead"}));
+  EXPECT_TRUE(holds(output, {"warning: ", damaged / "ck/best.ckpt", "the last weights are taken instead"}));
 }
 
 TEST(HuggingFaceRuns, ClassifierTakesMasksAndImages) {
@@ -200,7 +200,7 @@ at::Tensor problem_logits(int64_t labels) {
   return module.forward(texts()[0].slice(0, 0, 8)).to(torch::kDouble);
 }
 
-TEST(HuggingFaceRuns, TheLossIsThatOfTheProblemType) {
+TEST(HuggingFaceRuns, TheLossFollowsTheProblemType) {
   const at::Tensor logits = problem_logits(3);
   const at::Tensor classes = torch::arange(8).remainder(3), numbers = torch::randn({8, 3});
   const at::Tensor yes = numbers.gt(0).to(torch::kFloat);
@@ -249,7 +249,9 @@ TEST(HuggingFaceRuns, LabelsThatAreNotOfTheProblemTypeAreErrors) {
   const at::Tensor classes = torch::arange(8).remainder(3);
   EXPECT_TRUE(holds(error_of<Error>([&] { problem_loss("multi_label_classification", classes, {.num_labels = 3}); }),
                     {"multi_label_classification compares logits (8, 3)", "they are (8)", "set problem_type"}));
-  EXPECT_TRUE(holds(error_of<Error>([&] { problem_loss("", torch::ones({8, 3}, torch::kLong), {.num_labels = 3}); }),
+  EXPECT_TRUE(holds(error_of<Error>([&] {
+                      problem_loss("", torch::ones({8, 3}, torch::kLong), {.num_labels = 3});
+                    }),
                     {"these are (8, 3)", "set problem_type: multi_label_classification"}));
   EXPECT_TRUE(holds(error_of<Error>([&] { problem_loss("regression", classes, {.num_labels = 3}); }),
                     {"regression compares logits (8, 3)"}));
@@ -320,7 +322,7 @@ TEST(HuggingFaceRuns, AMaskedModelsLossDoesNotDependOnTheBatchSize) {
 }
 
 // Texts of five tokens 5, of one token 6, and of none; all are predicted. The gradient of a token's bias is its
-// probability less its share of the labels, 5/6 and 1/6.
+// probability minus its fraction of the labels, 5/6 and 1/6.
 TEST(HuggingFaceRuns, AMaskedModelsBatchesCountByTheirPredictedTokens) {
   const test::TemporaryFolder folder;
   const at::Tensor ids = torch::tensor({{5, 5, 5, 5, 5, 0}, {6, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0}}, torch::kLong);

@@ -51,7 +51,7 @@ TEST(SavePretrained, WritesTheFilesOfTransformersAgain) {
   EXPECT_EQ(read_file(folder / "new/saved/config.json"), read_file(folder_of("bert_mlm/config.json")));
 }
 
-TEST(SavePretrained, SplitsALargeModelBehindAnIndex) {
+TEST(SavePretrained, SplitsALargeModelIntoShardsWithAnIndex) {
   const test::TemporaryFolder folder;
   const auto model = llama();
   model->save_pretrained(folder.path(), {.max_shard_size = {2000}});
@@ -168,7 +168,7 @@ TEST(LoadPretrained, RefusesTiedWeightsThatDiffer) {
                     {folder, "ties lm_head.weight to transformer.wte.weight", "\"tie_word_embeddings\": false"}));
 }
 
-TEST(LoadPretrained, RefusesFilesOfAnotherModel) {
+TEST(LoadPretrained, RefusesFilesOfADifferentModel) {
   Changed gpt("gpt2");
   gpt.tensors = {{"encoder.weight", torch::ones(3)}};
   const std::string folder = gpt.write();
@@ -178,17 +178,17 @@ TEST(LoadPretrained, RefusesFilesOfAnotherModel) {
   fs::copy_file(folder_of("gpt2/config.json"), empty / "config.json");
   EXPECT_TRUE(holds(error_of<CheckpointError>([&] { (void)AutoModelForCausalLM::from_pretrained(empty.path()); }),
                     {empty.path(), "no *.safetensors"}));
-  const auto said = [&] {
+  const auto load_error = [&] {
     return error_of<CheckpointError>([&] { (void)AutoModelForCausalLM::from_pretrained(empty.path()); });
   };
   (void)empty.write("training_args.bin", "x");
-  EXPECT_TRUE(holds(said(), {"the folder holds no *.safetensors"}));
+  EXPECT_TRUE(holds(load_error(), {"the folder holds no *.safetensors"}));
   (void)empty.write("pytorch_model.bin", "x");
-  EXPECT_TRUE(holds(said(), {"the folder holds pytorch_model.bin, a pickle of Python",
-                             "Convert it: python3 tools/convert_checkpoint.py " + (empty / "pytorch_model.bin") + " " +
-                                 (empty / "model.safetensors")}));
+  EXPECT_TRUE(holds(load_error(), {"the folder holds pytorch_model.bin, a pickle of Python",
+                                   "Convert it: python3 tools/convert_checkpoint.py " + (empty / "pytorch_model.bin") +
+                                       " " + (empty / "model.safetensors")}));
   (void)empty.write("pytorch_model-00002-of-00002.bin", "x");
-  EXPECT_TRUE(holds(said(), {"pytorch_model-00002-of-00002.bin", "save_pretrained"}));
+  EXPECT_TRUE(holds(load_error(), {"pytorch_model-00002-of-00002.bin", "save_pretrained"}));
 }
 
 }  // namespace

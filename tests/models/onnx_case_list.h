@@ -9,7 +9,7 @@ class OnnxCaseList {
  public:
   using Tensors = std::vector<at::Tensor>;
 
-  // Of one input; several results are listed by the function.
+  // Adds a function of one input, which returns a list of results.
   void add(const std::string& name, const at::Tensor& example, std::function<Tensors(const Tensors&)> forward) {
     all.push_back({name, std::make_shared<torch::nn::Module>(), std::move(forward), {example}});
   }

@@ -56,7 +56,7 @@ TEST(OnnxFile, IsByteForByteWhatPythonWrites) {
   EXPECT_EQ(read_file(folder / "small.onnx"), kPythons);
 }
 
-TEST(OnnxFile, HasWeightsBesideItWhereOneFileWouldGetTooLarge) {
+TEST(OnnxFile, HasWeightsNextToItWhereOneFileWouldGetTooLarge) {
   const test::TemporaryFolder folder;
   onnx::Graph graph = small_graph();
   graph.initializers.emplace_back("more", torch::arange(128, torch::kLong));

@@ -51,7 +51,7 @@ NEEDS_OPSET = {
 
 
 def run_graph(path, inputs):
-    """Outputs by name."""
+    """Returns the graph's outputs by name."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
@@ -62,8 +62,8 @@ def run_graph(path, inputs):
 
 
 class Peers(unittest.TestCase):
-    def levin(self, *words, code=0):
-        done = run_levin([LEVIN, *words], cwd=FOLDER, env=ONE_THREAD)
+    def levin(self, *arguments, code=0):
+        done = run_levin([LEVIN, *arguments], cwd=FOLDER, env=ONE_THREAD)
         self.assertEqual(done.returncode, code, done.stdout)
         return done.stdout
 
@@ -155,24 +155,24 @@ data:
               test_inputs: {self.folder}/x.npy, test_targets: {self.folder}/y.npy}}
 """
 
-    def export(self, config, name, *words):
+    def export(self, config, name, *arguments):
         path = self.folder / name
-        self.levin("export", "--config", config, "--ckpt_path", "last", "--output", path, *words)
+        self.levin("export", "--config", config, "--ckpt_path", "last", "--output", path, *arguments)
         return path
 
-    def graph(self, config, *words):
-        path = self.export(config, "model.onnx", "--overwrite", *words)
+    def graph(self, config, *arguments):
+        path = self.export(config, "model.onnx", "--overwrite", *arguments)
         self.check(path)
         return path
 
     def predictions(self, config):
-        """Of the test set, in its order."""
+        """Returns the predictions for the test set, in its order."""
         self.levin("predict", "--config", config, "--ckpt_path", "last", "--output", self.folder / "predicted.safetensors")
         return load_file(self.folder / "predicted.safetensors")["predictions"]
 
-    def assert_predicts(self, config, inputs, *words):
+    def assert_predicts(self, config, inputs, *arguments):
         """The graph of predict_step, or of its logits, gives what `levin predict` gives, in batches of other sizes."""
-        graph = self.graph(config, *words)
+        graph = self.graph(config, *arguments)
         name = onnxruntime.InferenceSession(str(graph)).get_inputs()[0].name
         wanted, at = self.predictions(config), 0
         self.assertEqual(len(wanted), len(inputs))
@@ -213,7 +213,7 @@ data:
                 data = self.npy_data(images, labels)
                 self.assert_predicts(self.run_file("model: " + model + data), images, "--method", "predict_step")
 
-    def test_a_program_of_torch_export_goes_on_as_a_graph(self):
+    def test_a_program_of_torch_export_is_exported_as_a_graph(self):
         random = np.random.default_rng(5)
         rows = random.normal(size=(40, 4)).astype(np.float32)
         for program in ("mlp", "modes"):  # one graph, and one for each mode
@@ -251,13 +251,13 @@ data:
             model_type="bert", architectures=["BertForSequenceClassification"], vocab_size=300, hidden_size=32,
             num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, max_position_embeddings=40, pad_token_id=1,
             initializer_range=0.2)))
-        (self.folder / "texts.csv").write_text("text,label\n" + "".join(
+        (self.folder / "samples.csv").write_text("text,label\n" + "".join(
             f"{'good' if k % 2 else 'bad'} {'very ' * (k % 4)}{k},{k % 2}\n" for k in range(48)))
         return self.run_file(f"""
 model: {{class_path: HuggingFaceClassifier, init_args: {{path: {self.folder}/bert, from_scratch: true, lr: 0.001}}}}
 data:
   class_path: TextCsv
-  init_args: {{path: {self.folder}/texts.csv, text: text, label: label, tokenizer: byte, max_length: 24, batch_size: 8,
+  init_args: {{path: {self.folder}/samples.csv, text: text, label: label, tokenizer: byte, max_length: 24, batch_size: 8,
               val_fraction: 0.25}}
 """)
 

@@ -1,4 +1,4 @@
-# Beside Hugging Face's transformers. Skipped, with the reason, where its packages are missing.
+# Compared with Hugging Face's transformers. Skipped, with the reason, where its packages are missing.
 add_test(NAME models.huggingface_peers COMMAND Python3::Interpreter -B
   "${CMAKE_CURRENT_LIST_DIR}/huggingface_peers_test.py" "${levin_programs}/huggingface_program")
 set_tests_properties(models.huggingface_peers PROPERTIES LABELS peers TIMEOUT 300 COST 40 SKIP_RETURN_CODE 77)

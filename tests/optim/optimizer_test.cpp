@@ -76,7 +76,7 @@ TEST(Optimizer, SkipsParametersWithoutGradient) {
   }
 }
 
-// Such as quantized weights, which a frozen layer holds as its parameter.
+// For example quantized weights, which a frozen layer holds as its parameter.
 TEST(Optimizer, DoesNotChangeIntegers) {
   for (const auto& name : batched()) {
     auto params = make_params();

@@ -182,7 +182,7 @@ TEST(WrappingOptimizer, RefusesWhatCannotBeWrapped) {
   refuse(around("ScheduleFreeAdamW", {{"lr", 0.1}}), {"Lookahead.optimizer: ScheduleFreeAdamW keeps an average"});
 }
 
-TEST(WrappingOptimizer, RefusesStateAroundAnotherOptimizer) {
+TEST(WrappingOptimizer, RefusesStateAroundADifferentOptimizer) {
   auto params = make_params();
   Lookahead around_sgd(SGD(params, {.lr = 0.1}), {});
   Lookahead around_adam(AdamW(params, {.lr = 0.1}), {});

@@ -1,5 +1,5 @@
-// The guarantees of an optimizer for capturing its updates on a GPU (TrainerOptions::cuda_graph), on a CPU: the numbers
-// equal those of an ordinary step.
+// What an optimizer guarantees for capturing its updates on a GPU (TrainerOptions::cuda_graph), tested on a CPU: the
+// updates equal an ordinary step's.
 #include "optim/support.h"
 
 namespace levin::recordable_test {

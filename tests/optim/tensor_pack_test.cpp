@@ -27,7 +27,7 @@ const std::vector<nlohmann::json>& settings() {
   return all;
 }
 
-// Column by column in memory: such a tensor is not packed, and operators go through its numbers in the same order.
+// A tensor that is column by column in memory is not packed, and operators go through its numbers in the same order.
 at::Tensor by_column(const at::Tensor& matrix) {
   return matrix.detach().t().contiguous().t();
 }

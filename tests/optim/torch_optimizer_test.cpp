@@ -151,7 +151,7 @@ void expect_common_state(typename Own::Options options, TorchOptions torch_optio
   }
 }
 
-TEST(TorchOptimizer, ItsStateAndThatOfLevinsClassAreTheSame) {
+TEST(TorchOptimizer, ItsStateEqualsTheStateOfLevinsClass) {
   expect_common_state<SGD, optim::SGD>({.lr = 0.05, .momentum = 0.9}, optim::SGDOptions(0.05).momentum(0.9));
   expect_common_state<Adam, optim::Adam>({.lr = 0.05, .amsgrad = true}, optim::AdamOptions(0.05).amsgrad(true));
   expect_common_state<AdamW, optim::AdamW>({.lr = 0.05, .weight_decay = 0.1},

@@ -182,7 +182,7 @@ TEST(GradScaler, CopiesDoNotShareTheirScale) {
   EXPECT_EQ(original.scale_value(), 8);
 }
 
-TEST(GradScaler, RefusesGradientsThatItCannotMend) {
+TEST(GradScaler, RefusesGradientsThatItCannotFix) {
   const std::string unscaled = error_of([] { (void)GradScaler().unscale_({with_gradient(torch::ones({2}))}); });
   EXPECT_TRUE(has(unscaled, "never scaled") && has(unscaled, "manual_backward(loss)")) << unscaled;
   GradScaler scaler = used_scaler();

@@ -71,7 +71,7 @@ TEST(Precision, RefusesUnknownNames) {
       << error;
 }
 
-// As a run file gives it: a name, a number, or a class with options.
+// A precision as a run file gives it: a name, a number, or a class with options.
 TrainerOptions read(const ConfigNode& precision, Problems& problems) {
   add_builtins();
   ConfigNode trainer = ConfigNode::map();
@@ -263,7 +263,7 @@ TEST(DefaultDtype, EndsInAnyOrder) {
   const auto before = c10::get_default_dtype();
   auto one = std::make_unique<DefaultDtype>(at::kDouble);
   auto other = std::make_unique<DefaultDtype>(at::kDouble);
-  one.reset();  // as of a pipeline's micro-batch that ends before another
+  one.reset();  // like a pipeline's micro-batch that ends before another one
   EXPECT_EQ(c10::get_default_dtype(), caffe2::TypeMeta::Make<double>());
   other.reset();
   EXPECT_EQ(c10::get_default_dtype(), before);

@@ -69,7 +69,7 @@ TEST(FlopCounter, CountsNothingOfOtherThreadsAndNothingLater) {
   EXPECT_EQ(counter.flops(), 54) << "the second one, that failed, changed nothing";
 }
 
-TEST(PeakFlops, AreThoseOfTheDevice) {
+TEST(PeakFlops, BelongToTheDevice) {
   EXPECT_EQ(peak_flops("NVIDIA H200", MatmulType::bfloat16), 989.4e12);
   EXPECT_EQ(peak_flops("NVIDIA H100 PCIe", MatmulType::half), 756e12);
   EXPECT_EQ(peak_flops("NVIDIA A100-SXM4-80GB", MatmulType::tf32), 156e12);

@@ -63,7 +63,7 @@ TEST(NvtxProfiler, ARunThatFailsClosesItsRanges) {
   EXPECT_EQ(std::count(calls.begin(), calls.end(), '('), std::count(calls.begin(), calls.end(), ')')) << calls;
 }
 
-TEST(NvtxProfiler, SaysWhatIsMissing) {
+TEST(NvtxProfiler, ReportsWhatIsMissing) {
   const std::string wrong = error_of([] { NvtxProfiler({.library = "/nowhere/libnvToolsExt.so"}); });
   EXPECT_TRUE(has(wrong, "NvtxProfilerOptions.library")) << wrong;
   EXPECT_TRUE(has(wrong, "/nowhere/libnvToolsExt.so")) << wrong;

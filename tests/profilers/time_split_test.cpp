@@ -72,7 +72,7 @@ TEST(TimeSplit, SharesLeaveValidationOut) {
   EXPECT_EQ(StepTimes().share(StepPart::data), 0);
 }
 
-// A fit whose parts each take a time of their own, so that none can be taken for another.
+// A fit whose parts each take a different time, so that none can be mistaken for another.
 struct SlowModule : TinyModule {
   at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
     work(6);
@@ -173,7 +173,7 @@ StepTimes times_of(double data, double rest, int64_t steps) {
   return times;
 }
 
-TEST(DataWait, IsSaidWhenItIsTrueOverSomeTime) {
+TEST(DataWait, IsReportedWhenItIsTrueOverSomeTime) {
   EXPECT_EQ(data_wait_text(times_of(4.3, 5.7, 100), 0, 8),
             "waiting for data 43 % of the time: raise num_workers (0 now, 8 cores here)");
   EXPECT_EQ(data_wait_text(times_of(4.3, 5.7, 100), 8, 8),
@@ -195,18 +195,18 @@ struct SlowSamples final : Dataset {
   }
 };
 
-TEST(DataWait, TheProgressBarSaysSoOnceAfterAnEpochAndInItsLines) {
+TEST(DataWait, TheProgressBarReportsItOnceAfterAnEpochAndInItsLines) {
   const CapturedConsole console;
   TinyModule module;
   module.on_training_step = [](int64_t) { work(20); };
   Trainer trainer(quiet(3, ProgressBar({.line_interval = Seconds(0.001)})));
   trainer.fit(module,
               std::make_shared<DataLoader>(std::make_shared<SlowSamples>(), DataLoaderOptions{.batch_size = 2}));
-  int said = 0;
+  int warnings = 0;
   for (const auto& line : console.lines()) {
-    if (has(line, "Waiting for data ") && has(line, " % of the time: raise num_workers (0 now, ")) ++said;
+    if (has(line, "Waiting for data ") && has(line, " % of the time: raise num_workers (0 now, ")) ++warnings;
   }
-  EXPECT_EQ(said, 1) << console.text();
+  EXPECT_EQ(warnings, 1) << console.text();
   EXPECT_TRUE(has(console.text(), ", waiting for data ")) << console.text();
 }
 

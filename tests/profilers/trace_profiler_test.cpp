@@ -144,7 +144,7 @@ TEST(TraceProfiler, AFolderThatCannotBeWrittenCostsTheTraceAndNotTheRun) {
   EXPECT_TRUE(console.has("continues without a trace")) << console.text();
 }
 
-TEST(TraceProfiler, AShortRunIsToldWhyThereIsNoTrace) {
+TEST(TraceProfiler, AShortRunReportsWhyThereIsNoTrace) {
   const TemporaryFolder folder;
   const CapturedConsole console;
   TinyModule module;
@@ -162,7 +162,7 @@ TEST(TraceProfiler, OptionsAreListedAndChecked) {
                   "TraceProfilerOptions.filename: \"../x\" leads out of dirpath."));
 }
 
-TEST(TraceSchedule, IsThatOfPyTorch) {
+TEST(TraceSchedule, MatchesPyTorch) {
   // torch.profiler.schedule(skip_first=1, wait=2, warmup=1, active=2, repeat=2): off 0-2, warmup 3, active 4-5, off
   // 6-7, warmup 8, active 9-10, then off.
   const TraceSchedule schedule{1, 2, 1, 2, 2};

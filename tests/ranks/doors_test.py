@@ -1,4 +1,4 @@
-"""Where rank 0 listens, who is let in, and strangers at the door: real sockets and processes."""
+"""Where rank 0 listens, which processes it accepts, and strangers that connect: real sockets and processes."""
 
 import http.server
 import json
@@ -30,8 +30,8 @@ def listens_at(pid):
             if fields[3] != "0A" or f"socket:[{fields[9]}]" not in inodes:
                 continue
             address, port = fields[1].split(":")
-            words = [struct.pack("=I", int(address[k:k + 8], 16)) for k in range(0, len(address), 8)]
-            found.append((b"".join(words), int(port, 16)))
+            arguments = [struct.pack("=I", int(address[k:k + 8], 16)) for k in range(0, len(address), 8)]
+            found.append((b"".join(arguments), int(port, 16)))
     return found
 
 
@@ -40,21 +40,21 @@ LOOPBACKS = (socket.inet_aton("127.0.0.1"), socket.inet_pton(socket.AF_INET6, ":
 
 
 class DoorsTest(RanksTest):
-    def rank(self, rank, port, *words, host="127.0.0.1", env=None):
-        process = self.start(*SHORT, *words, "--init-method", f"tcp://{host}:{port}", "--rank", str(rank),
+    def rank(self, rank, port, *arguments, host="127.0.0.1", env=None):
+        process = self.start(*SHORT, *arguments, "--init-method", f"tcp://{host}:{port}", "--rank", str(rank),
                              "--world-size", "2", env=env)
         self.addCleanup(lambda: process.poll() is None and process.kill())
         return process
 
     def finish(self, *processes):
-        """What each process wrote to standard error."""
+        """Returns what each process wrote to standard error."""
         return [process.communicate(timeout=90)[1] for process in processes]
 
     def expect_trained(self, *processes):
-        said = self.finish(*processes)
-        self.assertEqual([process.returncode for process in processes], [0] * len(processes), said)
+        output = self.finish(*processes)
+        self.assertEqual([process.returncode for process in processes], [0] * len(processes), output)
         self.assertEqual([report["world_size"] for report in self.reports(2)], [2, 2])
-        return said
+        return output
 
 
 class ListeningAddress(DoorsTest):
@@ -96,16 +96,16 @@ class ListeningAddress(DoorsTest):
         with socket.create_server(("127.0.0.1", 0)) as other:
             port = other.getsockname()[1]
             process = self.rank(0, port)
-            said = self.finish(process)[0]
-        self.assertEqual(process.returncode, 1, said)
-        self.assertIn(f"rank 0 cannot listen at 127.0.0.1, port {port}: Address already in use. Another program listens there", said)
+            output = self.finish(process)[0]
+        self.assertEqual(process.returncode, 1, output)
+        self.assertIn(f"rank 0 cannot listen at 127.0.0.1, port {port}: Address already in use. Another program listens there", output)
 
 
 class AnotherProgram(DoorsTest):
-    """A rank whose store's address leads to another kind of program reports it, long before startup_timeout."""
+    """A rank that finds a different program at its store's address reports it, long before startup_timeout."""
 
     def serve(self, answer):
-        """The port of a server that calls `answer` with each connection, in a thread of its own."""
+        """Returns the port of a server that calls `answer` with each connection, in a separate thread."""
         server = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(server.close)
 
@@ -123,10 +123,10 @@ class AnotherProgram(DoorsTest):
 
     def expect_refused(self, port, *messages, env=None):
         process = self.rank(1, port, env=env)
-        said = self.finish(process)[0]
-        self.assertEqual(process.returncode, 1, said)
+        output = self.finish(process)[0]
+        self.assertEqual(process.returncode, 1, output)
         for message in messages:
-            self.assertIn(message, said)
+            self.assertIn(message, output)
 
     def expect_named(self, port, answer, **more):
         self.expect_refused(port, f"another program listens at 127.0.0.1, port {port}, where rank 0's store should be: its "
@@ -147,7 +147,7 @@ class AnotherProgram(DoorsTest):
 
         self.expect_named(self.serve(greet), "SSH-2.0-OpenSSH_9.2\"")
 
-    def test_one_that_repeats_what_it_hears(self):
+    def test_one_that_echoes_what_it_receives(self):
         def repeat(connection):
             while text := connection.recv(4096):
                 connection.sendall(text)
@@ -168,13 +168,13 @@ class AnotherProgram(DoorsTest):
         self.addCleanup(lambda: process.poll() is None and process.kill())
         return process
 
-    def test_in_the_place_of_torchruns_store(self):
+    def test_instead_of_torchruns_store(self):
         port = self.serve(lambda connection: connection.sendall(b"220 mail ready\r\n"))
-        for said in self.finish(*(self.torchruns_rank(rank, port) for rank in range(2))):
-            self.assertIn("where rank 0's store should be: its answer is \"220 mail ready\"", said)
+        for output in self.finish(*(self.torchruns_rank(rank, port) for rank in range(2))):
+            self.assertIn("where rank 0's store should be: its answer is \"220 mail ready\"", output)
 
     def test_a_plain_store_is_known_as_one(self):
-        """That of a rank 0 that waits for its own, since torchrun's is the same program."""
+        """Rank 0 serves the store while it waits for its own ranks: torchrun's store is the same program."""
         port = free_port()
         keeper = self.rank(0, port)
         self.addCleanup(keeper.communicate)
@@ -219,10 +219,10 @@ class Secrets(DoorsTest):
                 except ConnectionResetError:
                     pass
         start = time.monotonic()
-        said = self.expect_trained(first, self.rank(1, port, env=self.with_secret()))
+        output = self.expect_trained(first, self.rank(1, port, env=self.with_secret()))
         self.assertLess(time.monotonic() - start, 60)
         self.assertIn("a stranger at 127.0.0.1 tried to join the ranks and was refused: it does not have the secret",
-                      said[0])
+                      output[0])
         for one in silent:
             one.close()
 
@@ -233,33 +233,33 @@ class Secrets(DoorsTest):
         self.wait_until(lambda: any(p == port for _, p in listens_at(first.pid)), "the gate")
         strange = [address for address, _ in listens_at(first.pid) if address not in LOOPBACKS]
         self.assertEqual(strange, [])
-        said = self.rank(1, port)  # without a secret: speaks to the gate as to a store
+        output = self.rank(1, port)  # without a secret: speaks to the gate as to a store
         try:
             self.expect_trained(first, self.rank(1, port, env=self.with_secret()))
         finally:
-            said.kill()
-            said.communicate()
+            output.kill()
+            output.communicate()
 
-    def test_a_rank_with_another_secret_is_refused_and_says_why(self):
+    def test_a_rank_with_a_different_secret_is_refused_and_reports_why(self):
         port = free_port()
         first = self.rank(0, port, env=self.with_secret())
         other = self.rank(1, port, env=self.with_secret("another secret 123456"))
-        said = self.finish(other)[0]
+        output = self.finish(other)[0]
         self.assertEqual(other.returncode, 1)
-        self.assertIn("it rejects this rank's secret (LEVIN_SECRET or LEVIN_SECRET_FILE)", said)
+        self.assertIn("it rejects this rank's secret (LEVIN_SECRET or LEVIN_SECRET_FILE)", output)
         self.expect_trained(first, self.rank(1, port, env=self.with_secret()))
 
     def test_a_rank_zero_without_one_is_not_believed(self):
         port = free_port()
         first = self.rank(0, port)
         other = self.rank(1, port, env=self.with_secret())
-        said = self.finish(other)[0]
+        output = self.finish(other)[0]
         self.assertEqual(other.returncode, 1)
-        self.assertIn("it does not require the secret", said)
+        self.assertIn("it does not require the secret", output)
         self.expect_trained(first, self.rank(1, port))
 
-    def test_a_program_that_repeats_what_it_hears_is_not_believed(self):
-        """It takes rank 0's port and answers with the ranks' own words."""
+    def test_a_program_that_echoes_what_it_receives_is_not_trusted(self):
+        """It takes rank 0's port and sends the ranks' own messages back."""
         server = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(server.close)
 
@@ -272,9 +272,9 @@ class Secrets(DoorsTest):
 
         threading.Thread(target=repeat, daemon=True).start()
         process = self.rank(1, server.getsockname()[1], env=self.with_secret())
-        said = self.finish(process)[0]
+        output = self.finish(process)[0]
         self.assertEqual(process.returncode, 1)
-        self.assertIn("it does not have the secret itself: another program listens there", said)
+        self.assertIn("it does not have the secret itself: another program listens there", output)
 
     def test_a_file_holds_it(self):
         path = pathlib.Path(self.out) / "secret"
@@ -284,10 +284,10 @@ class Secrets(DoorsTest):
                             self.rank(1, port, env=self.with_secret()))
 
     def test_one_that_can_be_guessed_is_refused(self):
-        said = self.finish(self.rank(0, free_port(), env=self.with_secret("secret")))[0]
-        self.assertIn("the secret in LEVIN_SECRET has 6 characters, fewer than 16", said)
-        said = self.finish(self.rank(0, free_port(), env={"LEVIN_SECRET_FILE": "/no/such/file"}))[0]
-        self.assertIn('LEVIN_SECRET_FILE is "/no/such/file", which cannot be read', said)
+        output = self.finish(self.rank(0, free_port(), env=self.with_secret("secret")))[0]
+        self.assertIn("the secret in LEVIN_SECRET has 6 characters, fewer than 16", output)
+        output = self.finish(self.rank(0, free_port(), env={"LEVIN_SECRET_FILE": "/no/such/file"}))[0]
+        self.assertIn('LEVIN_SECRET_FILE is "/no/such/file", which cannot be read', output)
 
     def test_ranks_of_one_machine_need_none(self):
         plain = self.train("samples=16", ranks=2)

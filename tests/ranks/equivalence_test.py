@@ -27,8 +27,8 @@ class Article(RanksTest):
 
 
 class MetricsThatAccumulate(RanksTest):
-    """Accuracy (sums) and AUROC (rows), over shares that differ."""
-    WORDS = ["samples=96", "epochs=2", "metrics"]
+    """Accuracy (sums) and AUROC (rows), over shards of different sizes."""
+    ARGUMENTS = ["samples=96", "epochs=2", "metrics"]
     NAMES = ("train_accuracy", "val_accuracy", "val_auroc")
 
     def values(self, reports):
@@ -37,30 +37,30 @@ class MetricsThatAccumulate(RanksTest):
                              [other["metrics"][name] for name in self.NAMES])
         return [reports[0]["metrics"][name] for name in self.NAMES]
 
-    def test_are_those_of_one_process_whatever_the_ranks_shares(self):
+    def test_equal_one_process_for_any_shards_of_the_ranks(self):
         for val in (31, 3):  # two ranks see 16 and 15 samples, or 2 and 1
-            whole = self.values(self.train(*self.WORDS, f"val={val}", "batch=16"))
-            ranks = self.values(self.train(*self.WORDS, f"val={val}", "batch=8", ranks=2))
+            whole = self.values(self.train(*self.ARGUMENTS, f"val={val}", "batch=16"))
+            ranks = self.values(self.train(*self.ARGUMENTS, f"val={val}", "batch=8", ranks=2))
             self.assert_close(whole, ranks, 1e-6)
         self.assertNotEqual(whole[0], 0)
 
-    def test_go_on_from_a_checkpoint_inside_an_epoch(self):
-        words = [*self.WORDS, "val=31", "batch=8", "epochs=1"]
-        undisturbed = self.values(self.train(*words, "save_at=2", ranks=2))
-        resumed = self.values(self.train(*words, f"ckpt={self.out}/mid.ckpt", ranks=2))
+    def test_continue_from_a_checkpoint_inside_an_epoch(self):
+        arguments = [*self.ARGUMENTS, "val=31", "batch=8", "epochs=1"]
+        undisturbed = self.values(self.train(*arguments, "save_at=2", ranks=2))
+        resumed = self.values(self.train(*arguments, f"ckpt={self.out}/mid.ckpt", ranks=2))
         self.assertEqual(undisturbed, resumed)
-        alone = self.values(self.train(*words, f"ckpt={self.out}/mid.ckpt", "batch=16"))
+        alone = self.values(self.train(*arguments, f"ckpt={self.out}/mid.ckpt", "batch=16"))
         self.assert_close(undisturbed, alone, 1e-6)
 
 
 class Equivalence(RanksTest):
     """32 samples in one batch, in 4 of 8, by 2 ranks of 16, and by 2 ranks in 2 of 8."""
 
-    def check(self, *words):
-        words = ["samples=96", "epochs=3", *words]
+    def check(self, *arguments):
+        arguments = ["samples=96", "epochs=3", *arguments]
         whole, parts = [reports[0]["weights"] for reports in self.train_each(
-            [*words, "batch=32"], [*words, "batch=8", "accumulate=4"])]
-        ranks, both = self.train_each([*words, "batch=16"], [*words, "batch=8", "accumulate=2"], ranks=2)
+            [*arguments, "batch=32"], [*arguments, "batch=8", "accumulate=4"])]
+        ranks, both = self.train_each([*arguments, "batch=16"], [*arguments, "batch=8", "accumulate=2"], ranks=2)
         self.assertEqual(ranks[0]["weights"], ranks[1]["weights"])
         self.assert_close(whole, parts)
         self.assert_close(whole, ranks[0]["weights"])
@@ -78,15 +78,15 @@ class Equivalence(RanksTest):
     def test_shuffled_and_clipped(self):
         self.check("shuffle", "clip")
 
-    def test_batch_normalization_over_all_ranks_is_that_of_the_whole_batch(self):
-        words = ["samples=48", "epochs=2", "model=batchnorm"]
-        whole = self.train("batch=16", *words)[0]
-        ranks = self.train("batch=8", "sync_batchnorm", *words, ranks=2)
+    def test_batch_normalization_over_all_ranks_equals_the_whole_batch(self):
+        arguments = ["samples=48", "epochs=2", "model=batchnorm"]
+        whole = self.train("batch=16", *arguments)[0]
+        ranks = self.train("batch=8", "sync_batchnorm", *arguments, ranks=2)
         self.assertEqual(ranks[0]["weights"], ranks[1]["weights"])
         self.assert_close(whole["weights"], ranks[0]["weights"], 1e-5)
         for name, value in whole["buffers"].items():
             self.assertAlmostEqual(value, ranks[1]["buffers"][name], places=4, msg=name)
-        apart = self.train("batch=8", *words, ranks=2)[0]
+        apart = self.train("batch=8", *arguments, ranks=2)[0]
         self.assertGreater(max(abs(a - b) for a, b in zip(whole["weights"], apart["weights"])), 1e-3)
 
     def test_a_tail_that_does_not_divide(self):
@@ -103,8 +103,8 @@ class Equivalence(RanksTest):
 class OtherWorldSizes(RanksTest):
     """A run that two ranks began and a different number of ranks resume: same global batches, so the same final weights."""
 
-    def check(self, *words, save_at=2):
-        two = ["samples=48", "batch=4", "epochs=2", "shuffle", *words]
+    def check(self, *arguments, save_at=2):
+        two = ["samples=48", "batch=4", "epochs=2", "shuffle", *arguments]
         undisturbed = self.train(*two, f"save_at={save_at}", ranks=2)[0]
         path = pathlib.Path(self.out) / "mid.ckpt"
         for ranks in (1, 2, 4):
@@ -119,18 +119,18 @@ class OtherWorldSizes(RanksTest):
     def test_inside_an_accumulation_window(self):
         self.check("accumulate=3", save_at=1)
 
-    def test_global_batches_that_cannot_be_shared_out_are_told(self):
-        words = ["samples=48", "batch=4", "epochs=2"]
-        self.train(*words, "save_at=2", ranks=2)
+    def test_global_batches_that_cannot_be_divided_are_reported(self):
+        arguments = ["samples=48", "batch=4", "epochs=2"]
+        self.train(*arguments, "save_at=2", ranks=2)
         path = pathlib.Path(self.out) / "mid.ckpt"
-        status, errors = self.run_words(*words, f"ckpt={path}", "devices=3")
+        status, errors = self.run_with(*arguments, f"ckpt={path}", "devices=3")
         self.assertNotEqual(status, 0)
         self.assertIn("trained by 2 ranks with batches of 4, and continues with 3, among which its global batches of 8 "
                       "cannot be divided. Use a number of ranks that divides 8.", errors)
 
 
 def values_of(checkpoint):
-    """What a checkpoint holds besides tensors, and the names of these."""
+    """Returns what a checkpoint holds besides tensors, and the tensors' names."""
     data = checkpoint.read_bytes()
     header = json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
     return json.loads(header["__metadata__"]["levin.values"]), set(header)
@@ -138,17 +138,17 @@ def values_of(checkpoint):
 
 class ImmediateSaves(RanksTest):
     """save_checkpoint, which every rank calls, and OnExceptionCheckpoint, which calls it on each rank that fails."""
-    WORDS = ["samples=48", "batch=4", "epochs=1", "model=dropout"]
+    ARGUMENTS = ["samples=48", "batch=4", "epochs=1", "model=dropout"]
 
-    def resumed(self, *words, ranks=2, name="mid.ckpt"):
-        reports = self.train(*self.WORDS, *words, "draw", f"ckpt={self.out}/{name}", ranks=ranks)
+    def resumed(self, *arguments, ranks=2, name="mid.ckpt"):
+        reports = self.train(*self.ARGUMENTS, *arguments, "draw", f"ckpt={self.out}/{name}", ranks=ranks)
         for key in ("random", "drawn_at_start"):
             self.assertEqual(len({report[key] for report in reports}), ranks, key)
         self.assertEqual({tuple(report["weights"]) for report in reports}, {tuple(reports[0]["weights"])})
         return reports
 
     def test_rank_0_writes_and_every_rank_continues_with_its_own_random_numbers(self):
-        undisturbed = self.train(*self.WORDS, "save_at=2", ranks=2)
+        undisturbed = self.train(*self.ARGUMENTS, "save_at=2", ranks=2)
         self.assertEqual([report["immediate_saves"] for report in undisturbed], [1, 0])
         values, names = values_of(pathlib.Path(self.out) / "mid.ckpt")
         self.assertTrue(values["loggers.0"])
@@ -158,20 +158,20 @@ class ImmediateSaves(RanksTest):
             self.assertEqual(one["random"], other["random"])
 
     def test_ranks_that_the_checkpoint_does_not_know_draw_different_numbers(self):
-        self.train(*self.WORDS, "save_at=2")
+        self.train(*self.ARGUMENTS, "save_at=2")
         self.resumed()
 
     def test_a_save_that_fails_is_an_error_on_every_rank(self):
         (pathlib.Path(self.out) / "mid.ckpt").mkdir()
-        status, errors = self.run_words(*self.WORDS, "save_at=2", "devices=2", timeout=40)
+        status, errors = self.run_with(*self.ARGUMENTS, "save_at=2", "devices=2", timeout=40)
         self.assertEqual(status, 1, errors)
         self.assertIn("mid.ckpt", errors)
 
     def test_after_a_failure_rank_0_saves(self):
-        """Of all ranks; of one, which the other notices."""
+        """After a failure of all ranks, and of one, which the other notices."""
         for fault in ["throw_everywhere=3"] + ([] if ON_GPUS else ["throw=1:3"]):
             with self.subTest(fault):
-                status, errors = self.run_words(*self.WORDS, "on_exception", fault, "devices=2")
+                status, errors = self.run_with(*self.ARGUMENTS, "on_exception", fault, "devices=2")
                 self.assertEqual(status, 1, errors)
                 path = pathlib.Path(self.out) / "on_exception.ckpt"
                 values, names = values_of(path)
@@ -192,18 +192,18 @@ class DdpOptions(RanksTest):
         self.assertEqual(every["reductions"][2:], [1] * 6)
 
     @unittest.skipIf(ON_GPUS, "about runs on the CPU")
-    def test_a_backend_that_is_not_there_is_told(self):
-        status, errors = self.run_words("backend=nccl", "devices=2")
+    def test_a_backend_that_is_missing_is_reported(self):
+        status, errors = self.run_with("backend=nccl", "devices=2")
         self.assertNotEqual(status, 0)
         self.assertIn("DDPOptions.process_group_backend: nccl requires GPUs, but this run is on the CPU", errors)
 
     @unittest.skipIf(ON_GPUS, "shared memory is for tensors on the CPU")
-    def test_shared_memory_and_gloo_end_at_the_same_bits(self):
+    def test_shared_memory_and_gloo_are_bitwise_identical(self):
         runs = [["model=dropout"], ["model=batchnorm", "sync_batchnorm"], ["hook=bf16"],
                 *[fsdp(stage, "optimizer=adamw") for stage in FSDP_STAGES]]
-        for words in runs:
-            with self.subTest(words=words):
-                memory, gloo, auto = self.train_each(*[["samples=32", *words, f"backend={name}"]
+        for arguments in runs:
+            with self.subTest(arguments=arguments):
+                memory, gloo, auto = self.train_each(*[["samples=32", *arguments, f"backend={name}"]
                                                        for name in ("shm", "gloo", "auto")], ranks=2)
                 for rank in range(2):
                     self.assertEqual(memory[rank]["weights"], gloo[rank]["weights"])
@@ -212,9 +212,9 @@ class DdpOptions(RanksTest):
     def test_gradients_in_buckets_small_buckets_and_a_static_graph_change_nothing(self):
         variants = [[], ["bucket_view"], ["small_buckets"], ["static_graph"], ["find_unused"],
                     ["bucket_view", "small_buckets"]]
-        plain, *others = self.train_each(*[["samples=32", *words] for words in variants], ranks=2)
-        for words, reports in zip(variants[1:], others):
-            self.assertEqual(reports[0]["weights"], plain[0]["weights"], words)
+        plain, *others = self.train_each(*[["samples=32", *arguments] for arguments in variants], ranks=2)
+        for arguments, reports in zip(variants[1:], others):
+            self.assertEqual(reports[0]["weights"], plain[0]["weights"], arguments)
 
     def test_compressed_gradients_end_near_the_others(self):
         plain, *others = self.train_each(["samples=32"], ["samples=32", "hook=fp16"], ["samples=32", "hook=bf16"], ranks=2)
@@ -223,18 +223,18 @@ class DdpOptions(RanksTest):
             self.assertNotEqual(small[0]["weights"], plain[0]["weights"])
             self.assert_close(small[0]["weights"], plain[0]["weights"], tolerance)
 
-    def test_weights_begin_the_same_whatever_the_ranks_seeds(self):
+    def test_weights_start_the_same_for_any_seeds_of_the_ranks(self):
         one, other = self.train("seed_by_rank", ranks=2)
         self.assertEqual(one["weights"], other["weights"])
         self.assertEqual(one["weights"], self.train("seed=1", ranks=2)[0]["weights"])
 
     def test_layers_frozen_during_the_run_are_not_waited_for(self):
         for when in ("epoch", "step"):
-            words = ["samples=32", "epochs=3", f"freeze_layer={when}"]
-            whole = self.train("batch=8", *words)[0]
-            one = self.train("batch=8", "strategy=ddp", *words)[0]
+            arguments = ["samples=32", "epochs=3", f"freeze_layer={when}"]
+            whole = self.train("batch=8", *arguments)[0]
+            one = self.train("batch=8", "strategy=ddp", *arguments)[0]
             self.assertEqual(whole["weights"], one["weights"])
-            ranks = self.train(*words, ranks=2)
+            ranks = self.train(*arguments, ranks=2)
             self.assertEqual(ranks[0]["weights"], ranks[1]["weights"])
             self.assert_close(whole["weights"], ranks[0]["weights"])
 
@@ -242,8 +242,8 @@ class DdpOptions(RanksTest):
         self.assertEqual(self.train("model=unused", "strategy=ddp")[0]["weights"], self.train("model=unused")[0]["weights"])
 
     def test_a_layer_that_is_not_registered_is_named_by_one_rank(self):
-        for words in ([], *(fsdp(stage) for stage in FSDP_STAGES)):
-            status, errors = self.run_words("forgotten", "devices=2", *words)
+        for arguments in ([], *(fsdp(stage) for stage in FSDP_STAGES)):
+            status, errors = self.run_with("forgotten", "devices=2", *arguments)
             self.assertEqual(status, 0, errors)
             self.assertEqual(errors.count("the loss depends on 2 tensors that require gradients"), 1, errors)
             self.assertIn("(3, 3) Float in addmm, (3) Float in addmm. They are in no checkpoint and never trained, and "
@@ -259,7 +259,7 @@ class DdpOptions(RanksTest):
         self.assertEqual(one["weights"], other["weights"])
 
     def test_a_parameter_without_gradient_is_named(self):
-        status, errors = self.run_words("model=unused", "devices=2")
+        status, errors = self.run_with("model=unused", "devices=2")
         self.assertNotEqual(status, 0)
         self.assertIn("the loss does not depend on spare.weight, spare.bias", errors)
         self.assertIn("find_unused_parameters: true", errors)
@@ -267,7 +267,7 @@ class DdpOptions(RanksTest):
 
 
 class AveragedStatistics(RanksTest):
-    def test_of_an_average_of_weights_are_those_of_all_ranks_batches(self):
+    def test_of_an_average_of_weights_come_from_all_ranks_batches(self):
         # The weights are equal on all ranks, and each rank sees other samples.
         one, other = self.train("model=batchnorm", "swa", "samples=32", "epochs=3", ranks=2)
         self.assertEqual(one["weights"], other["weights"])
@@ -277,9 +277,9 @@ class AveragedStatistics(RanksTest):
 class ValidatedModel(RanksTest):
     """A validation inside fit measures the model that a checkpoint holds: rank 0's buffers, on every rank."""
 
-    def validated(self, *words):
+    def validated(self, *arguments):
         """The validation loss in the name of the best checkpoint, and the loss that the checkpoint gives."""
-        self.train("model=batchnorm", "samples=32", "val=7", "epochs=2", "best_of=val_loss", *words, ranks=2)
+        self.train("model=batchnorm", "samples=32", "val=7", "epochs=2", "best_of=val_loss", *arguments, ranks=2)
         (best,) = sorted(pathlib.Path(self.out).rglob("*val_loss=*.ckpt"), key=self.loss_of)[:1]
         reports = self.reports(2)
         self.assertEqual(reports[0]["metrics"]["val_loss"], reports[1]["metrics"]["val_loss"])
@@ -292,14 +292,14 @@ class ValidatedModel(RanksTest):
         return float(path.name.split("val_loss=")[1].removesuffix(".ckpt"))
 
     def test_fit_logs_what_a_validation_of_the_checkpoint_gives(self):
-        for words in ([], ["ema"], *(fsdp(stage) for stage in FSDP_STAGES)):
-            with self.subTest(words=words):
-                logged, of_checkpoint = self.validated(*words)
+        for arguments in ([], ["ema"], *(fsdp(stage) for stage in FSDP_STAGES)):
+            with self.subTest(arguments=arguments):
+                logged, of_checkpoint = self.validated(*arguments)
                 self.assertAlmostEqual(logged, of_checkpoint, delta=1e-6)
 
     def test_each_buffer_is_rank_0s_in_a_validation_and_the_ranks_own_afterwards(self):
-        for words in ([], fsdp(2)):
-            reports = self.train("rank_buffer", "val=5", *words, ranks=3)
+        for arguments in ([], fsdp(2)):
+            reports = self.train("rank_buffer", "val=5", *arguments, ranks=3)
             self.assertEqual([report["metrics"]["val_offset"] for report in reports], [0, 0, 0])
             self.assertEqual([report["buffers"]["offset"] for report in reports], [0, 1, 2])
 

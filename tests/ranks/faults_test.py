@@ -10,7 +10,7 @@ import unittest
 
 from ranks import ON_GPUS, ON_NCCL, RanksTest, alive, children, free_port, main
 
-# A rank's error where another hangs.
+# A rank's error when another one hangs.
 TIMED_OUT = r"reducing gradients failed: Timed out waiting 2000ms for rank 1 \(process \d+\)\."
 TIMED_OUT_AFTER_3_S = r".* failed: .*Timed out waiting 3000ms.*"
 if ON_NCCL:
@@ -30,7 +30,7 @@ def shared_memory(pid):
 class Faults(RanksTest):
     def test_a_killed_rank_ends_the_job_within_five_seconds_and_is_named(self):
         start = time.monotonic()
-        status, errors = self.run_words("samples=4000", "batch=1", "slow=2", "kill=1:100", "devices=2")
+        status, errors = self.run_with("samples=4000", "batch=1", "slow=2", "kill=1:100", "devices=2")
         took = time.monotonic() - start
         self.assertEqual(status, 128 + signal.SIGKILL)
         self.assertRegex(errors, r"rank 1 on \S+ \(process \d+\) was killed by signal 9 \(Killed\) in train, epoch 0, "
@@ -39,12 +39,12 @@ class Faults(RanksTest):
         self.assertLess(took, 15)  # the start included
 
     def test_a_rank_that_is_killed_in_a_validation_stood_there(self):
-        status, errors = self.run_words("samples=16", "val=8", "in=validate", "kill=1:2", "devices=2")
+        status, errors = self.run_with("samples=16", "val=8", "in=validate", "kill=1:2", "devices=2")
         self.assertEqual(status, 128 + signal.SIGKILL)
         self.assertRegex(errors, r"\(Killed\) in validate, epoch 0, batch 0, global step 2")
 
     def test_a_rank_that_throws_is_the_first_cause(self):
-        status, errors = self.run_words("samples=64", "batch=2", "throw=1:5", "devices=2")
+        status, errors = self.run_with("samples=64", "batch=2", "throw=1:5", "devices=2")
         self.assertEqual(status, 1)
         self.assertIn("Its error: ", errors)
         self.assertRegex(errors, r"rank 1 on \S+ \(process \d+\) ended with status 1 in train, epoch 0, batch 5.*"
@@ -63,7 +63,7 @@ class Faults(RanksTest):
 
     def test_a_frozen_rank_is_found_within_the_timeout(self):
         start = time.monotonic()
-        status, errors = self.run_words("samples=400", "batch=1", "freeze=1:20", "timeout=2", "devices=2")
+        status, errors = self.run_with("samples=400", "batch=1", "freeze=1:20", "timeout=2", "devices=2")
         self.assertNotEqual(status, 0)
         self.assertLess(time.monotonic() - start, 20)
         self.assertRegex(errors, r"rank 1 was in train, epoch 0, batch 20, global step 20, [2-9]\.?\d* s ago")
@@ -97,12 +97,12 @@ class Faults(RanksTest):
         self.wait_until(lambda: not any(shared_memory(rank) for rank in ranks), "the ranks' end")
         self.assertFalse([name for name in os.listdir("/dev/shm") if "levin" in name])
 
-    def test_restarts_end_at_the_undisturbed_runs_bits(self):
-        words = ["samples=40", "batch=2", "epochs=2", "model=dropout", "checkpoint"]
-        undisturbed = self.train(*words, ranks=2)
+    def test_restarts_end_bitwise_identical_to_the_undisturbed_run(self):
+        arguments = ["samples=40", "batch=2", "epochs=2", "model=dropout", "checkpoint"]
+        undisturbed = self.train(*arguments, ranks=2)
         for file in sorted(pathlib.Path(self.out).glob("**/*"), reverse=True):
             file.unlink() if file.is_file() else file.rmdir()
-        status, errors = self.run_words(*words, "kill=1:13", "restarts=1", "devices=2")
+        status, errors = self.run_with(*arguments, "kill=1:13", "restarts=1", "devices=2")
         self.assertEqual(status, 0, errors)
         self.assertIn("restart 1 of 1", errors)
         for one, other in zip(undisturbed, self.reports(2)):
@@ -110,28 +110,28 @@ class Faults(RanksTest):
             self.assertEqual(one["metrics"], other["metrics"])
             self.assertEqual(one["random"], other["random"])
 
-    def test_a_restart_goes_on_where_the_run_stood_and_not_at_its_ckpt_path(self):
-        words = ["samples=40", "batch=2", "model=dropout", "checkpoint"]
-        self.train(*words, "epochs=1", ranks=2)
+    def test_a_restart_continues_where_the_run_stood_and_not_at_its_ckpt_path(self):
+        arguments = ["samples=40", "batch=2", "model=dropout", "checkpoint"]
+        self.train(*arguments, "epochs=1", ranks=2)
         first = pathlib.Path(self.out) / "first.ckpt"
         next(pathlib.Path(self.out).glob("**/last.ckpt")).rename(first)
-        words += ["epochs=3", f"ckpt={first}"]
-        undisturbed = self.train(*words, ranks=2)
-        process = self.start(*words, "kill=1:25", "restarts=1", "devices=2")
-        said, errors = process.communicate(timeout=60)
+        arguments += ["epochs=3", f"ckpt={first}"]
+        undisturbed = self.train(*arguments, ranks=2)
+        process = self.start(*arguments, "kill=1:25", "restarts=1", "devices=2")
+        output, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, errors)
-        self.assertRegex(said, r"auto_resume: continuing from .*levin_logs/version_2/checkpoints/")
+        self.assertRegex(output, r"auto_resume: continuing from .*levin_logs/version_2/checkpoints/")
         for one, other in zip(undisturbed, self.reports(2)):
             self.assertEqual(one["weights"], other["weights"])
 
 
 class Nodes(RanksTest):
     """Two launchers on one machine."""
-    WORDS = ["samples=400", "batch=2", "epochs=1", "model=dropout", "checkpoint", "nodes=2", "strategy=ddp"]
+    ARGUMENTS = ["samples=400", "batch=2", "epochs=1", "model=dropout", "checkpoint", "nodes=2", "strategy=ddp"]
 
     def node(self, rank, port, *more):
-        process = self.start(*self.WORDS, *more, env={"NODE_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
-                                                      "MASTER_PORT": str(port)})
+        process = self.start(*self.ARGUMENTS, *more, env={"NODE_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
+                                                          "MASTER_PORT": str(port)})
         self.addCleanup(process.communicate)
         self.addCleanup(lambda: process.poll() is None and process.kill())
         return process
@@ -157,9 +157,9 @@ class Nodes(RanksTest):
                 nodes[replaced].kill()
                 nodes[replaced].communicate()
                 nodes[replaced] = self.node(replaced, port, "restarts=3", "slow=20")
-                said = [process.communicate(timeout=120)[1] for process in nodes]
-                self.assertEqual([process.returncode for process in nodes], [0, 0], said)
-                self.assertIn("restart 1 of 3", said[1 - replaced])
+                output = [process.communicate(timeout=120)[1] for process in nodes]
+                self.assertEqual([process.returncode for process in nodes], [0, 0], output)
+                self.assertIn("restart 1 of 3", output[1 - replaced])
                 for one, other in zip(undisturbed, self.reports(2)):
                     self.assertEqual(one["weights"], other["weights"])
                     self.assertEqual(one["random"], other["random"])
@@ -168,11 +168,11 @@ class Nodes(RanksTest):
         _, (first, second) = self.begin("restarts=1", "timeout=3")
         first.kill()
         self.node(0, free_port(), "restarts=1", "slow=20")
-        said = second.communicate(timeout=90)[1]
-        self.assertEqual(second.returncode, 1, said)
-        self.assertRegex(said, r"nothing has listened at 127.0.0.1, port \d+ for 3 s: Connection refused.*"
+        output = second.communicate(timeout=90)[1]
+        self.assertEqual(second.returncode, 1, output)
+        self.assertRegex(output, r"nothing has listened at 127.0.0.1, port \d+ for 3 s: Connection refused.*"
                                r"A node that replaces rank 0's must be reachable at the same address")
-        self.assertNotIn("TCPStore", said)
+        self.assertNotIn("TCPStore", output)
 
     def test_the_others_end_when_a_node_has_frozen(self):
         """Stops its launcher and its ranks; the kernel still accepts connections for them."""
@@ -186,11 +186,11 @@ class Nodes(RanksTest):
                 stopped = [nodes[frozen].pid, *children(nodes[frozen].pid)]
                 for pid in stopped:
                     os.kill(pid, signal.SIGSTOP)
-                said = nodes[1 - frozen].communicate(timeout=90)[1]
+                output = nodes[1 - frozen].communicate(timeout=90)[1]
                 nodes[frozen].kill()  # its rank dies with it
-                self.assertEqual(nodes[1 - frozen].returncode, 1, said)
-                self.assertRegex(said, rf"rank {1 - frozen} of 2: " + TIMED_OUT_AFTER_3_S + " Another rank ended or hangs")
-                self.assertRegex(said, message)
+                self.assertEqual(nodes[1 - frozen].returncode, 1, output)
+                self.assertRegex(output, rf"rank {1 - frozen} of 2: " + TIMED_OUT_AFTER_3_S + " Another rank ended or hangs")
+                self.assertRegex(output, message)
 
 
 if __name__ == "__main__":

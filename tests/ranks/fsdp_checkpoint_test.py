@@ -13,7 +13,7 @@ TOOL = pathlib.Path(PROGRAM).resolve().parent / "levin"
 
 
 class Checkpoints(RanksTest):
-    WORDS = ["samples=48", "batch=4", "optimizer=adamw_groups", "model=dropout"]
+    ARGUMENTS = ["samples=48", "batch=4", "optimizer=adamw_groups", "model=dropout"]
 
     def newest(self):
         found = sorted(pathlib.Path(self.out).glob("**/last.ckpt"))
@@ -27,11 +27,11 @@ class Checkpoints(RanksTest):
         for kind in ("full", "sharded"):
             runs = []
             for stage in FSDP_STAGES:
-                words = [*self.WORDS, *fsdp(stage, f"state_dict_type={kind}")]
+                arguments = [*self.ARGUMENTS, *fsdp(stage, f"state_dict_type={kind}")]
                 begun = pathlib.Path(self.out) / f"{kind}{stage}"
                 last = begun / "levin_logs/version_0/checkpoints/last.ckpt"
-                runs += [[*words, "epochs=4"], [*words, "epochs=2", "checkpoint", f"root={begun}"],
-                         [*words, "epochs=4", f"ckpt={last}"]]
+                runs += [[*arguments, "epochs=4"], [*arguments, "epochs=2", "checkpoint", f"root={begun}"],
+                         [*arguments, "epochs=4", f"ckpt={last}"]]
             reports = self.train_each(*runs, ranks=2)
             for whole, resumed in zip(reports[::3], reports[2::3]):
                 for one, other in zip(whole, resumed):
@@ -43,22 +43,22 @@ class Checkpoints(RanksTest):
         for optimizer in ("adafactor", "shrinking"):
             runs = []
             for kind in ("full", "sharded"):
-                words = ["samples=48", "batch=4", f"optimizer={optimizer}", *fsdp(2, f"state_dict_type={kind}")]
+                arguments = ["samples=48", "batch=4", f"optimizer={optimizer}", *fsdp(2, f"state_dict_type={kind}")]
                 begun = pathlib.Path(self.out) / f"{optimizer}-{kind}"
                 last = begun / "levin_logs/version_0/checkpoints/last.ckpt"
-                runs += [[*words, "epochs=4"], [*words, "epochs=2", "checkpoint", f"root={begun}"],
-                         [*words, "epochs=4", f"ckpt={last}"]]
+                runs += [[*arguments, "epochs=4"], [*arguments, "epochs=2", "checkpoint", f"root={begun}"],
+                         [*arguments, "epochs=4", f"ckpt={last}"]]
             reports = self.train_each(*runs, ranks=3)
             for whole, resumed in zip(reports[::3], reports[2::3]):
                 self.assertEqual(whole[0]["weights"], resumed[0]["weights"])
 
     def test_lookahead_resumes_from_its_slow_weights(self):
-        words = ["samples=48", "batch=4", "optimizer=lookahead"]
+        arguments = ["samples=48", "batch=4", "optimizer=lookahead"]
         begun = pathlib.Path(self.out) / "begun"
         last = begun / "levin_logs/version_0/checkpoints/last.ckpt"
         ddp, whole, _, resumed = self.train_each(
-            [*words, "epochs=4"], [*words, *fsdp(3), "epochs=4"],
-            [*words, *fsdp(3), "epochs=2", "checkpoint", f"root={begun}"], [*words, *fsdp(3), "epochs=4", f"ckpt={last}"],
+            [*arguments, "epochs=4"], [*arguments, *fsdp(3), "epochs=4"],
+            [*arguments, *fsdp(3), "epochs=2", "checkpoint", f"root={begun}"], [*arguments, *fsdp(3), "epochs=4", f"ckpt={last}"],
             ranks=2)
         self.assert_close(whole[0]["weights"], ddp[0]["weights"], 2e-5)
         self.assertEqual(whole[0]["weights"], resumed[0]["weights"])
@@ -67,9 +67,9 @@ class Checkpoints(RanksTest):
         runs = []
         for stage in FSDP_STAGES:
             for kind in ("full", "sharded"):
-                words = ["samples=48", "batch=4", "accumulate=3", "epochs=1", *fsdp(stage, f"state_dict_type={kind}")]
+                arguments = ["samples=48", "batch=4", "accumulate=3", "epochs=1", *fsdp(stage, f"state_dict_type={kind}")]
                 mid = self.folder(len(runs)) / "mid.ckpt"
-                runs += [[*words, "save_at=3"], [*words, f"ckpt={mid}"]]
+                runs += [[*arguments, "save_at=3"], [*arguments, f"ckpt={mid}"]]
         reports = self.train_each(*runs, ranks=2)
         for whole, resumed in zip(reports[::2], reports[1::2]):
             self.assert_close(whole[0]["weights"], resumed[0]["weights"], 1e-6)
@@ -98,18 +98,18 @@ class Checkpoints(RanksTest):
         self.check_other_world_sizes("optimizer=shrinking", "full")
 
     def test_an_ordinary_one_of_ddp_loads_into_every_stage(self):
-        words = ["samples=48", "batch=4", "optimizer=adamw_groups"]
-        self.train(*words, "checkpoint", "epochs=1", ranks=2)
+        arguments = ["samples=48", "batch=4", "optimizer=adamw_groups"]
+        self.train(*arguments, "checkpoint", "epochs=1", ranks=2)
         kept = pathlib.Path(self.out) / "kept.ckpt"
         shutil.move(self.newest(), kept)
-        ddp = self.train(*words, "epochs=2", f"ckpt={kept}", ranks=2)[0]["weights"]
+        ddp = self.train(*arguments, "epochs=2", f"ckpt={kept}", ranks=2)[0]["weights"]
         for stage in FSDP_STAGES:
-            reports = self.train(*words, *fsdp(stage), "epochs=2", f"ckpt={kept}", ranks=2)
+            reports = self.train(*arguments, *fsdp(stage), "epochs=2", f"ckpt={kept}", ranks=2)
             self.assert_close(ddp, reports[0]["weights"], 2e-5)
 
     def test_consolidated_it_is_an_ordinary_checkpoint(self):
-        words = ["samples=48", "batch=4", "optimizer=adamw_groups"]
-        self.train(*words, *fsdp(3, "state_dict_type=sharded"), "checkpoint", "epochs=1", ranks=2)
+        arguments = ["samples=48", "batch=4", "optimizer=adamw_groups"]
+        self.train(*arguments, *fsdp(3, "state_dict_type=sharded"), "checkpoint", "epochs=1", ranks=2)
         kept = pathlib.Path(self.out) / "kept.ckpt"
         shutil.move(self.newest(), kept)
         one = pathlib.Path(self.out) / "one.ckpt"
@@ -117,38 +117,38 @@ class Checkpoints(RanksTest):
         self.assertEqual(done.returncode, 0, done.stdout)
         checked = run_levin([TOOL, "checkpoint", "verify", one, kept])
         self.assertEqual(checked.returncode, 0, checked.stdout)
-        from_file = self.train(*words, "epochs=2", f"ckpt={one}", ranks=2)[0]["weights"]
-        from_folder = self.train(*words, "epochs=2", f"ckpt={kept}", ranks=2)[0]["weights"]
+        from_file = self.train(*arguments, "epochs=2", f"ckpt={one}", ranks=2)[0]["weights"]
+        from_folder = self.train(*arguments, "epochs=2", f"ckpt={kept}", ranks=2)[0]["weights"]
         self.assertEqual(from_file, from_folder)
         again = run_levin([TOOL, "checkpoint", "consolidate", kept, one], merge=False)
         self.assertEqual(again.returncode, 1)
         self.assertIn("the file exists", again.stderr)
 
     def test_a_shard_that_is_missing_or_damaged_is_named(self):
-        words = ["samples=48", "batch=4"]
-        self.train(*words, *fsdp(2, "state_dict_type=sharded"), "checkpoint", "epochs=1", ranks=2)
+        arguments = ["samples=48", "batch=4"]
+        self.train(*arguments, *fsdp(2, "state_dict_type=sharded"), "checkpoint", "epochs=1", ranks=2)
         last = self.newest()
         shard = next(last.glob("shard-1-of-2.*"))
         content = shard.read_bytes()
         shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        status, errors = self.run_words(*words, *fsdp(2), f"ckpt={last}", "epochs=2", "devices=2")
+        status, errors = self.run_with(*arguments, *fsdp(2), f"ckpt={last}", "epochs=2", "devices=2")
         self.assertNotEqual(status, 0)
         self.assertRegex(errors, re.escape(shard.name) + r'.*is damaged: the checksum differs')
         shard.unlink()
-        status, errors = self.run_words(*words, *fsdp(2), f"ckpt={last}", "epochs=2", "devices=2")
+        status, errors = self.run_with(*arguments, *fsdp(2), f"ckpt={last}", "epochs=2", "devices=2")
         self.assertNotEqual(status, 0)
         self.assertIn(f"its shard {shard.name} is missing", errors)
 
     def test_killed_before_the_record_the_older_one_is_used(self):
         """The shards are written, and rank 0 dies as it renames the commit record."""
-        words = ["samples=48", "batch=4", *fsdp(3, "state_dict_type=sharded"), "auto_resume", "checkpoint_epochs"]
-        whole = self.train(*words, "epochs=3", ranks=2)
+        arguments = ["samples=48", "batch=4", *fsdp(3, "state_dict_type=sharded"), "auto_resume", "checkpoint_epochs"]
+        whole = self.train(*arguments, "epochs=3", ranks=2)
         self.clean()
-        status, errors = self.run_words(*words, "epochs=3", "kill_at_record=2", "devices=2")
+        status, errors = self.run_with(*arguments, "epochs=3", "kill_at_record=2", "devices=2")
         self.assertEqual(status, 128 + signal.SIGKILL, errors)
         folders = list(pathlib.Path(self.out).glob("**/*.ckpt"))
         self.assertTrue([f for f in folders if not (f / "commit.safetensors").exists()], folders)
-        process = self.start(*words, "epochs=3", "devices=2")
+        process = self.start(*arguments, "epochs=3", "devices=2")
         output, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, errors)
         self.assertRegex(output + errors, r"auto_resume: continuing from \S+epoch=0-step=6\.ckpt")
@@ -158,10 +158,10 @@ class Checkpoints(RanksTest):
 
     def test_restarts_are_bitwise_identical_to_an_undisturbed_run(self):
         for stage, kind in ((2, "full"), (3, "sharded")):
-            words = ["samples=40", "batch=2", "model=dropout", *fsdp(stage, f"state_dict_type={kind}"), "checkpoint"]
-            undisturbed = self.train(*words, ranks=2)
+            arguments = ["samples=40", "batch=2", "model=dropout", *fsdp(stage, f"state_dict_type={kind}"), "checkpoint"]
+            undisturbed = self.train(*arguments, ranks=2)
             self.clean()
-            status, errors = self.run_words(*words, "kill=1:13", "restarts=1", "devices=2")
+            status, errors = self.run_with(*arguments, "kill=1:13", "restarts=1", "devices=2")
             self.assertEqual(status, 0, errors)
             for rank, one in enumerate(undisturbed):
                 self.assertEqual(one["weights"], self.report(rank)["weights"])

@@ -6,8 +6,8 @@ from ranks import FSDP_STAGES, ON_GPUS, RanksTest, fsdp, main
 
 
 class SameAsDdp(RanksTest):
-    def check(self, *words, ranks=2, tolerance=2e-6):
-        ddp, *stages = self.train_each(words, *[[*words, *fsdp(stage)] for stage in FSDP_STAGES], ranks=ranks)
+    def check(self, *arguments, ranks=2, tolerance=2e-6):
+        ddp, *stages = self.train_each(arguments, *[[*arguments, *fsdp(stage)] for stage in FSDP_STAGES], ranks=ranks)
         for report in ddp[1:]:
             self.assertEqual(ddp[0]["weights"], report["weights"])
         for stage, reports in zip(FSDP_STAGES, stages):
@@ -36,9 +36,9 @@ class SameAsDdp(RanksTest):
         self.check("samples=48", "batch=4", "model=unused", "find_unused", "optimizer=adafactor", tolerance=2e-5)
 
     def test_parameter_groups_matter(self):
-        words = ["samples=48", "batch=4"]
+        arguments = ["samples=48", "batch=4"]
         groups, plain = [reports[0]["weights"] for reports in self.train_each(
-            [*words, "optimizer=adamw_groups", *fsdp(2)], [*words, "optimizer=adamw", *fsdp(2)], ranks=2)]
+            [*arguments, "optimizer=adamw_groups", *fsdp(2)], [*arguments, "optimizer=adamw", *fsdp(2)], ranks=2)]
         self.assertGreater(max(abs(a - b) for a, b in zip(groups, plain)), 1e-3)
 
     def test_clipped_by_the_norm_of_all_ranks_parts(self):
@@ -73,7 +73,7 @@ class SameAsDdp(RanksTest):
                                           *fsdp(stage)] for stage in FSDP_STAGES], ranks=2):
             self.assertEqual(reports[0]["global_step"], 12 - 2)
             self.assertNotIn(None, reports[0]["weights"])
-        status, errors = self.run_words("samples=48", "batch=4", "nan_gradient_sample=11", "devices=2", *fsdp(2))
+        status, errors = self.run_with("samples=48", "batch=4", "nan_gradient_sample=11", "devices=2", *fsdp(2))
         self.assertNotEqual(status, 0)
         self.assertRegex(errors, "gradient .*in epoch 0, batch 1, global step 1, although the loss is finite")
 
@@ -86,8 +86,8 @@ class SameAsDdp(RanksTest):
         self.check("samples=48", "batch=4", "ema", "val=7")
 
     def test_manual_optimization_with_two_backwards_before_an_update(self):
-        words = ["samples=48", "batch=4", "model=manual"]
-        ddp, *stages = self.train_each(words, *[[*words, *fsdp(stage)] for stage in FSDP_STAGES], ranks=2)
+        arguments = ["samples=48", "batch=4", "model=manual"]
+        ddp, *stages = self.train_each(arguments, *[[*arguments, *fsdp(stage)] for stage in FSDP_STAGES], ranks=2)
         for reports in stages:
             self.assertEqual(reports[0]["weights"], reports[1]["weights"])
             self.assert_close(ddp[0]["weights"], reports[0]["weights"])
@@ -105,7 +105,7 @@ class SameAsDdp(RanksTest):
         self.check("samples=48", "batch=4", "model=deep", "skip_batch=1:2")
         self.check("samples=96", "batch=4", "model=deep", "skip_batch=1:4", "accumulate=3")
 
-    def test_a_parameter_that_no_loss_depends_on_stays_as_it_is(self):
+    def test_a_parameter_that_no_loss_depends_on_stays_unchanged(self):
         self.check("samples=48", "batch=4", "model=unused", "find_unused", "optimizer=adamw_groups", tolerance=2e-5)
 
     def test_whole_layers_in_one_unit_and_without_prefetch(self):
@@ -119,8 +119,8 @@ class SameAsDdp(RanksTest):
         self.assertEqual(alone[0]["weights"], shared[0]["weights"])
 
     def test_float16_with_a_scaled_loss_skips_the_same_steps(self):
-        words = ["samples=48", "batch=4", "scaled"]
-        ddp, *stages = self.train_each(words, *[[*words, *fsdp(stage)] for stage in FSDP_STAGES], ranks=2)
+        arguments = ["samples=48", "batch=4", "scaled"]
+        ddp, *stages = self.train_each(arguments, *[[*arguments, *fsdp(stage)] for stage in FSDP_STAGES], ranks=2)
         for report in stages:
             self.assertEqual(report[0]["weights"], report[1]["weights"])
             self.assertEqual(report[0]["global_step"], ddp[0]["global_step"])
@@ -129,19 +129,19 @@ class SameAsDdp(RanksTest):
 
 class Types(RanksTest):
     def test_weights_computed_in_bfloat16_are_kept_in_float32(self):
-        words = ["samples=48", "precision=bf16-mixed", "param_dtype=bfloat16"]
-        plain, *stages = self.train_each(["samples=48"], *[[*words, *fsdp(stage)] for stage in FSDP_STAGES], ranks=2)
+        arguments = ["samples=48", "precision=bf16-mixed", "param_dtype=bfloat16"]
+        plain, *stages = self.train_each(["samples=48"], *[[*arguments, *fsdp(stage)] for stage in FSDP_STAGES], ranks=2)
         for reports in stages:
             self.assertEqual(reports[0]["weights"], reports[1]["weights"])
             self.assertEqual(reports[0]["dtype"], "float")
             self.assertNotEqual(reports[0]["weights"], plain[0]["weights"])
             self.assert_close(reports[0]["weights"], plain[0]["weights"], 3e-2)
 
-    def test_normalizations_keep_their_type_beside_weights_in_bfloat16(self):
+    def test_normalizations_keep_their_type_with_weights_in_bfloat16(self):
         # A LayerNorm of float32 inputs, and a BatchNorm with statistics in float32.
-        words = ["samples=48", "batch=4", "val=7", "model=norms", "precision=bf16-mixed"]
-        plain, *stages = self.train_each(words, *[[*words, "param_dtype=bfloat16", "unit_mb=0.0001", *fsdp(stage)]
-                                                  for stage in FSDP_STAGES], ranks=2)
+        arguments = ["samples=48", "batch=4", "val=7", "model=norms", "precision=bf16-mixed"]
+        plain, *stages = self.train_each(arguments, *[[*arguments, "param_dtype=bfloat16", "unit_mb=0.0001", *fsdp(stage)]
+                                                      for stage in FSDP_STAGES], ranks=2)
         for reports in stages:
             self.assertEqual(reports[0]["weights"], reports[1]["weights"])
             self.assertEqual(reports[0]["dtype"], "float")
@@ -150,8 +150,8 @@ class Types(RanksTest):
                 self.assertAlmostEqual(reports[0]["buffers"][name], value, delta=0.05, msg=name)
 
     def test_gradients_sent_in_bfloat16_end_near_the_others(self):
-        words = ["samples=48", "reduce_dtype=bfloat16"]
-        plain, *stages = self.train_each(["samples=48"], *[[*words, *fsdp(stage)] for stage in FSDP_STAGES], ranks=2)
+        arguments = ["samples=48", "reduce_dtype=bfloat16"]
+        plain, *stages = self.train_each(["samples=48"], *[[*arguments, *fsdp(stage)] for stage in FSDP_STAGES], ranks=2)
         for reports in stages:
             self.assertEqual(reports[0]["weights"], reports[1]["weights"])
             self.assertNotEqual(reports[0]["weights"], plain[0]["weights"])
@@ -166,8 +166,8 @@ class Types(RanksTest):
             self.assert_close(reports[0]["weights"], plain[0]["weights"])
 
     @unittest.skipIf(ON_GPUS, "a GPU's run has something to offload")
-    def test_offloading_on_a_cpu_says_that_there_is_nothing_to_move(self):
-        status, errors = self.run_words("samples=16", "cpu_offload", *fsdp(2), "devices=2")
+    def test_offloading_on_a_cpu_reports_that_there_is_nothing_to_move(self):
+        status, errors = self.run_with("samples=16", "cpu_offload", *fsdp(2), "devices=2")
         self.assertEqual(status, 0, errors)
         self.assertIn("FSDPOptions.cpu_offload: this run is on the CPU", errors)
 
@@ -176,9 +176,9 @@ class Memory(RanksTest):
     """Bytes held by the tensors of a model of 1.2 MB with AdamW, which keeps two numbers for each weight."""
 
     def shares(self, stage, ranks):
-        words = ["samples=32", "batch=4", "wide=256", "model=deep", "optimizer=adamw", "memory"]
-        whole = self.train(*words)[0]["memory"]
-        report = self.train(*words, "strategy=fsdp", f"stage={stage}", "unit_mb=0.1", ranks=ranks)[0]
+        arguments = ["samples=32", "batch=4", "wide=256", "model=deep", "optimizer=adamw", "memory"]
+        whole = self.train(*arguments)[0]["memory"]
+        report = self.train(*arguments, "strategy=fsdp", f"stage={stage}", "unit_mb=0.1", ranks=ranks)[0]
         return [report["memory"][k] / whole[k] for k in ("parameters", "gradients", "optimizer_state")], report
 
     def test_each_stage_shares_out_one_thing_more(self):
@@ -195,7 +195,7 @@ class Memory(RanksTest):
         self.assertLess(report["memory"]["most_parameters"] / report["memory"]["parameters"] * shares[0], 0.95)
         self.assertGreater(report["memory"]["most_parameters"], report["memory"]["parameters"])
 
-    def test_it_is_told_when_training_begins(self):
+    def test_it_is_reported_when_training_begins(self):
         process = self.start("samples=16", "wide=64", *fsdp(2), "devices=2")
         output, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, errors)
@@ -205,23 +205,23 @@ class Memory(RanksTest):
 
 class Refused(RanksTest):
     def test_an_optimizer_that_needs_all_weights_at_once(self):
-        status, errors = self.run_words("optimizer=lbfgs", *fsdp(2), "devices=2")
+        status, errors = self.run_with("optimizer=lbfgs", *fsdp(2), "devices=2")
         self.assertEqual(status, 1)
         self.assertIn("fsdp gives each rank a part of the weights, and LBFGS needs all of them", errors)
 
     def test_an_optimizer_that_needs_whole_tensors_or_keeps_an_average(self):
         for optimizer, name in (("lamb", "LAMB"), ("schedule_free", "ScheduleFreeAdamW"), ("sam", "SAM")):
-            status, errors = self.run_words(f"optimizer={optimizer}", *fsdp(2), "devices=2")
+            status, errors = self.run_with(f"optimizer={optimizer}", *fsdp(2), "devices=2")
             self.assertEqual(status, 1)
             self.assertIn(f"fsdp gives each rank a part of the weights, and {name} needs all of them", errors)
 
     def test_an_optimizer_whose_state_contradicts_its_layout(self):
-        status, errors = self.run_words("samples=48", "batch=4", "optimizer=undeclared", *fsdp(2), "devices=2")
+        status, errors = self.run_with("samples=48", "batch=4", "optimizer=undeclared", *fsdp(2), "devices=2")
         self.assertNotEqual(status, 0)
         self.assertRegex(errors, r'ShrinkingSGD: .*"\d+\.k" has shape \(\).*layout\("k"\)')
 
     def test_a_stage_that_there_is_not(self):
-        status, errors = self.run_words("strategy=fsdp", "stage=4", "devices=2")
+        status, errors = self.run_with("strategy=fsdp", "stage=4", "devices=2")
         self.assertEqual(status, 1)
         self.assertIn("FSDPOptions.stage: must be 1, 2 or 3, got 4", errors)
 

@@ -1,4 +1,4 @@
-"""Who starts the ranks: levin itself, torchrun's, SLURM's, MPI's and plain variables."""
+"""What starts the ranks: levin itself, and the variables of torchrun, Slurm, MPI or plain ones."""
 
 import os
 import pathlib
@@ -11,9 +11,9 @@ from ranks import PROGRAM, RanksTest, free_port, main
 
 
 class Launching(RanksTest):
-    def by_variables(self, variables_of, size=2, words=()):
-        """Starts every rank by hand with the variables of its launcher."""
-        ranks = [self.start("samples=16", *words, env=variables_of(rank)) for rank in range(size)]
+    def by_variables(self, variables_of, size=2, arguments=()):
+        """Starts every rank separately with the variables of its launcher."""
+        ranks = [self.start("samples=16", *arguments, env=variables_of(rank)) for rank in range(size)]
         for rank in ranks:
             _, errors = rank.communicate(timeout=60)
             self.assertEqual(rank.returncode, 0, errors)
@@ -46,10 +46,10 @@ class Launching(RanksTest):
             self.by_variables(lambda r: {name: value.format(r) for name, value in variables.items()})
 
     def test_a_pod_that_does_not_say_whether_it_is_alone_is_an_error(self):
-        status, errors = self.run_words("samples=16", env={"JOB_COMPLETION_INDEX": "1"})
+        status, errors = self.run_with("samples=16", env={"JOB_COMPLETION_INDEX": "1"})
         self.assertEqual(status, 1)
         self.assertIn("if each trains alone, set WORLD_SIZE=1", errors)
-        self.assertEqual(self.run_words("samples=16", env={"JOB_COMPLETION_INDEX": "1", "WORLD_SIZE": "1"})[0], 0)
+        self.assertEqual(self.run_with("samples=16", env={"JOB_COMPLETION_INDEX": "1", "WORLD_SIZE": "1"})[0], 0)
 
     def test_variables_of_slurm(self):
         job = str(free_port(15000, 24999) - 15000).zfill(4)  # the port is made of the job's last four digits
@@ -76,22 +76,22 @@ class Launching(RanksTest):
         self.assertEqual([report["world_size"] for report in self.reports(2)], [2, 2])
         self.assertEqual([report["local_rank"] for report in self.reports(2)], [0, 1])
 
-    def start_by_hand(self, *words, machines):
+    def start_by_hand(self, *arguments, machines):
         """Starts a rank for each of `machines`, as the articles do; each name stands for a separate machine."""
         if any(machines) and (not shutil.which("unshare") or subprocess.run(["unshare", "--uts", "true"]).returncode != 0):
             self.skipTest("this machine makes no UTS namespaces")
         meeting = ["--init-method", f"tcp://127.0.0.1:{free_port()}", "--world-size", str(len(machines))]
         on = [["unshare", "--uts", "sh", "-c", f'hostname {name}; exec "$@"', "sh"] if name else [] for name in machines]
-        return [self.start("samples=16", *words, *meeting, f"--rank={rank}", program=[*before, PROGRAM])
+        return [self.start("samples=16", *arguments, *meeting, f"--rank={rank}", program=[*before, PROGRAM])
                 for rank, before in enumerate(on)]
 
     def finish(self, ranks):
-        """What each process wrote to standard error; all end with status 0."""
-        said = []
+        """Returns what each process wrote to standard error; all must end with status 0."""
+        output = []
         for rank in ranks:
-            said.append(rank.communicate(timeout=120)[1])
-            self.assertEqual(rank.returncode, 0, said[-1])
-        return said
+            output.append(rank.communicate(timeout=120)[1])
+            self.assertEqual(rank.returncode, 0, output[-1])
+        return output
 
     def test_ranks_started_by_hand_number_themselves_on_their_machine(self):
         self.finish(self.start_by_hand("strategy=ddp", machines=["", "", ""]))
@@ -120,7 +120,7 @@ class Launching(RanksTest):
         self.assertIn("rank 1 of 2 at 127.0.0.1:5, but SLURM has made it rank 3 of 4 at 127.0.0.1:15017", errors)
 
     def test_devices_that_contradict_an_init_method_are_an_error_that_shows_both(self):
-        status, errors = self.run_words("devices=3", "--init-method=tcp://127.0.0.1:5", "--rank=0", "--world-size=2")
+        status, errors = self.run_with("devices=3", "--init-method=tcp://127.0.0.1:5", "--rank=0", "--world-size=2")
         self.assertEqual(status, 1)
         self.assertIn("3 devices x 1 node are 3 ranks, but --init-method has started 2. Make both the same", errors)
 
@@ -142,7 +142,7 @@ class Launching(RanksTest):
 
     def test_more_ranks_than_cores_are_an_error_before_any_is_started(self):
         start = time.monotonic()
-        status, errors = self.run_words("devices=999", "within_cores")
+        status, errors = self.run_with("devices=999", "within_cores")
         self.assertEqual(status, 1)
         self.assertRegex(errors, r"999 ranks on this machine, and it has \d+ cores? for them.*oversubscribe: true")
         self.assertLess(time.monotonic() - start, 30)
@@ -151,17 +151,17 @@ class Launching(RanksTest):
         ranks = len(os.sched_getaffinity(0)) + 1
         port = str(free_port())
         self.by_variables(lambda r: {"RANK": str(r), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(r), "MASTER_PORT": port},
-                          size=ranks, words=["within_cores"])
+                          size=ranks, arguments=["within_cores"])
 
     def test_nodes_without_an_address_are_an_error(self):
-        status, errors = self.run_words("devices=2", "nodes=2")
+        status, errors = self.run_with("devices=2", "nodes=2")
         self.assertEqual(status, 1)
         self.assertIn("set NODE_RANK, MASTER_ADDR and MASTER_PORT", errors)
 
     def test_a_node_rank_that_is_none_is_an_error(self):
         for node_rank, message in [("x", 'NODE_RANK is "x", not a whole number'),
                                    ("2", "NODE_RANK is 2, and TrainerOptions.num_nodes is 2")]:
-            status, errors = self.run_words("devices=2", "nodes=2", env={
+            status, errors = self.run_with("devices=2", "nodes=2", env={
                 "NODE_RANK": node_rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())})
             self.assertEqual(status, 1)
             self.assertIn(message, errors)

@@ -11,9 +11,9 @@
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/loading/length_batch_sampler.h"
 #include "ranks/hanging_data.h"
+#include "ranks/run_arguments.h"
 #include "ranks/samples.h"
 #include "ranks/stream.h"
-#include "ranks/words.h"
 
 namespace levin::test {
 
@@ -25,22 +25,22 @@ inline std::shared_ptr<BatchSampler> by_length(int64_t samples, int64_t max_toke
                                               LengthBatchSamplerOptions{.max_tokens = max_tokens, .shuffle = true});
 }
 
-inline std::shared_ptr<Loader> make_loader(const Words& words, const Batch& data) {
-  const int64_t batch = words.number("batch", 4);
-  if (words.has("hang_data")) {
-    const std::string mark = words.text("out", ".") + "/hangs";
-    return std::make_shared<DataLoader>(std::make_shared<HangingData>(data, words.number("hang_data", 0), mark),
+inline std::shared_ptr<Loader> make_loader(const RunArguments& arguments, const Batch& data) {
+  const int64_t batch = arguments.number("batch", 4);
+  if (arguments.has("hang_data")) {
+    const std::string mark = arguments.text("out", ".") + "/hangs";
+    return std::make_shared<DataLoader>(std::make_shared<HangingData>(data, arguments.number("hang_data", 0), mark),
                                         DataLoaderOptions{.batch_size = batch});
   }
-  if (words.has("stream")) return std::make_shared<Stream>(data, words.number("stream", 4));
+  if (arguments.has("stream")) return std::make_shared<Stream>(data, arguments.number("stream", 4));
   const auto samples = std::make_shared<TensorDataset>(std::vector<at::Tensor>{data[0], data[1]});
-  const DataLoaderOptions options{.batch_size = batch, .shuffle = words.has("shuffle")};
-  if (words.has("interleave"))
+  const DataLoaderOptions options{.batch_size = batch, .shuffle = arguments.has("shuffle")};
+  if (arguments.has("interleave"))
     return std::make_shared<DataLoader>(samples, options,
-                                        interleaved(data[0].size(0), batch, words.number("interleave", 2)));
-  if (!words.has("by_length")) return std::make_shared<DataLoader>(samples, options);
+                                        interleaved(data[0].size(0), batch, arguments.number("interleave", 2)));
+  if (!arguments.has("by_length")) return std::make_shared<DataLoader>(samples, options);
   return std::make_shared<DataLoader>(samples, DataLoaderOptions{},
-                                      by_length(data[0].size(0), words.number("by_length", 10)));
+                                      by_length(data[0].size(0), arguments.number("by_length", 10)));
 }
 
 // Batches of 2 of the first samples. `only`: one rank gets them all, and the others none; `unsized`: it does not tell
@@ -71,15 +71,16 @@ class ValidationLoader final : public Loader {
 };
 
 // val=N: of the first N samples; val2=N: a second loader; val_of=R: rank R has all batches of the first.
-inline Loaders make_val_loaders(const Words& words, const Batch& data) {
+inline Loaders make_val_loaders(const RunArguments& arguments, const Batch& data) {
   std::vector<std::shared_ptr<Loader>> all;
-  const std::optional<int64_t> only = words.has("val_of") ? std::optional(words.number("val_of", 0)) : std::nullopt;
-  const bool unsized = words.has("val_unsized");
-  if (words.has("val")) {
-    all.push_back(std::make_shared<ValidationLoader>(data, words.number("val", 5), only, unsized));
+  const std::optional<int64_t> only =
+      arguments.has("val_of") ? std::optional(arguments.number("val_of", 0)) : std::nullopt;
+  const bool unsized = arguments.has("val_unsized");
+  if (arguments.has("val")) {
+    all.push_back(std::make_shared<ValidationLoader>(data, arguments.number("val", 5), only, unsized));
   }
-  if (words.has("val2")) {
-    all.push_back(std::make_shared<ValidationLoader>(data, words.number("val2", 5), std::nullopt, unsized));
+  if (arguments.has("val2")) {
+    all.push_back(std::make_shared<ValidationLoader>(data, arguments.number("val2", 5), std::nullopt, unsized));
   }
   return all;
 }

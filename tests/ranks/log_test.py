@@ -28,39 +28,39 @@ class RunLog(ToolTest):
             found.append((level, component, int(rank), None if step is None else int(step), text))
         return found
 
-    def texts(self, name="run.log", component=None):
+    def messages(self, name="run.log", component=None):
         return [line[4] for line in self.lines(name) if component in (None, line[1])]
 
-    def assert_has(self, texts, pattern):
-        self.assertTrue(any(re.search(pattern, text) for text in texts), f"{pattern} is not in {texts}")
+    def assert_has(self, messages, pattern):
+        self.assertTrue(any(re.search(pattern, text) for text in messages), f"{pattern} is not in {messages}")
 
     def test_two_ranks_write_two_files(self):
-        status, said = self.run_tool(*self.fit, "--trainer.devices=2")
-        self.assertEqual(status, 0, said)
+        status, output = self.run_tool(*self.fit, "--trainer.devices=2")
+        self.assertEqual(status, 0, output)
         for rank, name in enumerate(["run.log", "run.rank1.log"]):
             lines = self.lines(name)
             self.assertEqual({line[2] for line in lines}, {rank})
-            self.assert_has(self.texts(name, "trainer"), r"^levin [0-9.]+, LibTorch .*: fit in .*, process \d+ on ")
-            self.assert_has(self.texts(name, "strategy"), rf"^rank {rank} of 2 has joined")
-            self.assert_has(self.texts(name, "data"), r"^train: 6 batches of 128, fetched by 2 workers$")
-            self.assert_has(self.texts(name, "trainer"), r"^epoch 0 has ended: 6 batches, step 6$")
-        self.assert_has(self.texts(component="trainer"), r"^plan: strategy ddp, 2 ranks on 1 node, .*max_epochs 1")
-        self.assert_has(self.texts(component="trainer"), r"^command: .*levin fit --config")
-        self.assert_has(self.texts(component="checkpoint"), r"^wrote .*\.ckpt: \d+ bytes in [0-9.]+ s$")
-        self.assertFalse(any("wrote" in text for text in self.texts("run.rank1.log", "checkpoint")))
+            self.assert_has(self.messages(name, "trainer"), r"^levin [0-9.]+, LibTorch .*: fit in .*, process \d+ on ")
+            self.assert_has(self.messages(name, "strategy"), rf"^rank {rank} of 2 has joined")
+            self.assert_has(self.messages(name, "data"), r"^train: 6 batches of 128, fetched by 2 workers$")
+            self.assert_has(self.messages(name, "trainer"), r"^epoch 0 has ended: 6 batches, step 6$")
+        self.assert_has(self.messages(component="trainer"), r"^plan: strategy ddp, 2 ranks on 1 node, .*max_epochs 1")
+        self.assert_has(self.messages(component="trainer"), r"^command: .*levin fit --config")
+        self.assert_has(self.messages(component="checkpoint"), r"^wrote .*\.ckpt: \d+ bytes in [0-9.]+ s$")
+        self.assertFalse(any("wrote" in text for text in self.messages("run.rank1.log", "checkpoint")))
         self.assertIn(6, [line[3] for line in self.lines()])
 
-    def test_a_run_that_continues_adds_to_the_file_and_says_from_where(self):
-        status, said = self.run_tool(*self.fit)
-        self.assertEqual(status, 0, said)
+    def test_a_run_that_continues_adds_to_the_file_and_logs_from_where(self):
+        status, output = self.run_tool(*self.fit)
+        self.assertEqual(status, 0, output)
         before = (self.folder / "run.log").read_text()
-        status, said = self.run_tool(*self.fit, "--trainer.auto_resume=true", "--trainer.max_epochs=2")
-        self.assertEqual(status, 0, said)
+        status, output = self.run_tool(*self.fit, "--trainer.auto_resume=true", "--trainer.max_epochs=2")
+        self.assertEqual(status, 0, output)
         self.assertTrue((self.folder / "run.log").read_text().startswith(before))
-        self.assert_has(self.texts(component="checkpoint"), r"^starts from .*\.ckpt$")
-        self.assert_has(self.texts(component="checkpoint"), r"^read .*\.ckpt: \d+ tensors in ")
+        self.assert_has(self.messages(component="checkpoint"), r"^starts from .*\.ckpt$")
+        self.assert_has(self.messages(component="checkpoint"), r"^read .*\.ckpt: \d+ tensors in ")
 
-    def test_the_console_says_the_same_with_a_log_and_without(self):
+    def test_the_console_prints_the_same_with_a_log_and_without(self):
         status, with_log = self.run_tool(*self.fit)
         self.assertEqual(status, 0, with_log)
         status, without = self.run_tool(*self.fit, "--log_level=off")
@@ -79,55 +79,55 @@ class RunLog(ToolTest):
         self.assertIn(("debug", "data"), {line[:2] for line in self.lines()})
 
     def test_options_of_the_trainer_choose_level_format_and_size(self):
-        status, said = self.run_tool(*self.fit, "--trainer.log.level=data=debug,warn", "--trainer.log.format=json",
-                                     "--trainer.log.max_bytes=1000", "--trainer.log.max_files=2")
-        self.assertEqual(status, 0, said)
+        status, output = self.run_tool(*self.fit, "--trainer.log.level=data=debug,warn", "--trainer.log.format=json",
+                                       "--trainer.log.max_bytes=1000", "--trainer.log.max_files=2")
+        self.assertEqual(status, 0, output)
         lines = [json.loads(line) for line in (self.folder / "run.log").read_text().splitlines()]
         self.assertEqual({line["component"] for line in lines}, {"data"})
         self.assertIn("debug", {line["level"] for line in lines})
         self.assertLessEqual(len(list(self.folder.glob("run*.log"))), 2)
-        status, said = self.run_tool(*self.fit, "--trainer.log.level=dta=debug")
-        self.assertEqual(status, 2, said)
-        self.assertIn("trainer.log.level: unknown component", said)
-        self.assertIn("dta", said)
+        status, output = self.run_tool(*self.fit, "--trainer.log.level=dta=debug")
+        self.assertEqual(status, 2, output)
+        self.assertIn("trainer.log.level: unknown component", output)
+        self.assertIn("dta", output)
 
     def test_hooks_are_written_at_trace(self):
-        status, said = self.run_tool(*self.fit, env={"LEVIN_LOG": "hooks=trace,off"})
-        self.assertEqual(status, 0, said)
-        hooks = self.texts(component="hooks")
+        status, output = self.run_tool(*self.fit, env={"LEVIN_LOG": "hooks=trace,off"})
+        self.assertEqual(status, 0, output)
+        hooks = self.messages(component="hooks")
         self.assertLess(hooks.index("on_fit_start"), hooks.index("on_train_batch_start"))
         self.assertEqual(hooks.count("on_train_batch_start"), 6)
         self.assertEqual({line[1] for line in self.lines()}, {"hooks"})
 
     def test_json_lines_on_request(self):
-        status, said = self.run_tool(*self.fit, env={"LEVIN_LOG_FORMAT": "json"})
-        self.assertEqual(status, 0, said)
+        status, output = self.run_tool(*self.fit, env={"LEVIN_LOG_FORMAT": "json"})
+        self.assertEqual(status, 0, output)
         lines = [json.loads(line) for line in (self.folder / "run.log").read_text().splitlines()]
         self.assertGreater(len(lines), 5)
         self.assertEqual({"time", "level", "component", "rank", "text"} - lines[0].keys(), set())
         self.assertIn(6, [line.get("step") for line in lines])
 
     def test_mistakes_are_reported_before_anything_is_run(self):
-        for words, env, parts in [
+        for arguments, env, parts in [
                 ([], {"LEVIN_LOG": "dta=debug"},
                  ['LEVIN_LOG: unknown component "dta". Did you mean "data"?', "Known: checkpoint, console, data, hooks"]),
                 ([], {"LEVIN_LOG": "loud"}, ['LEVIN_LOG: unknown level "loud".', "Known: trace, debug, info, warn, error, off"]),
                 ([], {"LEVIN_LOG_FORMAT": "xml"}, ['LEVIN_LOG_FORMAT: unknown format "xml". Known: text, json.']),
                 (["--log_level", "trainr=debug"], {}, ['--log_level: unknown component "trainr". Did you mean "trainer"?']),
                 (["--log_format=xml"], {}, ['--log_format: unknown format "xml". Known: text, json.'])]:
-            status, said = self.run_tool(*self.fit, *words, env=env)
-            self.assertEqual(status, 2, said)
+            status, output = self.run_tool(*self.fit, *arguments, env=env)
+            self.assertEqual(status, 2, output)
             for part in parts:
-                self.assertIn(part, said)
+                self.assertIn(part, output)
             self.assertFalse(self.root.exists())
 
     def test_the_error_that_ends_a_run_is_in_the_file(self):
-        status, said = self.run_tool(*self.fit, "--trainer.max_epochs=2", "--trainer.callbacks=[]",
-                                     "--optimizer.lr=1e30", "--trainer.detect_anomaly=true",
-                                     "--trainer.callbacks+={class_path: EarlyStopping, init_args: {monitor: no_such_metric}}")
-        self.assertNotEqual(status, 0, said)
+        status, output = self.run_tool(*self.fit, "--trainer.max_epochs=2", "--trainer.callbacks=[]",
+                                       "--optimizer.lr=1e30", "--trainer.detect_anomaly=true",
+                                       "--trainer.callbacks+={class_path: EarlyStopping, init_args: {monitor: no_such_metric}}")
+        self.assertNotEqual(status, 0, output)
         errors = [line[4] for line in self.lines() if line[0] == "error"]
-        self.assertTrue(errors and errors[0][:60] in said, (errors, said))
+        self.assertTrue(errors and errors[0][:60] in output, (errors, output))
 
     def test_a_link_in_its_place_is_not_followed_and_does_not_end_the_run(self):
         self.folder.mkdir(parents=True)
@@ -136,16 +136,16 @@ class RunLog(ToolTest):
         (self.folder / "run.log").symlink_to(theirs)
         (self.folder / "hparams.yaml").write_text("{}\n")
         logger = "--trainer.logger={class_path: CSVLogger, init_args: {version: version_0}}"
-        status, said = self.run_tool(*self.fit, logger)
-        self.assertEqual(status, 0, said)
-        self.assertEqual(said.count("run.log: it is a symbolic link, not a regular file."), 1, said)
-        self.assertIn("Trained 1 epoch, 6 steps", said)
+        status, output = self.run_tool(*self.fit, logger)
+        self.assertEqual(status, 0, output)
+        self.assertEqual(output.count("run.log: it is a symbolic link, not a regular file."), 1, output)
+        self.assertIn("Trained 1 epoch, 6 steps", output)
         self.assertEqual(theirs.read_text(), "theirs\n")
 
     def test_a_prediction_leaves_no_folder_for_its_log(self):
-        words = [word for word in self.fit if word not in ("fit", LEVIN)]
-        status, said = self.run_tool(LEVIN, "validate", *words)
-        self.assertEqual(status, 0, said)
+        arguments = [word for word in self.fit if word not in ("fit", LEVIN)]
+        status, output = self.run_tool(LEVIN, "validate", *arguments)
+        self.assertEqual(status, 0, output)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-// Models that are hard on ranks, each trained in float64 on the same eight-column data; model_test.py runs it, alone
-// with a whole batch and on several ranks with its shares. Each rank leaves rank<k>.json in the folder `out`.
+// Models that are difficult for ranks, each trained in float64 on the same eight-column data; model_test.py runs it,
+// alone with a whole batch and on several ranks with its shards. Each rank leaves rank<k>.json in the folder `out`.
 #include <torch/torch.h>
 
 #include <chrono>
@@ -13,14 +13,14 @@
 
 #include "levin/levin.h"
 #include "ranks/gan.h"
-#include "ranks/words.h"
+#include "ranks/run_arguments.h"
 #include "support/forked_runs.h"
 
 namespace model_program {
 namespace {
 
 using levin::test::Gan;
-using levin::test::Words;
+using levin::test::RunArguments;
 namespace F = torch::nn::functional;
 namespace nn = torch::nn;
 
@@ -147,13 +147,13 @@ int64_t mapped_files(const std::string& folder) {
 // Makes its layers in configure_model: weights, a buffer, and a tensor that only it knows of.
 class Late : public levin::LightningModule {
  public:
-  explicit Late(const Words& words)
-      : layers_(words.number("layers", 3)),
-        width_(words.number("width", 128)),
-        channels_(words.has("conv")),
-        single_(words.has("precision")),
-        plain_(words.has("plain")),
-        folder_(words.text("out", ".")) {}
+  explicit Late(const RunArguments& arguments)
+      : layers_(arguments.number("layers", 3)),
+        width_(arguments.number("width", 128)),
+        channels_(arguments.has("conv")),
+        single_(arguments.has("precision")),
+        plain_(arguments.has("plain")),
+        folder_(arguments.text("out", ".")) {}
   void configure_model() override {
     if (!net_->is_empty()) return;
     for (int64_t k = 0; k < layers_; ++k) net_->push_back(nn::Linear(nn::LinearOptions(width_, width_).bias(false)));
@@ -200,7 +200,7 @@ class Late : public levin::LightningModule {
   at::Tensor own_;
 };
 
-// Of this process, in bytes, without the files that it has mapped.
+// Returns this process's memory in bytes, without the files that it has mapped.
 int64_t resident_memory() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
@@ -271,46 +271,47 @@ void count_messages() {
       }).scopes({at::RecordScope::USER_SCOPE}));
 }
 
-std::shared_ptr<levin::LightningModule> make_model(const Words& words) {
+std::shared_ptr<levin::LightningModule> make_model(const RunArguments& arguments) {
   torch::manual_seed(1);
-  const std::string kind = words.text("model", "");
-  if (kind == "gan") return std::make_shared<Gan>(words.has("toggle"));
-  if (kind == "norm") return std::make_shared<Normalized>(words.text("norm", ""));
-  if (kind == "crossed") return std::make_shared<Crossed>(words.text("early", "-1:0"), words.number("second", 8));
-  if (kind == "late") return std::make_shared<Late>(words);
+  const std::string kind = arguments.text("model", "");
+  if (kind == "gan") return std::make_shared<Gan>(arguments.has("toggle"));
+  if (kind == "norm") return std::make_shared<Normalized>(arguments.text("norm", ""));
+  if (kind == "crossed")
+    return std::make_shared<Crossed>(arguments.text("early", "-1:0"), arguments.number("second", 8));
+  if (kind == "late") return std::make_shared<Late>(arguments);
   if (kind == "wide") return std::make_shared<Wide>();
-  if (kind == "embedding") return std::make_shared<Embedded>(words.has("sparse"));
+  if (kind == "embedding") return std::make_shared<Embedded>(arguments.has("sparse"));
   throw levin::Error("model=" + kind + ": unknown model.");
 }
 
-levin::TrainerOptions trainer_options(const Words& words) {
+levin::TrainerOptions trainer_options(const RunArguments& arguments) {
   levin::TrainerOptions options;
-  options.max_epochs = words.number("epochs", 2);
-  if (words.has("devices")) options.devices = words.number("devices", 1);
-  options.default_root_dir = words.text("out", ".");
+  options.max_epochs = arguments.number("epochs", 2);
+  if (arguments.has("devices")) options.devices = arguments.number("devices", 1);
+  options.default_root_dir = arguments.text("out", ".");
   options.oversubscribe = true;
   options.enable_progress_bar = false;
   options.enable_model_summary = false;
-  options.accumulate_grad_batches = words.number("accumulate", 1);
-  options.enable_checkpointing = words.has("checkpoint");
+  options.accumulate_grad_batches = arguments.number("accumulate", 1);
+  options.enable_checkpointing = arguments.has("checkpoint");
   options.logger = false;
   options.num_sanity_val_steps = 0;
-  options.sync_batchnorm = words.has("sync_batchnorm");
-  options.channels_last = words.has("conv");
-  if (words.has("precision")) options.precision = words.text("precision", "");
-  if (words.text("strategy", "") == "fsdp") {
-    options.strategy = levin::FSDP({.stage = words.number("stage", 3),
+  options.sync_batchnorm = arguments.has("sync_batchnorm");
+  options.channels_last = arguments.has("conv");
+  if (arguments.has("precision")) options.precision = arguments.text("precision", "");
+  if (arguments.text("strategy", "") == "fsdp") {
+    options.strategy = levin::FSDP({.stage = arguments.number("stage", 3),
                                     .unit_mb = 1e-4,
-                                    .spill_dir = words.text("spill", words.text("out", ".")),
-                                    .timeout = levin::Seconds(static_cast<double>(words.number("timeout", 300)))});
-  } else if (words.number("devices", 1) > 1) {
-    options.strategy =
-        levin::DDP({.find_unused_parameters = words.has("find_unused"), .static_graph = words.has("static_graph")});
+                                    .spill_dir = arguments.text("spill", arguments.text("out", ".")),
+                                    .timeout = levin::Seconds(static_cast<double>(arguments.number("timeout", 300)))});
+  } else if (arguments.number("devices", 1) > 1) {
+    options.strategy = levin::DDP(
+        {.find_unused_parameters = arguments.has("find_unused"), .static_graph = arguments.has("static_graph")});
   }
   return options;
 }
 
-void write_report(const Words& words, const levin::Trainer& trainer, const levin::LightningModule& module,
+void write_report(const RunArguments& arguments, const levin::Trainer& trainer, const levin::LightningModule& module,
                   const ResidentMemory& memory, const SetUp& set_up) {
   nlohmann::json report;
   report["set_up"] = {{"resident", set_up.most}, {"seconds", set_up.seconds}, {"steps", set_up.steps}};
@@ -321,7 +322,7 @@ void write_report(const Words& words, const levin::Trainer& trainer, const levin
   report["held"] = memory.held;
   report["resident"] = memory.resident;
   for (const auto& item : module.named_parameters()) {
-    if (words.has("memory")) break;  // they are too many
+    if (arguments.has("memory")) break;  // they are too many
     const at::Tensor flat = item.value().detach().to(torch::kDouble).flatten().contiguous();
     for (int64_t k = 0; k < flat.numel(); ++k) report["weights"].push_back(flat.data_ptr<double>()[k]);
   }
@@ -334,19 +335,20 @@ void write_report(const Words& words, const levin::Trainer& trainer, const levin
     report["messages"] = messages;
   }
   report["world_size"] = trainer.world_size();
-  std::ofstream(words.text("out", ".") + "/rank" + std::to_string(trainer.global_rank()) + ".json") << report.dump();
+  std::ofstream(arguments.text("out", ".") + "/rank" + std::to_string(trainer.global_rank()) + ".json")
+      << report.dump();
 }
 
-void train(const Words& words) {
+void train(const RunArguments& arguments) {
   count_messages();
-  levin::TrainerOptions options = trainer_options(words);
+  levin::TrainerOptions options = trainer_options(arguments);
   const auto memory = std::make_shared<ResidentMemory>();
   const auto set_up = std::make_shared<SetUp>();
-  if (words.has("memory")) options.callbacks.push_back(memory);
+  if (arguments.has("memory")) options.callbacks.push_back(memory);
   options.callbacks.push_back(set_up);
   levin::Trainer trainer(options);
-  const auto module = make_model(words);
-  const int64_t samples = words.number("samples", 48);
+  const auto module = make_model(arguments);
+  const int64_t samples = arguments.number("samples", 48);
   torch::manual_seed(0);
   const std::vector<at::Tensor> data = {torch::rand({samples, 8}), torch::arange(samples).remainder(3)};
   const auto loader = [&](int64_t count, int64_t batch) {
@@ -355,15 +357,15 @@ void train(const Words& words) {
                                                levin::DataLoaderOptions{.batch_size = batch});
   };
   levin::Loaders val;
-  if (words.has("val")) val.push_back(loader(words.number("val", 5), 2));
-  trainer.fit(*module, loader(samples, words.number("batch", 8)), val);
-  write_report(words, trainer, *module, *memory, *set_up);
+  if (arguments.has("val")) val.push_back(loader(arguments.number("val", 5), 2));
+  trainer.fit(*module, loader(samples, arguments.number("batch", 8)), val);
+  write_report(arguments, trainer, *module, *memory, *set_up);
 }
 
-int run(const std::vector<std::string>& words) {
+int run(const std::vector<std::string>& arguments) {
   try {
     torch::set_default_dtype(caffe2::TypeMeta::Make<double>());
-    train(Words(words));
+    train(RunArguments(arguments));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

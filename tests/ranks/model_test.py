@@ -1,4 +1,4 @@
-"""Models that are hard on ranks: what several ranks train is what one process trains with the whole batch, in float64."""
+"""Models that are difficult for ranks: several ranks train what one process trains with the whole batch, in float64."""
 
 from ranks import FSDP_STAGES, RanksTest, free_port, main
 
@@ -6,10 +6,10 @@ EXACT = 1e-12
 
 
 class ModelTest(RanksTest):
-    def assert_like_one_process(self, *words, ranks=2, more=()):
-        """`more`: words for the ranks alone."""
-        whole = self.train(f"batch={8 * ranks}", *words)[0]
-        parts = self.train("batch=8", *words, *more, ranks=ranks)
+    def assert_like_one_process(self, *arguments, ranks=2, more=()):
+        """`more`: arguments that only the ranks get."""
+        whole = self.train(f"batch={8 * ranks}", *arguments)[0]
+        parts = self.train("batch=8", *arguments, *more, ranks=ranks)
         for report in parts[1:]:
             self.assertEqual(parts[0]["weights"], report["weights"])
         self.assert_close(whole["weights"], parts[0]["weights"], EXACT)
@@ -17,12 +17,12 @@ class ModelTest(RanksTest):
 
 
 class Gan(ModelTest):
-    """Each backward reaches other parameters than the one before."""
+    """Each backward pass reaches different parameters than the one before."""
 
     def test_with_find_unused_parameters_it_ends_where_one_process_ends(self):
-        for words in ([], ["toggle"]):
-            with self.subTest(words=words):
-                self.assert_like_one_process("model=gan", *words, more=["find_unused"])
+        for arguments in ([], ["toggle"]):
+            with self.subTest(arguments=arguments):
+                self.assert_like_one_process("model=gan", *arguments, more=["find_unused"])
 
     def test_three_ranks(self):
         self.assert_like_one_process("model=gan", ranks=3, more=["find_unused"])
@@ -32,7 +32,7 @@ class Gan(ModelTest):
         self.assert_like_one_process("model=gan", "toggle", ranks=3)
 
     def test_with_neither_the_error_names_the_parameters_and_both_remedies(self):
-        status, errors = self.run_words("model=gan", "batch=8", "devices=2")
+        status, errors = self.run_with("model=gan", "batch=8", "devices=2")
         self.assertEqual(status, 1)
         self.assertIn("the loss does not depend on generator.0.weight", errors)
         self.assertIn("toggle_optimizer", errors)
@@ -45,8 +45,8 @@ class Gan(ModelTest):
 
 
 class SyncBatchNorm(ModelTest):
-    def check(self, norm, more_words=(), **more):
-        return self.assert_like_one_process("model=norm", f"norm={norm}", *more_words, more=["sync_batchnorm"], **more)
+    def check(self, norm, more_arguments=(), **more):
+        return self.assert_like_one_process("model=norm", f"norm={norm}", *more_arguments, more=["sync_batchnorm"], **more)
 
     def assert_same_buffers(self, whole, parts):
         for name, values in whole["buffers"].items():
@@ -67,7 +67,7 @@ class SyncBatchNorm(ModelTest):
     def test_ranks_with_different_numbers_of_validation_batches_do_not_wait_for_each_other(self):
         for norm in ("batch_untracked", "batch_plain_untracked", "both"):  # which normalize by the batch in eval mode too
             with self.subTest(norm=norm):
-                self.check(norm, more_words=["val=5"])
+                self.check(norm, more_arguments=["val=5"])
 
     def test_instance_normalization_stays_each_samples_own(self):
         for norm in ("instance", "instance_plain", "instance_untracked", "instance_plain_untracked"):
@@ -86,8 +86,8 @@ class SyncBatchNorm(ModelTest):
 class ReadingOrder(ModelTest):
     """Stage 3, where each reading of weights is a message to all. Without a check startup_timeout, 30 minutes, counts."""
 
-    def errors_of(self, *words):
-        status, errors = self.run_words("model=crossed", "strategy=fsdp", "batch=8", "devices=2", *words)
+    def errors_of(self, *arguments):
+        status, errors = self.run_with("model=crossed", "strategy=fsdp", "batch=8", "devices=2", *arguments)
         self.assertEqual(status, 1, errors)
         return errors
 
@@ -141,21 +141,21 @@ class RollCall(ModelTest):
 
 class Messages(ModelTest):
     def test_a_static_graph_with_accumulation_is_refused(self):
-        status, errors = self.run_words("model=norm", "norm=none", "accumulate=3", "static_graph", "devices=2")
+        status, errors = self.run_with("model=norm", "norm=none", "accumulate=3", "static_graph", "devices=2")
         self.assertEqual(status, 1)
         self.assertIn("DDPOptions.static_graph: a static graph is reduced in every backward pass, but "
                       "accumulate_grad_batches and micro_batch_size skip reductions. Remove static_graph.", errors)
 
     def test_a_static_graph_that_changes_is_named(self):
-        status, errors = self.run_words("model=gan", "batch=8", "static_graph", "devices=2")
+        status, errors = self.run_with("model=gan", "batch=8", "static_graph", "devices=2")
         self.assertEqual(status, 1)
         self.assertIn("ddp: static_graph: this step's backward pass differs from the first step's: no gradient of ", errors)
         self.assertIn("Remove static_graph", errors)
 
     def test_a_sparse_gradient_is_named_with_what_to_do(self):
-        for words in ([], *(["strategy=fsdp", f"stage={stage}"] for stage in FSDP_STAGES)):
-            with self.subTest(words=words):
-                status, errors = self.run_words("model=embedding", "sparse", "batch=8", "devices=2", *words)
+        for arguments in ([], *(["strategy=fsdp", f"stage={stage}"] for stage in FSDP_STAGES)):
+            with self.subTest(arguments=arguments):
+                status, errors = self.run_with("model=embedding", "sparse", "batch=8", "devices=2", *arguments)
                 self.assertEqual(status, 1)
                 self.assertIn("the gradient of embedding.weight is sparse, as with an Embedding with sparse(true), but "
                               "only dense gradients can be reduced. Make the layer with sparse(false)", errors)
@@ -168,9 +168,9 @@ class Messages(ModelTest):
             self.assertLessEqual(report["messages"].get("gloo:all_gather", 0), 5, report["messages"])
 
     def test_a_full_checkpoint_is_gathered_on_rank_0_alone(self):
-        words = ["model=norm", "norm=none", "epochs=1", "strategy=fsdp", "stage=2"]
-        without = self.train(*words, ranks=3)
-        saved = self.train(*words, "checkpoint", ranks=3)
+        arguments = ["model=norm", "norm=none", "epochs=1", "strategy=fsdp", "stage=2"]
+        without = self.train(*arguments, ranks=3)
+        saved = self.train(*arguments, "checkpoint", ranks=3)
         for before, after in zip(without, saved):
             self.assertGreaterEqual(after["messages"].get("gloo:gather", 0), 8, after["messages"])  # weights and momenta
             # Of the eight tensors none: what is left are random numbers, of which every rank keeps all, and the like.
@@ -182,9 +182,9 @@ class SpilledWhileMade(ModelTest):
     """Stage 3 with layers in configure_model: each rank has them on a disk until it has its part of them."""
     SHARDED = ["strategy=fsdp", "stage=3"]
 
-    def check(self, *words, spills=True, **more):
+    def check(self, *arguments, spills=True, **more):
         """The ranks' reports of a model whose weights, a buffer and a tensor that it does not register are spilled."""
-        whole, parts = self.assert_like_one_process("model=late", *words, more=[*self.SHARDED, *more.pop("more", [])],
+        whole, parts = self.assert_like_one_process("model=late", *arguments, more=[*self.SHARDED, *more.pop("more", [])],
                                                     **more)
         for report in parts:
             self.assertEqual(report["files"]["made"] >= 4, spills, report["files"])
@@ -205,38 +205,38 @@ class SpilledWhileMade(ModelTest):
     def test_turned_off_it_trains_the_same(self):
         self.check(more=["spill=off"], spills=False)
 
-    def test_without_a_folder_it_trains_the_same_and_says_why_it_spills_nothing(self):
-        status, errors = self.run_words("model=late", "batch=8", *self.SHARDED, "devices=2", "spill=/no/such/folder")
+    def test_without_a_folder_it_trains_the_same_and_reports_why_it_spills_nothing(self):
+        status, errors = self.run_with("model=late", "batch=8", *self.SHARDED, "devices=2", "spill=/no/such/folder")
         self.assertEqual(status, 0, errors)
         self.assertIn("fsdp: cannot reserve", errors)
         self.assertIn("in /no/such/folder for the model while it is made: No such file or directory", errors)
         self.assertIn('or set spill_dir: "off"', errors)
 
     def test_other_strategies_and_one_rank_spill_nothing(self):
-        for words in ([], ["devices=2"], ["devices=2", "strategy=fsdp", "stage=2"], self.SHARDED):
-            with self.subTest(words=words):
-                status, errors = self.run_words("model=late", "batch=8", *words)
+        for arguments in ([], ["devices=2"], ["devices=2", "strategy=fsdp", "stage=2"], self.SHARDED):
+            with self.subTest(arguments=arguments):
+                status, errors = self.run_with("model=late", "batch=8", *arguments)
                 self.assertEqual(status, 0, errors)
                 self.assertEqual(self.report(0)["files"]["made"], 0)
 
     def test_no_rank_has_the_whole_model_in_memory_before_the_first_step(self):
         # 168 MB of weights, a part of 84 MB; and LibTorch's own.
-        words = ["model=late", "layers=20", "width=1024", "memory", "batch=2", "samples=4", "epochs=1"]
-        for report in self.train(*words, *self.SHARDED, "spill=off", ranks=2):
+        arguments = ["model=late", "layers=20", "width=1024", "memory", "batch=2", "samples=4", "epochs=1"]
+        for report in self.train(*arguments, *self.SHARDED, "spill=off", ranks=2):
             self.assertGreater(report["set_up"]["resident"], 165e6)
-        for report in self.train(*words, *self.SHARDED, ranks=2):
+        for report in self.train(*arguments, *self.SHARDED, ranks=2):
             self.assertLess(report["set_up"]["resident"], 140e6)
 
 
 class Memory(ModelTest):
     def test_what_stage_3_gives_back_leaves_resident_memory_too(self):
-        words = ["model=wide", "memory", "batch=2", "samples=16"]
-        ddp = self.train(*words, ranks=2)
-        sharded = self.train(*words, "strategy=fsdp", "stage=3", ranks=2)
+        arguments = ["model=wide", "memory", "batch=2", "samples=16"]
+        ddp = self.train(*arguments, ranks=2)
+        sharded = self.train(*arguments, "strategy=fsdp", "stage=3", ranks=2)
         for whole, part in zip(ddp, sharded):
             self.assertGreater(whole["held"], 190e6)
             self.assertLess(part["held"], 105e6)
-            # Beside what is held: LibTorch's own, a few blocks of a layer's size.
+            # In addition to what is held: LibTorch's own, a few blocks of a layer's size.
             self.assertLess(part["resident"] - part["held"], 60e6, part["resident"])
 
 

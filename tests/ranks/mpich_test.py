@@ -18,14 +18,14 @@ class Mpich(ToolTest):
         self.expect_as_two_local_ranks(*self.mpiexec)
 
     def test_devices_that_contradict_it_are_an_error_that_shows_both(self):
-        status, said = self.run_tool(*self.mpiexec, *self.fit, "--trainer.devices=3")
-        self.assertEqual(status, 2, said)
-        self.assertIn("3 devices x 1 node are 3 ranks, but MPI (PMI) has started 2 (2 on this node)", said)
+        status, output = self.run_tool(*self.mpiexec, *self.fit, "--trainer.devices=3")
+        self.assertEqual(status, 2, output)
+        self.assertIn("3 devices x 1 node are 3 ranks, but MPI (PMI) has started 2 (2 on this node)", output)
 
     def test_a_rank_that_throws_ends_the_job(self):
-        status, said = self.run_tool(*self.mpiexec, PROGRAM, f"out={self.out}", "samples=64", "throw=1:3", "strategy=ddp")
-        self.assertNotEqual(status, 0, said)
-        self.assertIn("a fault in the model", said)
+        status, output = self.run_tool(*self.mpiexec, PROGRAM, f"out={self.out}", "samples=64", "throw=1:3", "strategy=ddp")
+        self.assertNotEqual(status, 0, output)
+        self.assertIn("a fault in the model", output)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// The optimizers that rank_program knows by a word, and one as a user writes it.
+// The optimizers that rank_program knows by name, and one as a user writes it.
 #pragma once
 
 #include <optional>

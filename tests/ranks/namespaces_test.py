@@ -48,11 +48,11 @@ def make():
 
 
 class TwoNodes(RanksTest):
-    WORDS = ["samples=16", "batch=2", "model=dropout"]
+    ARGUMENTS = ["samples=16", "batch=2", "model=dropout"]
 
-    def on(self, node, *words, env=None, named=False):
+    def on(self, node, *arguments, env=None, named=False):
         name = ["unshare", "--uts", "sh", "-c", f'echo levin-{node} > /proc/sys/kernel/hostname; exec "$@"', "sh"]
-        return subprocess.Popen([*enter(node), *(name if named else []), PROGRAM, f"out={self.out}", *self.WORDS, *words],
+        return subprocess.Popen([*enter(node), *(name if named else []), PROGRAM, f"out={self.out}", *self.ARGUMENTS, *arguments],
                                 env={**CLEAN, **(env or {})}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def finish(self, nodes):
@@ -64,7 +64,7 @@ class TwoNodes(RanksTest):
             self.assertEqual(node.returncode, 0, errors)
 
     def expect_as_local(self, ranks, start):
-        local = self.train(*self.WORDS, ranks=ranks)
+        local = self.train(*self.ARGUMENTS, ranks=ranks)
         for old in pathlib.Path(self.out).glob("rank*.json"):
             old.unlink()
         self.finish([start(node) for node in range(2)])
@@ -81,14 +81,14 @@ class TwoNodes(RanksTest):
             "NODE_RANK": str(node), "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "23457"}))
 
     def test_two_machines_share_memory_inside_and_use_gloo_between(self):
-        def run(*words, port):
+        def run(*arguments, port):
             for old in pathlib.Path(self.out).glob("rank*.json"):
                 old.unlink()
-            self.finish([self.on(node, *words, "devices=2", "nodes=2", named=True, env={
+            self.finish([self.on(node, *arguments, "devices=2", "nodes=2", named=True, env={
                 "NODE_RANK": str(node), "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": str(port)}) for node in range(2)])
             return [report["weights"] for report in self.reports(4)]
 
-        local = self.train(*self.WORDS, ranks=4)[0]["weights"]
+        local = self.train(*self.ARGUMENTS, ranks=4)[0]["weights"]
         both, again, gloo = run(port=23490), run(port=23491), run("backend=gloo", port=23492)
         self.assertEqual(both, [both[0]] * 4)
         self.assertEqual(again, both)
@@ -99,23 +99,23 @@ class TwoNodes(RanksTest):
         nodes = [self.on(node, "backend=shm", "devices=2", "nodes=2", named=True, env={
             "NODE_RANK": str(node), "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "23493"}) for node in range(2)]
         for node in nodes:
-            said = node.communicate(timeout=60)[1]
+            output = node.communicate(timeout=60)[1]
             self.assertNotEqual(node.returncode, 0)
             self.assertIn("process_group_backend: shm requires memory that all ranks share, but rank 0 is on host levin-0, "
-                          "rank 2 is on host levin-1. Use gloo or auto.", said)
+                          "rank 2 is on host levin-1. Use gloo or auto.", output)
 
-    def test_without_a_secret_rank_zero_says_that_anybody_may_join(self):
+    def test_without_a_secret_rank_zero_warns_that_anybody_may_join(self):
         nodes = [self.on(node, "strategy=ddp", "--init-method", f"tcp://{ADDRESSES[0]}:23459", "--rank", str(node),
                          "--world-size", "2") for node in range(2)]
-        said = [node.communicate(timeout=60)[1] for node in nodes]
-        self.assertEqual([node.returncode for node in nodes], [0, 0], said)
+        output = [node.communicate(timeout=60)[1] for node in nodes]
+        self.assertEqual([node.returncode for node in nodes], [0, 0], output)
         self.assertIn(f"ranks connect at {ADDRESSES[0]}, port 23459 without a shared secret: any program that reaches that "
-                      "port can join them. Set LEVIN_SECRET", said[0])
+                      "port can join them. Set LEVIN_SECRET", output[0])
 
     def test_with_a_secret_and_a_stranger_from_the_other_machine(self):
         secret = {"LEVIN_SECRET": "0123456789abcdef0123"}
-        words = ["strategy=ddp", "--init-method", f"tcp://{ADDRESSES[0]}:23460", "--world-size", "2"]
-        first = self.on(0, *words, "--rank", "0", env=secret)
+        arguments = ["strategy=ddp", "--init-method", f"tcp://{ADDRESSES[0]}:23460", "--world-size", "2"]
+        first = self.on(0, *arguments, "--rank", "0", env=secret)
         knock = ("import socket,sys,time\n"
                  "for _ in range(600):\n"
                  "  try: s = socket.create_connection((sys.argv[1], 23460)); break\n"
@@ -123,12 +123,12 @@ class TwoNodes(RanksTest):
                  "s.sendall(bytes(64)); s.settimeout(20)\n"
                  "while s.recv(4096): pass\n")
         subprocess.run([*enter(1), "python3", "-c", knock, ADDRESSES[0]], timeout=90, check=True)
-        second = self.on(1, *words, "--rank", "1", env=secret)
-        said = [node.communicate(timeout=60)[1] for node in (first, second)]
-        self.assertEqual([first.returncode, second.returncode], [0, 0], said)
+        second = self.on(1, *arguments, "--rank", "1", env=secret)
+        output = [node.communicate(timeout=60)[1] for node in (first, second)]
+        self.assertEqual([first.returncode, second.returncode], [0, 0], output)
         self.assertIn(f"a stranger at {ADDRESSES[1]} tried to join the ranks and was refused: it does not have the secret",
-                      said[0])
-        self.assertNotIn("without a shared secret", said[0])
+                      output[0])
+        self.assertNotIn("without a shared secret", output[0])
 
     def test_two_ranks_0_of_two_machines_end_at_once_and_name_both(self):
         port = 23470
@@ -141,10 +141,10 @@ class TwoNodes(RanksTest):
                 self.addCleanup(nodes[node].kill)
                 time.sleep(2)  # in each order; whichever comes first, both must end
             for node in nodes.values():
-                said = node.communicate(timeout=60)[1]
-                self.assertEqual(node.returncode, 1, said)
-                self.assertRegex(said, r"rank 0 of 2 was given to two processes: process \d+ on \S+, and process \d+ on ")
-                self.assertIn("Give every process its own rank: RANK, --rank, or with several nodes NODE_RANK", said)
+                output = node.communicate(timeout=60)[1]
+                self.assertEqual(node.returncode, 1, output)
+                self.assertRegex(output, r"rank 0 of 2 was given to two processes: process \d+ on \S+, and process \d+ on ")
+                self.assertIn("Give every process its own rank: RANK, --rank, or with several nodes NODE_RANK", output)
 
     def test_two_ranks_0_that_cannot_know_of_each_other_say_where_they_wait(self):
         nodes = [self.on(node, "nodes=2", "strategy=ddp", env={

@@ -1,6 +1,7 @@
 // A training program with several ranks, as a user writes one; ranks_test.py runs it. Each rank leaves rank<k>.json in
-// the folder `out`: weights, metrics, counters. Arguments are key=value; after "--" come the arguments of another run, which
-// follows in the same processes. The single word "serve": runs are read from standard input (support/forked_runs.h).
+// the folder `out`: weights, metrics, counters. Arguments are key=value; after "--" come the arguments of another run,
+// which follows in the same processes. The single word "serve": runs are read from standard input
+// (support/forked_runs.h).
 #include <dlfcn.h>
 #include <torch/torch.h>
 
@@ -19,9 +20,9 @@
 #include "ranks/freezes_replay.h"
 #include "ranks/loaders.h"
 #include "ranks/named_optimizer.h"
+#include "ranks/run_arguments.h"
 #include "ranks/samples.h"
 #include "ranks/use_strategy.h"
-#include "ranks/words.h"
 #include "support/forked_runs.h"
 #include "support/limited_allocator.h"
 
@@ -32,8 +33,8 @@ using namespace levin::test;
 namespace F = torch::nn::functional;
 
 // `when`: "rank:step", the rank and the training batch (over all epochs) in which something is to happen.
-bool is_time(const Words& words, const std::string& key, const levin::LightningModule& module) {
-  const std::string when = words.text(key, "");
+bool is_time(const RunArguments& arguments, const std::string& key, const levin::LightningModule& module) {
+  const std::string when = arguments.text(key, "");
   if (when.empty()) return false;
   const auto& trainer = module.trainer();
   return trainer.global_rank() == std::stoll(when) &&
@@ -64,14 +65,15 @@ namespace {
 
 class Net : public levin::LightningModule {
  public:
-  explicit Net(const Words& words) : words_(words), kind_(words.text("model", "mlp")) {
+  explicit Net(const RunArguments& arguments) : arguments_(arguments), kind_(arguments.text("model", "mlp")) {
     if (kind_ == "article") {
       article_ = register_parameter("weight", torch::ones({8}));
       return;
     }
-    torch::manual_seed(words.number("seed", 1) + (words.has("seed_by_rank") ? std::atoi(std::getenv("RANK")) : 0));
-    wide_ = words.number("wide", 8);
-    if (words.has("shape_by_rank")) wide_ = 8 + std::atoi(std::getenv("RANK"));
+    torch::manual_seed(arguments.number("seed", 1) +
+                       (arguments.has("seed_by_rank") ? std::atoi(std::getenv("RANK")) : 0));
+    wide_ = arguments.number("wide", 8);
+    if (arguments.has("shape_by_rank")) wide_ = 8 + std::atoi(std::getenv("RANK"));
     if (kind_ == "norms") net_->push_back(torch::nn::LayerNorm(torch::nn::LayerNormOptions({8})));
     net_->push_back(torch::nn::Linear(8, wide_));
     net_->push_back(torch::nn::Tanh());
@@ -85,31 +87,31 @@ class Net : public levin::LightningModule {
     register_module("net", net_);
     if (kind_ == "tied") register_module("again", net_);
     set_automatic_optimization(kind_ != "manual");
-    if (words.has("hparam")) {
+    if (arguments.has("hparam")) {
       levin::ConfigNode hparams = levin::ConfigNode::map();
-      hparams.set("temperature", levin::ConfigNode::scalar(words.text("hparam", "")));
+      hparams.set("temperature", levin::ConfigNode::scalar(arguments.text("hparam", "")));
       save_hyperparameters(hparams);
     }
     if (kind_ == "sometimes") sometimes_ = register_module("sometimes", torch::nn::Linear(8, 1));
-    if (words.has("rank_buffer")) {
+    if (arguments.has("rank_buffer")) {
       offset_ = register_buffer("offset", torch::zeros({1}, torch::kLong));
       register_buffer("never", torch::zeros({0}));
     }
-    if (words.has("forgotten")) forgotten_ = torch::nn::Linear(3, 3);
+    if (arguments.has("forgotten")) forgotten_ = torch::nn::Linear(3, 3);
     if (kind_ == "unused") unused_ = register_module("spare", torch::nn::Linear(2, 2));
   }
 
   torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
     misbehave("train");
     seen_.push_back(batch[0].size(0));
-    if (is_time(words_, "no_forward", *this)) return {};
+    if (is_time(arguments_, "no_forward", *this)) return {};
     if (kind_ == "article") return (batch[0] * article_).sum();
-    if (words_.text("freeze_layer", "") == "step") freeze_layer();
-    auto loss = words_.has("weighted") ? token_mean(batch) : F::cross_entropy(net_->forward(batch[0]), batch[1]);
+    if (arguments_.text("freeze_layer", "") == "step") freeze_layer();
+    auto loss = arguments_.has("weighted") ? token_mean(batch) : F::cross_entropy(net_->forward(batch[0]), batch[1]);
     if (forgotten_) loss = loss + forgotten_->forward(net_->forward(batch[0])).square().mean();
-    if (is_time(words_, "nan", *this)) loss = loss * std::numeric_limits<float>::quiet_NaN();
+    if (is_time(arguments_, "nan", *this)) loss = loss * std::numeric_limits<float>::quiet_NaN();
     // The root of a sample of zeros is 0, and its gradient 0 / 0.
-    if (words_.has("nan_gradient_sample"))
+    if (arguments_.has("nan_gradient_sample"))
       loss = loss + (batch[0].sum(1) * net_->parameters()[1].square().sum()).sqrt().mean();
     if (kind_ == "manual") {  // two losses, each with a forward of its own, for one update
       manual_backward(loss);
@@ -126,79 +128,82 @@ class Net : public levin::LightningModule {
         {.on_step = false, .on_epoch = true, .reduce_fx = levin::ReduceFx::max, .sync_dist = true});
     log("own", batch[0].sum(), {.on_step = false, .on_epoch = true});
     log("own_step", batch[0].sum(), {.on_step = true});
-    if (is_time(words_, "odd_metric", *this)) log("odd", 1.0, {.on_step = false, .on_epoch = true, .sync_dist = true});
-    if (words_.has("memory")) watch_memory();
-    if (words_.has("metrics")) {
+    if (is_time(arguments_, "odd_metric", *this))
+      log("odd", 1.0, {.on_step = false, .on_epoch = true, .sync_dist = true});
+    if (arguments_.has("memory")) watch_memory();
+    if (arguments_.has("metrics")) {
       train_accuracy_(net_->forward(batch[0]), batch[1]);
       log("train_accuracy", train_accuracy_, {.on_step = false, .on_epoch = true});
     }
-    if (words_.has("no_loss") || is_time(words_, "skip", *this)) return {};
+    if (arguments_.has("no_loss") || is_time(arguments_, "skip", *this)) return {};
     return loss;
   }
   // A mean over tokens, of which a sample has as many as its label says: none, one or two.
   at::Tensor token_mean(const levin::Batch& batch) {
     const at::Tensor tokens = batch[1].to(at::kFloat);
-    if (words_.text("weighted", "") != "by_one" || trainer().global_rank() == 0) set_loss_weight(tokens.sum());
+    if (arguments_.text("weighted", "") != "by_one" || trainer().global_rank() == 0) set_loss_weight(tokens.sum());
     const auto each =
         F::cross_entropy(net_->forward(batch[0]), batch[1], F::CrossEntropyFuncOptions().reduction(torch::kNone));
     return (each * tokens).sum() / tokens.sum();
   }
   void validation_step(const levin::Batch& batch, int64_t) override {
     misbehave("validate");
-    if (words_.has("val_mark") && ++validated_ == 5) std::ofstream(words_.text("out", ".") + "/validates");
-    if (words_.has("val_talks")) trainer().strategy().ranks().barrier();
-    if (words_.has("val_draws")) torch::rand({trainer().global_rank() + 3});
+    if (arguments_.has("val_mark") && ++validated_ == 5) std::ofstream(arguments_.text("out", ".") + "/validates");
+    if (arguments_.has("val_talks")) trainer().strategy().ranks().barrier();
+    if (arguments_.has("val_draws")) torch::rand({trainer().global_rank() + 3});
     log("val_loss", F::cross_entropy(net_->forward(batch[0]), batch[1]), {.sync_dist = true});
     log("val_samples", static_cast<double>(batch.size()), {.reduce_fx = levin::ReduceFx::sum, .sync_dist = true});
     if (offset_.defined()) log("val_offset", offset_.sum(), {.reduce_fx = levin::ReduceFx::max, .sync_dist = true});
-    if (words_.has("val_own")) log("val_own", batch[0].sum(), {.reduce_fx = levin::ReduceFx::max});
-    if (is_time(words_, "odd_val", *this)) log("odd", 1.0);
-    if (!words_.has("metrics")) return;
+    if (arguments_.has("val_own")) log("val_own", batch[0].sum(), {.reduce_fx = levin::ReduceFx::max});
+    if (is_time(arguments_, "odd_val", *this)) log("odd", 1.0);
+    if (!arguments_.has("metrics")) return;
     const auto logits = net_->forward(batch[0]);
     accuracy_(logits, batch[1]);
     auroc_(logits, batch[1]);
     log("val_accuracy", accuracy_);
     log("val_auroc", auroc_);
     at_end_(logits.select(1, 0), batch[1].to(at::kFloat));
-    if (!words_.has("per_class")) return;
+    if (!arguments_.has("per_class")) return;
     per_class_(logits, batch[1]);
     log("val_per_class", per_class_);
   }
   void on_train_epoch_start() override {
-    if (words_.text("freeze_layer", "") == "epoch") freeze_layer();
+    if (arguments_.text("freeze_layer", "") == "epoch") freeze_layer();
   }
   void on_validation_epoch_end() override {
-    if (words_.has("metrics")) log("val_at_end", at_end_);
+    if (arguments_.has("metrics")) log("val_at_end", at_end_);
   }
   void on_train_batch_start(const levin::Batch&, int64_t) override {
     reductions_before_ = reductions;
-    if (is_time(words_, "skip_batch", *this)) trainer().skip_batch();
+    if (is_time(arguments_, "skip_batch", *this)) trainer().skip_batch();
   }
   void on_train_batch_end(const at::Tensor&, const levin::Batch&, int64_t batch_idx) override {
     reductions_.push_back(reductions - reductions_before_);
     if (offset_.defined()) offset_.fill_(trainer().global_rank());
-    if (batch_idx == words_.number("save_at", -1) && trainer().current_epoch() == 0) {
-      trainer().save_checkpoint(words_.text("out", ".") + "/mid.ckpt");
+    if (batch_idx == arguments_.number("save_at", -1) && trainer().current_epoch() == 0) {
+      trainer().save_checkpoint(arguments_.text("out", ".") + "/mid.ckpt");
     }
-    if (is_time(words_, "signal_at", *this) && !std::exchange(signalled_, true)) std::raise(SIGTERM);
-    if (is_time(words_, "stop_after", *this)) trainer().request_stop("asked by one rank");
+    if (is_time(arguments_, "signal_at", *this) && !std::exchange(signalled_, true)) std::raise(SIGTERM);
+    if (is_time(arguments_, "stop_after", *this)) trainer().request_stop("asked by one rank");
   }
   void look_at_memory() { held_ = levin::held_memory(trainer()); }
-  void optimizer_zero_grad(levin::Optimizer& optimizer) override { optimizer.zero_grad(!words_.has("zero_in_place")); }
+  void optimizer_zero_grad(levin::Optimizer& optimizer) override {
+    optimizer.zero_grad(!arguments_.has("zero_in_place"));
+  }
   levin::OptimizerConfig configure_optimizers() override {
-    const std::string optimizer = words_.text("optimizer", "sgd");
+    const std::string optimizer = arguments_.text("optimizer", "sgd");
     if (auto named = levin::test::named_optimizer(*this, optimizer)) return *named;
     if (optimizer == "adamw_groups") {
       return levin::AdamW(
           levin::param_groups(*this, {{.params = {"*.weight"}, .weight_decay = 0.5}}, /*no_decay=*/true), {.lr = 0.01});
     }
-    const double momentum = std::stod(words_.text("momentum", "0.9"));
+    const double momentum = std::stod(arguments_.text("momentum", "0.9"));
     if (optimizer == "torch") {
       return torch::optim::SGD(parameters(), torch::optim::SGDOptions(0.1).dampening(1 - momentum));
     }
-    if (words_.has("gamma")) {
+    if (arguments_.has("gamma")) {
       return {levin::SGD(parameters(), {.lr = 0.1}),
-              levin::StepLR({.step_size = 1, .gamma = std::stod(words_.text("gamma", ""))})};
+              levin::StepLR({.step_size = 1, .gamma = std::stod(arguments_.text("gamma", ""))})};
     }
     if (kind_ == "article") return levin::SGD(parameters(), {.lr = 0.01, .momentum = 0.9});
     return levin::SGD(parameters(), {.lr = 0.1, .momentum = momentum});
@@ -217,15 +222,16 @@ class Net : public levin::LightningModule {
   }
   void watch_memory() { most_parameters_ = std::max(most_parameters_, levin::held_memory(trainer()).parameters); }
   void misbehave(const std::string& phase) {
-    if (words_.text("in", "train") != phase) return;
-    if (is_time(words_, "kill", *this)) std::raise(SIGKILL);
-    if (is_time(words_, "freeze", *this)) std::raise(SIGSTOP);
-    if (is_time(words_, "throw", *this)) throw std::runtime_error("a fault in the model");
-    if (trainer().seen_batches() == words_.number("throw_everywhere", -1)) throw std::runtime_error("a fault in all");
-    if (words_.has("slow")) std::this_thread::sleep_for(std::chrono::milliseconds(words_.number("slow", 0)));
+    if (arguments_.text("in", "train") != phase) return;
+    if (is_time(arguments_, "kill", *this)) std::raise(SIGKILL);
+    if (is_time(arguments_, "freeze", *this)) std::raise(SIGSTOP);
+    if (is_time(arguments_, "throw", *this)) throw std::runtime_error("a fault in the model");
+    if (trainer().seen_batches() == arguments_.number("throw_everywhere", -1))
+      throw std::runtime_error("a fault in all");
+    if (arguments_.has("slow")) std::this_thread::sleep_for(std::chrono::milliseconds(arguments_.number("slow", 0)));
   }
 
-  Words words_;
+  RunArguments arguments_;
   std::string kind_;
   int64_t wide_ = 8;
   torch::Tensor article_;
@@ -246,90 +252,92 @@ class Net : public levin::LightningModule {
   int64_t most_parameters_ = 0;
 };
 
-levin::TrainerOptions trainer_options(const Words& words) {
+levin::TrainerOptions trainer_options(const RunArguments& arguments) {
   levin::TrainerOptions options;
-  options.max_epochs = words.number("epochs", 2);
+  options.max_epochs = arguments.number("epochs", 2);
   if (on_gpus()) options.accelerator = "gpu";
-  if (words.has("devices") || is_alone_on_gpus()) options.devices = words.number("devices", 1);
-  options.accumulate_grad_batches = words.number("accumulate", 1);
-  if (words.has("effective")) options.accumulate_grad_batches = levin::EffectiveBatchSize{words.number("effective", 1)};
-  if (words.text("micro", "") == "auto") options.micro_batch_size = "auto";
-  if (words.has("micro") && words.text("micro", "") != "auto") options.micro_batch_size = words.number("micro", 1);
-  options.num_nodes = words.number("nodes", 1);
-  options.max_restarts = words.number("restarts", 0);
-  if (words.has("stop_grace")) options.stop_grace = levin::Seconds(std::stod(words.text("stop_grace", "")));
-  options.oversubscribe = !words.has("within_cores");
-  options.default_root_dir = words.text("root", words.text("out", "."));
+  if (arguments.has("devices") || is_alone_on_gpus()) options.devices = arguments.number("devices", 1);
+  options.accumulate_grad_batches = arguments.number("accumulate", 1);
+  if (arguments.has("effective"))
+    options.accumulate_grad_batches = levin::EffectiveBatchSize{arguments.number("effective", 1)};
+  if (arguments.text("micro", "") == "auto") options.micro_batch_size = "auto";
+  if (arguments.has("micro") && arguments.text("micro", "") != "auto")
+    options.micro_batch_size = arguments.number("micro", 1);
+  options.num_nodes = arguments.number("nodes", 1);
+  options.max_restarts = arguments.number("restarts", 0);
+  if (arguments.has("stop_grace")) options.stop_grace = levin::Seconds(std::stod(arguments.text("stop_grace", "")));
+  options.oversubscribe = !arguments.has("within_cores");
+  options.default_root_dir = arguments.text("root", arguments.text("out", "."));
   options.enable_progress_bar = false;
   options.enable_model_summary = false;
   options.num_sanity_val_steps = 0;
   options.log_every_n_steps = 1;
-  options.record_steps = record_steps_of(words);
-  if (words.has("freeze_replay")) options.profiler = FreezesReplay(words.text("freeze_replay", ""));
-  if (words.has("clip")) options.gradient_clip_val = 0.1;
-  if (words.has("clip_value")) {
+  options.record_steps = record_steps_of(arguments);
+  if (arguments.has("freeze_replay")) options.profiler = FreezesReplay(arguments.text("freeze_replay", ""));
+  if (arguments.has("clip")) options.gradient_clip_val = 0.1;
+  if (arguments.has("clip_value")) {
     options.gradient_clip_val = 0.01;
     options.gradient_clip_algorithm = levin::ClipAlgorithm::value;
   }
-  options.auto_resume = words.has("auto_resume");
-  if (words.has("precision")) options.precision = words.text("precision", "");
-  options.sync_batchnorm = words.has("sync_batchnorm");
-  if (words.has("recompute")) {
+  options.auto_resume = arguments.has("auto_resume");
+  if (arguments.has("precision")) options.precision = arguments.text("precision", "");
+  options.sync_batchnorm = arguments.has("sync_batchnorm");
+  if (arguments.has("recompute")) {
     options.recompute =
-        levin::RecomputeOptions{.modules = {words.text("recompute", "")},
-                                .keep = words.has("keep_matmul") ? levin::Keep::matmul : levin::Keep::nothing};
+        levin::RecomputeOptions{.modules = {arguments.text("recompute", "")},
+                                .keep = arguments.has("keep_matmul") ? levin::Keep::matmul : levin::Keep::nothing};
   }
-  if (words.has("budget")) {
-    options.recompute = levin::RecomputeOptions{.budget = levin::parse_byte_size(words.text("budget", ""))};
+  if (arguments.has("budget")) {
+    options.recompute = levin::RecomputeOptions{.budget = levin::parse_byte_size(arguments.text("budget", ""))};
   }
-  options.nonfinite_loss = nonfinite_loss_of(words);
-  options.enable_checkpointing = words.has("checkpoint");
-  if (words.has("checkpoint")) {
+  options.nonfinite_loss = nonfinite_loss_of(arguments);
+  options.enable_checkpointing = arguments.has("checkpoint");
+  if (arguments.has("checkpoint")) {
     options.callbacks = {levin::ModelCheckpoint({.save_last = true, .every_n_train_steps = 1})};
   }
-  if (words.has("best_of")) {
+  if (arguments.has("best_of")) {
     options.enable_checkpointing = true;
-    options.callbacks = {levin::ModelCheckpoint({.filename = "{step}-{" + words.text("best_of", "") + ":.6f}",
-                                                 .monitor = words.text("best_of", ""),
+    options.callbacks = {levin::ModelCheckpoint({.filename = "{step}-{" + arguments.text("best_of", "") + ":.6f}",
+                                                 .monitor = arguments.text("best_of", ""),
                                                  .save_top_k = 2,
                                                  .every_n_train_steps = 1})};
   }
-  if (words.has("scaled")) {  // so large that the first steps are skipped
+  if (arguments.has("scaled")) {  // so large that the first steps are skipped
     options.precision = levin::MixedPrecision(
         {.dtype = levin::MixedDtype::float16, .scaler = levin::GradScalerOptions{.init_scale = 1e9}});
   }
-  if (words.has("checkpoint_epochs")) {
+  if (arguments.has("checkpoint_epochs")) {
     options.enable_checkpointing = true;
     options.callbacks = {levin::ModelCheckpoint({.save_top_k = -1})};
   }
-  if (words.has("monitor")) {
-    const std::string name = words.text("monitor", "");
+  if (arguments.has("monitor")) {
+    const std::string name = arguments.text("monitor", "");
     options.enable_checkpointing = true;
     options.callbacks = {levin::EarlyStopping({.monitor = name, .min_delta = 10, .patience = 1}),
                          levin::ModelCheckpoint({.filename = "best-{" + name + ":.4f}", .monitor = name})};
   }
-  if (words.has("memory")) {  // not a hook of the module, which would make all runs' recorded updates the host's
+  if (arguments.has("memory")) {  // not a hook of the module, which would make all runs' recorded updates the host's
     options.callbacks.push_back(levin::LambdaCallback({.on_before_optimizer_step = [](auto& trainer, auto& m, auto&) {
       if (trainer.global_step() == 1) dynamic_cast<Net&>(m).look_at_memory();
     }}));
   }
-  if (words.has("on_exception")) {
+  if (arguments.has("on_exception")) {
     options.enable_checkpointing = true;
-    options.callbacks.push_back(levin::OnExceptionCheckpoint({.dirpath = words.text("out", ".")}));
+    options.callbacks.push_back(levin::OnExceptionCheckpoint({.dirpath = arguments.text("out", ".")}));
   }
-  if (words.has("draw")) {
+  if (arguments.has("draw")) {
     options.callbacks.push_back(levin::LambdaCallback(
         {.on_train_start = [](auto&, auto&) { drawn_at_start = torch::rand({1}).item<double>(); }}));
   }
-  if (words.has("batch_size_finder")) options.callbacks.push_back(levin::BatchSizeFinder({.max_val = 8}));
-  if (words.has("learning_rate_finder")) options.callbacks.push_back(levin::LearningRateFinder({.min_lr = 1e-4}));
-  if (words.has("ema")) options.callbacks.push_back(levin::EMAWeightAveraging({.decay = 0.5}));
-  if (words.has("swa")) options.callbacks.push_back(levin::StochasticWeightAveraging({.swa_lrs = 0.05}));
-  use_strategy(words, options);
+  if (arguments.has("batch_size_finder")) options.callbacks.push_back(levin::BatchSizeFinder({.max_val = 8}));
+  if (arguments.has("learning_rate_finder")) options.callbacks.push_back(levin::LearningRateFinder({.min_lr = 1e-4}));
+  if (arguments.has("ema")) options.callbacks.push_back(levin::EMAWeightAveraging({.decay = 0.5}));
+  if (arguments.has("swa")) options.callbacks.push_back(levin::StochasticWeightAveraging({.swa_lrs = 0.05}));
+  use_strategy(arguments, options);
   return options;
 }
 
-void write_report(const Words& words, const levin::Trainer& trainer, Net& net, int64_t steps_before) {
+void write_report(const RunArguments& arguments, const levin::Trainer& trainer, Net& net, int64_t steps_before) {
   nlohmann::json report;
   std::vector<double> weights;
   for (const auto& item : net.named_parameters()) {
@@ -356,46 +364,47 @@ void write_report(const Words& words, const levin::Trainer& trainer, Net& net, i
   report["drawn_at_start"] = drawn_at_start;
   report["immediate_saves"] = static_cast<int64_t>(immediate_saves);
   for (const auto& [name, value] : trainer.callback_metrics()) report["metrics"][name] = value;
-  std::ofstream(words.text("out", ".") + "/rank" + std::to_string(trainer.global_rank()) + ".json") << report.dump();
+  std::ofstream(arguments.text("out", ".") + "/rank" + std::to_string(trainer.global_rank()) + ".json")
+      << report.dump();
 }
 
-void train(const Words& words) {
-  if (words.has("count")) count_reductions();
-  records_left = words.number("kill_at_record", 0) - 1;
-  slow_save = words.number("slow_save", 0);
-  levin::Trainer trainer(trainer_options(words));
-  Net net(words);
-  const auto data = make_data(words);
-  const levin::Loaders val = make_val_loaders(words, data);
-  levin::seed_everything(static_cast<uint64_t>(words.number("seed", 1)));
+void train(const RunArguments& arguments) {
+  if (arguments.has("count")) count_reductions();
+  records_left = arguments.number("kill_at_record", 0) - 1;
+  slow_save = arguments.number("slow_save", 0);
+  levin::Trainer trainer(trainer_options(arguments));
+  Net net(arguments);
+  const auto data = make_data(arguments);
+  const levin::Loaders val = make_val_loaders(arguments, data);
+  levin::seed_everything(static_cast<uint64_t>(arguments.number("seed", 1)));
   std::optional<levin::test::MemoryLimit> memory;
-  const std::string limit = words.text("limit", "-1:0");  // "rank:bytes"
+  const std::string limit = arguments.text("limit", "-1:0");  // "rank:bytes"
   if (trainer.global_rank() == std::stoll(limit)) memory.emplace().set(std::stoull(limit.substr(limit.find(':') + 1)));
   int64_t steps_before = 0;
-  if (words.has("validate")) (void)trainer.validate(net, val);
+  if (arguments.has("validate")) (void)trainer.validate(net, val);
   try {
-    if (!words.has("validate")) trainer.fit(net, make_loader(words, data), val, words.text("ckpt", ""));
+    if (!arguments.has("validate")) trainer.fit(net, make_loader(arguments, data), val, arguments.text("ckpt", ""));
   } catch (const levin::Interrupted&) {
-    if (!words.has("again")) throw;
+    if (!arguments.has("again")) throw;
     steps_before = trainer.global_step();
-    trainer.fit(net, make_loader(words, data), val);
+    trainer.fit(net, make_loader(arguments, data), val);
   }
   memory.reset();
-  if (words.has("best_of")) trainer.validate(net, val, "best");
-  write_report(words, trainer, net, steps_before);
+  if (arguments.has("best_of")) trainer.validate(net, val, "best");
+  write_report(arguments, trainer, net, steps_before);
 }
 
-int run(const std::vector<std::string>& words) {
+int run(const std::vector<std::string>& arguments) {
   try {
     std::vector<std::vector<std::string>> runs(1);
-    for (const std::string& word : levin::take_init_method(words)) {
+    for (const std::string& word : levin::take_init_method(arguments)) {
       if (word == "--") {
         runs.emplace_back();
       } else {
         runs.back().push_back(word);
       }
     }
-    for (const auto& each : runs) train(Words(each));
+    for (const auto& each : runs) train(RunArguments(each));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

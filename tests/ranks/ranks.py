@@ -17,7 +17,7 @@ from forked_runs import ForkedRuns
 
 PROGRAM = sys.argv.pop(1) if len(sys.argv) > 1 and os.path.exists(sys.argv[1]) else ""
 
-# What another launcher, or the machine's owner, has left must not be taken for this test's.
+# Variables that another launcher or the machine's owner has set must not reach this test.
 CLEAN = {k: v for k, v in os.environ.items()
          if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
          and not k.startswith(("SLURM_", "OMPI_", "TORCHELASTIC_", "LSB_", "JSM_", "PMI_", "PET_", "JOB_COMPLETION_INDEX",
@@ -34,9 +34,9 @@ RUNS = ForkedRuns([PROGRAM, "serve"], CLEAN)
 FSDP_STAGES = (1, 2, 3)
 
 
-def fsdp(stage, *words):
-    """The words of a run with fsdp, in units so small that parts begin and end inside parameters."""
-    return ["strategy=fsdp", f"stage={stage}", "unit_mb=0.0001", *words]
+def fsdp(stage, *arguments):
+    """Returns the arguments of a run with fsdp, in units so small that shards begin and end inside parameters."""
+    return ["strategy=fsdp", f"stage={stage}", "unit_mb=0.0001", *arguments]
 
 
 def free_port(low=25000, high=32767):
@@ -64,7 +64,7 @@ def alive(pid):
 
 
 def children(pid):
-    """The ranks of a launcher, in the order in which they were started."""
+    """Returns the ranks of a launcher, in the order in which they were started."""
     try:
         return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except (FileNotFoundError, ProcessLookupError):
@@ -77,50 +77,50 @@ class RanksTest(unittest.TestCase):
         self.addCleanup(self._folder.cleanup)
         self.out = self._folder.name
 
-    def start(self, *words, env=None, program=PROGRAM, **more):
+    def start(self, *arguments, env=None, program=PROGRAM, **more):
         command = program if isinstance(program, list) else [program]
-        return subprocess.Popen([*command, f"out={self.out}", *words], env={**CLEAN, **(env or {})},
+        return subprocess.Popen([*command, f"out={self.out}", *arguments], env={**CLEAN, **(env or {})},
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
 
-    def run_words(self, *words, timeout=60, env=None):
-        """(exit status, standard error) of a run."""
-        process = self.start(*words, env=env)
+    def run_with(self, *arguments, timeout=60, env=None):
+        """Returns (exit status, standard error) of a run."""
+        process = self.start(*arguments, env=env)
         try:
             _, errors = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             process.kill()
             _, errors = process.communicate()
-            self.fail(f"{words} did not end within {timeout} s:\n{errors}")
+            self.fail(f"{arguments} did not end within {timeout} s:\n{errors}")
         return process.returncode, errors
 
-    def run_ranks(self, *words, ranks=1, timeout=60, env=None):
-        """A run that goes well, whose ranks are started as torchrun starts them."""
+    def run_ranks(self, *arguments, ranks=1, timeout=60, env=None):
+        """Runs ranks that torchrun's variables start; they must succeed."""
         variables = [{**(env or {})} for _ in range(ranks)]
         if ranks > 1:
             port = str(free_port())
             for rank, own in enumerate(variables):
                 own.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks),
                             "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
-        statuses, text = RUNS.run(words, variables, timeout)
-        self.assertEqual(statuses, [0] * ranks, f"{words}:\n{text}")
+        statuses, text = RUNS.run(arguments, variables, timeout)
+        self.assertEqual(statuses, [0] * ranks, f"{arguments}:\n{text}")
 
-    def train(self, *words, ranks=1, **more):
-        """Every rank's report of a run that goes well."""
+    def train(self, *arguments, ranks=1, **more):
+        """Returns every rank's report of a run, which must succeed."""
         for old in pathlib.Path(self.out).glob("rank*.json"):
             old.unlink()
-        self.run_ranks(f"out={self.out}", *words, *([f"devices={ranks}"] if ranks > 1 else []), ranks=ranks, **more)
+        self.run_ranks(f"out={self.out}", *arguments, *([f"devices={ranks}"] if ranks > 1 else []), ranks=ranks, **more)
         reports = self.reports(ranks)
         self.assertEqual([r["world_size"] for r in reports], [ranks] * ranks)
         return reports
 
     def train_each(self, *runs, ranks=1, timeout=60):
-        """As train() for several lists of words, one after another in the same processes; each has a folder of its own."""
-        words = []
+        """Like train() for several lists of arguments, one after another in the same processes, each in its own folder."""
+        arguments = []
         for k, run in enumerate(runs):
             folder = self.folder(k)
             folder.mkdir()
-            words += [*(["--"] if words else []), f"out={folder}", *run, *([f"devices={ranks}"] if ranks > 1 else [])]
-        self.run_ranks(*words, ranks=ranks, timeout=timeout)
+            arguments += [*(["--"] if arguments else []), f"out={folder}", *run, *([f"devices={ranks}"] if ranks > 1 else [])]
+        self.run_ranks(*arguments, ranks=ranks, timeout=timeout)
         reports = [[json.loads((self.folder(k) / f"rank{rank}.json").read_text()) for rank in range(ranks)]
                    for k in range(len(runs))]
         self.assertEqual([r["world_size"] for run in reports for r in run], [ranks] * ranks * len(runs))
@@ -129,7 +129,7 @@ class RanksTest(unittest.TestCase):
         return reports
 
     def folder(self, k):
-        """Of the k-th run of train_each()."""
+        """Returns the folder of the k-th run of train_each()."""
         return pathlib.Path(self.out) / f"run{k}"
 
     def reports(self, ranks):

@@ -1,4 +1,4 @@
-"""trainer.recompute on several ranks: the bits without it, and each parameter's gradient sent once."""
+"""trainer.recompute on several ranks: bitwise identical to runs without it, and each parameter's gradient is sent once."""
 
 import re
 
@@ -9,12 +9,12 @@ EACH, RANGE, KEEP = ["recompute=net.*"], ["recompute=net.0..net.2"], ["recompute
 
 
 class Recompute(RanksTest):
-    def check(self, *words, forms):
-        plain = self.train(*words, ranks=2)
+    def check(self, *arguments, forms):
+        plain = self.train(*arguments, ranks=2)
         self.assertEqual(plain[0]["weights"], plain[1]["weights"])
         for form in forms:
             with self.subTest(form=form):
-                for report in self.train(*words, *form, ranks=2):
+                for report in self.train(*arguments, *form, ranks=2):
                     self.assertEqual(report["weights"], plain[0]["weights"])
                     self.assertEqual(report["reductions"], plain[0]["reductions"])
         return plain[0]
@@ -39,14 +39,14 @@ class Recompute(RanksTest):
 
     def test_a_budget_is_planned_by_rank_0_for_all(self):
         run = ["model=deep", "wide=64", "samples=256", "batch=64", "epochs=2", "count"]
-        status, errors = self.run_words(*run, "budget=1KiB", "devices=2")
+        status, errors = self.run_with(*run, "budget=1KiB", "devices=2")
         self.assertNotEqual(status, 0)
         least = float(re.search(r"blocks, is ([0-9.]+) KiB", errors)[1])
         plain = self.train(*run, ranks=2)
         process = self.start(*run, f"budget={least + 0.1:.1f}KiB", "devices=2")
-        said, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, errors)
-        self.assertEqual(said.count("recompute: net."), 1, said)  # rank 0 prints it, for all
+        self.assertEqual(output.count("recompute: net."), 1, output)  # rank 0 prints it, for all
         for report in self.reports(2):
             self.assertEqual(report["weights"], plain[0]["weights"])
             self.assertEqual(report["metrics"]["loss_epoch"], plain[0]["metrics"]["loss_epoch"])

@@ -1,5 +1,5 @@
-"""Recorded steps of several ranks: the bits of the steps themselves, whichever rank replays; on GPUs all of them do, or
-none."""
+"""Recorded steps of several ranks are bitwise identical to eager steps, regardless of which ranks replay; on GPUs all of
+them replay, or none."""
 
 import os
 import pathlib
@@ -9,8 +9,8 @@ import unittest
 from ranks import ON_NCCL, RanksTest, children, main
 
 BACKENDS = ("backend=nccl",) if ON_NCCL else ("backend=shm", "backend=gloo")
-# Calls of training_step in 24 windows of two epochs: 3 before, 1 that is recorded, and on CPUs in place of the 1st, 2nd,
-# 4th, 8th and 16th of 20 replays, of batches 8 and 16, and of the second epoch's first.
+# Calls of training_step in 24 windows of two epochs: 3 before the recording, 1 that is recorded, and on CPUs instead of
+# the 1st, 2nd, 4th, 8th and 16th of 20 replays, of batches 8 and 16, and of the second epoch's first replay.
 WINDOWS, CALLED = 24, 4 if ON_NCCL else 12
 on_cpus = unittest.skipIf(ON_NCCL, "about ranks that decide each for itself, on CPUs")
 on_gpus = unittest.skipUnless(ON_NCCL, "about ranks that replay together, on GPUs")
@@ -18,7 +18,7 @@ on_gpus = unittest.skipUnless(ON_NCCL, "about ranks that replay together, on GPU
 
 class ComparedRuns(RanksTest):
     def assert_same(self, one, other):
-        """To the last bit. On a GPU a recorded update reads the learning rate as a float32."""
+        """Expects bitwise identical runs. On a GPU a recorded update reads the learning rate as a float32."""
         self.assertEqual(one["random"], other["random"])
         self.assertEqual(one["global_step"], other["global_step"])
         if not ON_NCCL:
@@ -32,13 +32,13 @@ class ComparedRuns(RanksTest):
             else:
                 self.assertAlmostEqual(value, other["metrics"][name], delta=1e-5 * max(1, abs(value)), msg=name)
 
-    def check(self, *words, ranks=2, windows=WINDOWS, accumulate=1, backends=BACKENDS):
+    def check(self, *arguments, ranks=2, windows=WINDOWS, accumulate=1, backends=BACKENDS):
         """Returns a report of the recorded run."""
-        words = ["batch=4", f"samples={4 * ranks * windows * accumulate // 2}", "epochs=2", *words]
+        arguments = ["batch=4", f"samples={4 * ranks * windows * accumulate // 2}", "epochs=2", *arguments]
         if accumulate > 1:
-            words.append(f"accumulate={accumulate}")
+            arguments.append(f"accumulate={accumulate}")
         for backend in backends:
-            plain, recorded = self.train_each([backend, *words], [backend, *words, "record"], ranks=ranks, timeout=120)
+            plain, recorded = self.train_each([backend, *arguments], [backend, *arguments, "record"], ranks=ranks, timeout=120)
             for one, other in zip(plain, recorded):
                 self.assert_same(one, other)
             self.assertEqual(recorded[0]["weights"], recorded[-1]["weights"], backend)
@@ -49,7 +49,7 @@ class SameBits(ComparedRuns):
     def test_a_perceptron(self):
         self.assertEqual(len(self.check()["seen"]), CALLED)
 
-    def test_many_buckets_are_reduced_beside_the_backward_pass(self):
+    def test_many_buckets_are_reduced_during_the_backward_pass(self):
         self.assertEqual(len(self.check("model=deep", "small_buckets")["seen"]), CALLED)
 
     def test_gradients_that_are_views_of_buckets(self):
@@ -79,13 +79,13 @@ class SameBits(ComparedRuns):
 
 
 class RanksDiffer(ComparedRuns):
-    """One rank replays where another runs its step."""
+    """One rank replays a step that another one runs eagerly."""
 
     @on_cpus
-    def test_a_rank_that_finds_a_difference_goes_on_alone(self):
-        words = ["batch=4", "samples=192", "epochs=1", "skip_nonfinite", "nan=1:7"]
+    def test_a_rank_that_finds_a_difference_continues_alone(self):
+        arguments = ["batch=4", "samples=192", "epochs=1", "skip_nonfinite", "nan=1:7"]
         for backend in BACKENDS:
-            plain, recorded = self.train_each([backend, *words], [backend, *words, "record"], ranks=2)
+            plain, recorded = self.train_each([backend, *arguments], [backend, *arguments, "record"], ranks=2)
             for one, other in zip(plain, recorded):
                 self.assertEqual(one["weights"], other["weights"])
                 self.assertEqual(one["global_step"], 23)
@@ -107,18 +107,18 @@ class RanksDiffer(ComparedRuns):
         self.assertEqual(self.check("nan_sample=75", "skip_nonfinite", accumulate=2)["global_step"], WINDOWS - 2)
 
     def test_a_gradient_that_is_not_finite_skips_the_update_on_all(self):
-        for words in (("clip",), ("precision=bf16-mixed",)):
-            report = self.check("nan_gradient_sample=75", "skip_nonfinite", *words, backends=BACKENDS[:1])
+        for arguments in (("clip",), ("precision=bf16-mixed",)):
+            report = self.check("nan_gradient_sample=75", "skip_nonfinite", *arguments, backends=BACKENDS[:1])
             self.assertEqual(report["global_step"], WINDOWS - 2)
         self.assertEqual(self.check("nan_gradient_sample=75", "skip_nonfinite", accumulate=2, backends=BACKENDS[:1])["global_step"],
                          WINDOWS - 2)
-        status, errors = self.run_words("batch=4", "samples=192", "nan_gradient_sample=75", "record", "devices=2")
+        status, errors = self.run_with("batch=4", "samples=192", "nan_gradient_sample=75", "record", "devices=2")
         self.assertNotEqual(status, 0)
         self.assertRegex(errors, r"the gradient of net.0.\w+ is nan in epoch 0, batch 9|"
                                  r"a gradient is nan or inf in epoch 0, batch 9")
 
-    def test_and_ends_the_run_where_the_policy_says_so(self):
-        status, errors = self.run_words("batch=4", "samples=192", "nan_sample=75", "record", "devices=2")
+    def test_and_ends_the_run_if_the_policy_requires_it(self):
+        status, errors = self.run_with("batch=4", "samples=192", "nan_sample=75", "record", "devices=2")
         self.assertNotEqual(status, 0)
         self.assertRegex(errors, r"the loss is (nan|not finite on another rank) in epoch 0, batch 9")
 
@@ -126,9 +126,9 @@ class RanksDiffer(ComparedRuns):
         steps = [report["global_step"] for report in
                  self.train("batch=4", "samples=400", "record", "signal_at=1:14", "checkpoint", "again", ranks=2)]
         self.assertEqual(steps[0], steps[1])
-        words = ["batch=4", "samples=400", "epochs=1", "stop_after=1:3"]
+        arguments = ["batch=4", "samples=400", "epochs=1", "stop_after=1:3"]
         plain, recorded = ([r["global_step"] for r in reports]
-                           for reports in self.train_each(words, [*words, "record"], ranks=2))
+                           for reports in self.train_each(arguments, [*arguments, "record"], ranks=2))
         self.assertEqual(recorded[0], recorded[1])
         # On GPUs it is received one window later where it travels with the gradients.
         self.assertEqual(recorded[0], plain[0] - (1 if ON_NCCL else 0))
@@ -136,8 +136,8 @@ class RanksDiffer(ComparedRuns):
 
 @on_gpus
 class RanksReplayTogether(ComparedRuns):
-    def check_shapes(self, *words, **more):
-        plain, recorded = self.train_each(words, [*words, "record"], ranks=2, **more)
+    def check_shapes(self, *arguments, **more):
+        plain, recorded = self.train_each(arguments, [*arguments, "record"], ranks=2, **more)
         for one, other in zip(plain, recorded):
             self.assert_same(one, other)
         self.assertEqual(recorded[0]["weights"], recorded[1]["weights"])
@@ -158,8 +158,8 @@ class RanksReplayTogether(ComparedRuns):
         self.assertEqual(recorded, [CALLED + 1, CALLED])
 
     def test_auto_leaves_steps_as_they_are(self):
-        words = ["samples=192", "batch=4", "epochs=1"]
-        plain, recorded = self.train_each(words, [*words, "record=auto"], ranks=2)
+        arguments = ["samples=192", "batch=4", "epochs=1"]
+        plain, recorded = self.train_each(arguments, [*arguments, "record=auto"], ranks=2)
         self.assertEqual(plain[0]["weights"], recorded[0]["weights"])
         self.assertEqual(len(recorded[0]["seen"]), WINDOWS)
 
@@ -167,24 +167,24 @@ class RanksReplayTogether(ComparedRuns):
         self.assertEqual(len(self.check("model=batchnorm", "sync_batchnorm")["seen"]), CALLED)
 
     def test_gloo_is_refused(self):
-        status, errors = self.run_words("samples=96", "record", "backend=gloo", "devices=2")
+        status, errors = self.run_with("samples=96", "record", "backend=gloo", "devices=2")
         self.assertNotEqual(status, 0)
         self.assertIn("with DDPOptions.process_group_backend: gloo, gradients of a GPU are reduced on the host, which a "
                       "captured step cannot wait for. Use nccl or auto.", errors)
 
     def test_a_rank_that_hangs_in_a_replay_is_found_within_the_timeout(self):
-        status, errors = self.run_words("samples=192", "batch=4", "epochs=1", "record", "timeout=2", "freeze_replay=1:9",
-                                        "devices=2")
+        status, errors = self.run_with("samples=192", "batch=4", "epochs=1", "record", "timeout=2", "freeze_replay=1:9",
+                                       "devices=2")
         self.assertNotEqual(status, 0)
         self.assertIn("rank 0 of 2: a recorded step did not end within 2.0 s: it waits for the others' gradients. Another "
                       "rank ended or hangs; see its output.", errors)
 
 
 class Faults(RanksTest):
-    def begin(self, *words):
+    def begin(self, *arguments):
         saved = pathlib.Path(self.out) / "mid.ckpt"
         saved.unlink(missing_ok=True)  # another run's
-        process = self.start("samples=4000000", "batch=1", "record", "save_at=40", *words, "devices=2",
+        process = self.start("samples=4000000", "batch=1", "record", "save_at=40", *arguments, "devices=2",
                              start_new_session=True)
 
         def clean():
@@ -223,8 +223,8 @@ class Faults(RanksTest):
 
 
 class Refused(RanksTest):
-    def check(self, *words, text):
-        status, errors = self.run_words("samples=96", "record", *words, "devices=2")
+    def check(self, *arguments, text):
+        status, errors = self.run_with("samples=96", "record", *arguments, "devices=2")
         self.assertNotEqual(status, 0)
         self.assertIn(text, errors)
 
@@ -247,9 +247,9 @@ class Refused(RanksTest):
 
     @on_cpus
     def test_messages_that_are_not_repeated_are_named_and_steps_run_as_they_are(self):
-        words = ["samples=96", "batch=4", "model=batchnorm", "sync_batchnorm"]
-        plain = self.train(*words, ranks=2)
-        status, errors = self.run_words(*words, "record", "devices=2")
+        arguments = ["samples=96", "batch=4", "model=batchnorm", "sync_batchnorm"]
+        plain = self.train(*arguments, ranks=2)
+        status, errors = self.run_with(*arguments, "record", "devices=2")
         self.assertEqual(status, 0, errors)
         self.assertIn("c10d::allgather_ sends tensors to other ranks in a way that a recording does not repeat", errors)
         self.assertIn("The steps are not recorded, and run eagerly.", errors)

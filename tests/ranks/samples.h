@@ -10,16 +10,16 @@
 
 #include "levin/data/batch.h"
 #include "levin/data/loading/sampler.h"
-#include "ranks/words.h"
+#include "ranks/run_arguments.h"
 
 namespace levin::test {
 
-inline Batch make_data(const Words& words) {
+inline Batch make_data(const RunArguments& arguments) {
   torch::manual_seed(0);
-  const int64_t samples = words.number("samples", 8);
+  const int64_t samples = arguments.number("samples", 8);
   auto x = torch::rand({samples, 8});
-  if (words.has("nan_sample")) x[words.number("nan_sample", 0)].fill_(std::numeric_limits<float>::quiet_NaN());
-  if (words.has("nan_gradient_sample")) x[words.number("nan_gradient_sample", 0)].zero_();
+  if (arguments.has("nan_sample")) x[arguments.number("nan_sample", 0)].fill_(std::numeric_limits<float>::quiet_NaN());
+  if (arguments.has("nan_gradient_sample")) x[arguments.number("nan_gradient_sample", 0)].zero_();
   return {x, torch::arange(samples).remainder(3)};
 }
 

@@ -14,15 +14,15 @@ from ranks import CLEAN, ON_NCCL, PROGRAM, RanksTest, alive, children, free_port
 LONG = ("samples=400000", "batch=1", "slow=5", "checkpoint")
 UNLIMITED = "stop_grace=100000"
 WAITS = f"rank 0 of 2 {'waits for its device' if ON_NCCL else 'is in a backward pass'}, which waits for the others' gradients"
-# Words of a run, and what it waits for. With NCCL stage 3 waits where the device does, which on the simulated GPU is
+# Arguments of a run, and what it waits for. With NCCL stage 3 waits where the device does, which on the simulated GPU is
 # inside an operator.
 WAITING = [([], WAITS), *([] if ON_NCCL else [(fsdp(3), "rank 0 of 2 waits for the others: gathering unit 0 (net.0.weight")])]
 
 
 class StoppingTest(RanksTest):
-    def begin(self, *words, **more):
-        """A run in a process group of its own, of which nothing is left when the test ends."""
-        process = self.start(*words, start_new_session=True, **more)
+    def begin(self, *arguments, **more):
+        """Starts a run in its own process group, all of which is ended with the test."""
+        process = self.start(*arguments, start_new_session=True, **more)
 
         def clean():
             try:
@@ -38,7 +38,7 @@ class StoppingTest(RanksTest):
         self.wait_until(lambda: list(pathlib.Path(self.out).glob("**/*.ckpt")), "a first checkpoint")
 
     def ended(self, process, timeout=60):
-        """The standard error of a process that must end now."""
+        """Returns the standard error of a process that must end now."""
         return process.communicate(timeout=timeout)[1]
 
     def interrupted(self):
@@ -53,9 +53,9 @@ class StoppingTest(RanksTest):
 
 
 class WhatHangs(StoppingTest):
-    def frozen(self, *words):
+    def frozen(self, *arguments):
         """(launcher, its ranks) of a job whose rank 1 has stopped in batch 20."""
-        process = self.begin(*LONG, "freeze=1:20", "timeout=100000", "devices=2", *words)
+        process = self.begin(*LONG, "freeze=1:20", "timeout=100000", "devices=2", *arguments)
         self.wait_until(lambda: [state(pid) for pid in children(process.pid)][1:] == ["T"], "a frozen rank")
         return process, children(process.pid)
 
@@ -89,17 +89,17 @@ class WhatHangs(StoppingTest):
         self.assertIn("Ctrl-C came again", self.expect_killed(process, ranks, 128 + signal.SIGINT))
 
     def test_so_it_is_where_the_rank_that_waits_for_it_alone_was_signalled(self):
-        for words, waits in WAITING:
-            process, ranks = self.frozen("stop_grace=2", *words)
+        for arguments, waits in WAITING:
+            process, ranks = self.frozen("stop_grace=2", *arguments)
             time.sleep(0.5)  # rank 0 reaches its wait
             os.kill(ranks[0], signal.SIGTERM)
             self.assertIn(waits, self.expect_killed(process, ranks, 128 + signal.SIGTERM))
 
     def test_a_rank_by_hand_ends_by_itself_and_names_what_it_waits_for(self):
-        for words, waits in WAITING:
+        for arguments, waits in WAITING:
             url = f"tcp://127.0.0.1:{free_port()}"
-            words = ["strategy=ddp", *LONG, *words, "freeze=1:20", "timeout=100000", "stop_grace=2", "--init-method", url]
-            first, second = (self.begin(*words, "--rank", str(rank), "--world-size", "2") for rank in range(2))
+            arguments = ["strategy=ddp", *LONG, *arguments, "freeze=1:20", "timeout=100000", "stop_grace=2", "--init-method", url]
+            first, second = (self.begin(*arguments, "--rank", str(rank), "--world-size", "2") for rank in range(2))
             self.wait_until(lambda: state(second.pid) == "T", "a frozen rank")
             time.sleep(0.5)
             first.terminate()
@@ -107,8 +107,8 @@ class WhatHangs(StoppingTest):
             self.assertEqual(first.returncode, -signal.SIGTERM, errors)
             self.assertIn(f"SIGTERM came 2.0 s ago and the running batch has not ended: {waits}", errors)
 
-    def hanging(self, *words):
-        process = self.begin("samples=100", "batch=1", "hang_data=20", *words)
+    def hanging(self, *arguments):
+        process = self.begin("samples=100", "batch=1", "hang_data=20", *arguments)
         self.wait_until((pathlib.Path(self.out) / "hangs").exists, "a read that hangs")
         time.sleep(0.5)  # the batches before
         return process
@@ -139,8 +139,8 @@ class WhatHangs(StoppingTest):
         self.assertFalse([pid for pid in ranks if alive(pid)])
 
     def test_a_save_that_takes_longer_than_the_grace_time_is_not_cut(self):
-        for words in ([], ["devices=2"]):
-            process = self.begin(*LONG, "stop_grace=2", "slow_save=7000", *words)  # ranks that do not save end at once
+        for arguments in ([], ["devices=2"]):
+            process = self.begin(*LONG, "stop_grace=2", "slow_save=7000", *arguments)  # ranks that do not save end at once
             self.wait_for_checkpoint()
             process.terminate()
             self.expect_stopped(process, "SIGTERM")
@@ -152,12 +152,12 @@ class InAnEvaluation(StoppingTest):
     """The ranks meet now and then: some have no batches, and steps may communicate. Most of these validations would take
     50 s and more."""
 
-    WORDS = ("samples=4000", "batch=2000", "epochs=1", "val=4000", "in=validate", "slow=50", "val_mark", "devices=2")
+    ARGUMENTS = ("samples=4000", "batch=2000", "epochs=1", "val=4000", "in=validate", "slow=50", "val_mark", "devices=2")
 
-    def stop(self, *words, rank=None, number=signal.SIGTERM):
+    def stop(self, *arguments, rank=None, number=signal.SIGTERM):
         """Standard error of a run that was signalled in its validation, or of which one rank was."""
         mark = pathlib.Path(self.out) / "validates"
-        process = self.begin(*self.WORDS, *words)
+        process = self.begin(*self.ARGUMENTS, *arguments)
         self.wait_until(mark.exists, "the fifth batch of a validation")
         begun = time.monotonic()
         os.kill(process.pid if rank is None else children(process.pid)[rank], number)
@@ -168,9 +168,9 @@ class InAnEvaluation(StoppingTest):
         return errors
 
     def test_a_fit_saves_and_ends_long_before_the_validation(self):
-        for words, rank in (([], None), (["val_of=1", "val_unsized"], 0), (["val_talks"], 1), (fsdp(3, "val_of=0"), 1)):
-            with self.subTest(words=words):
-                errors = self.stop("checkpoint", *words, rank=rank)
+        for arguments, rank in (([], None), (["val_of=1", "val_unsized"], 0), (["val_talks"], 1), (fsdp(3, "val_of=0"), 1)):
+            with self.subTest(arguments=arguments):
+                errors = self.stop("checkpoint", *arguments, rank=rank)
                 self.assertIn("fit was stopped by SIGTERM in epoch 0, step 1", errors)
                 (path,) = self.interrupted()
                 self.assertIn(f"ckpt_path: {path}", errors)
@@ -178,11 +178,11 @@ class InAnEvaluation(StoppingTest):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def test_a_fit_that_was_stopped_in_a_validation_continues_to_the_same_weights(self):
-        words = ("samples=256", "batch=32", "epochs=2", "val=256", "checkpoint", "auto_resume")
-        whole = self.train(*words, f"root={self.out}/whole", ranks=2)[0]["weights"]
-        self.stop(*words, "val_of=1", f"root={self.out}/stopped")  # rank 1 has 128 batches, which take 6 s
+        arguments = ("samples=256", "batch=32", "epochs=2", "val=256", "checkpoint", "auto_resume")
+        whole = self.train(*arguments, f"root={self.out}/whole", ranks=2)[0]["weights"]
+        self.stop(*arguments, "val_of=1", f"root={self.out}/stopped")  # rank 1 has 128 batches, which take 6 s
         self.assertTrue(self.interrupted())
-        self.assertEqual(self.train(*words, f"root={self.out}/stopped", ranks=2)[0]["weights"], whole)
+        self.assertEqual(self.train(*arguments, f"root={self.out}/stopped", ranks=2)[0]["weights"], whole)
 
     def test_an_evaluation_ends_too(self):
         self.assertIn("interrupted by Ctrl-C", self.stop("validate", "val_of=1", number=signal.SIGINT))
@@ -190,7 +190,7 @@ class InAnEvaluation(StoppingTest):
 
 
 class OneRequest(StoppingTest):
-    """A signal that reaches a run in several ways asks once."""
+    """A signal that reaches a run in several ways is one request."""
 
     def test_ctrl_c_to_the_whole_process_group(self):
         for _ in range(3):
@@ -208,9 +208,9 @@ class OneRequest(StoppingTest):
         self.expect_stopped(process, "SIGTERM")
 
     def test_sigterm_twice_in_a_moment(self):
-        """timeout(1) signals its child, and then the group that the child is in."""
-        for words in ([], ["devices=2"]):
-            process = self.begin(*LONG, "slow_save=500", *words)
+        """timeout(1) signals its child, and then the child's process group."""
+        for arguments in ([], ["devices=2"]):
+            process = self.begin(*LONG, "slow_save=500", *arguments)
             self.wait_for_checkpoint()
             process.terminate()
             time.sleep(0.02)
@@ -261,7 +261,7 @@ class WithRestarts(StoppingTest):
 
 
 class Terminals(StoppingTest):
-    def on_terminal(self, *words):
+    def on_terminal(self, *arguments):
         """(the other end, process) of a run that leads a session on a terminal of its own."""
         own, other = pty.openpty()
         self.addCleanup(os.close, own)
@@ -271,15 +271,15 @@ class Terminals(StoppingTest):
             import termios
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
-        process = subprocess.Popen([PROGRAM, f"out={self.out}", *words], env=CLEAN, stdin=other, stdout=other,
+        process = subprocess.Popen([PROGRAM, f"out={self.out}", *arguments], env=CLEAN, stdin=other, stdout=other,
                                    stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=take)
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
         os.close(other)
         return own, process
 
     def test_ctrl_c_on_a_terminal(self):
-        for words in ([], ["devices=2"]):
-            terminal, process = self.on_terminal(*LONG, *words)
+        for arguments in ([], ["devices=2"]):
+            terminal, process = self.on_terminal(*LONG, *arguments)
             self.wait_for_checkpoint()
             reader = threading.Thread(target=self.read_all, args=[terminal])
             reader.start()
@@ -298,8 +298,8 @@ class Terminals(StoppingTest):
             pass
 
     def test_a_terminal_that_closes(self):
-        for words in ([], ["devices=2"]):
-            process = self.begin(*LONG, *words)
+        for arguments in ([], ["devices=2"]):
+            process = self.begin(*LONG, *arguments)
             self.wait_for_checkpoint()
             os.killpg(process.pid, signal.SIGHUP)
             self.expect_stopped(process, "SIGHUP")
@@ -307,8 +307,8 @@ class Terminals(StoppingTest):
                 path.unlink()
 
     def test_nohup_is_respected(self):
-        for words in ([], ["devices=2"]):
-            process = self.begin("samples=200", "batch=1", "epochs=1", "slow=5", "checkpoint", *words,
+        for arguments in ([], ["devices=2"]):
+            process = self.begin("samples=200", "batch=1", "epochs=1", "slow=5", "checkpoint", *arguments,
                                  preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
             self.wait_for_checkpoint()
             os.killpg(process.pid, signal.SIGHUP)
@@ -329,7 +329,7 @@ class Terminals(StoppingTest):
 
     @staticmethod
     def members(group):
-        """Processes of the group that live."""
+        """Returns the live processes of the group."""
         found = []
         for entry in pathlib.Path("/proc").iterdir():
             if not entry.name.isdigit():

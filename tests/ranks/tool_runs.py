@@ -1,4 +1,4 @@
-"""Runs of the levin tool under a launcher, held against the same run on two local ranks. Started as
+"""Runs of the levin tool under a launcher, compared with the same run on two local ranks. Started as
 
   X_test.py LEVIN RANK_PROGRAM [unittest's arguments]
 """
@@ -26,18 +26,18 @@ class ToolTest(ranks.RanksTest):
         self.fit = [LEVIN, "fit", "--config", str(self.config), "--trainer.limit_train_batches=6",
                     "--trainer.limit_val_batches=2", "--trainer.oversubscribe=true"]
 
-    def run_tool(self, *words, env=None, timeout=120):
+    def run_tool(self, *arguments, env=None, timeout=120):
         """Returns (exit status, output of both streams)."""
         env = {**ranks.CLEAN, **(env or {})}
-        if words[0] == LEVIN:
-            done = run_levin(words, env=env, timeout=timeout)
+        if arguments[0] == LEVIN:
+            done = run_levin(arguments, env=env, timeout=timeout)
         else:
-            done = subprocess.run([str(word) for word in words], env=env, text=True, timeout=timeout,
+            done = subprocess.run([str(argument) for argument in arguments], env=env, text=True, timeout=timeout,
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return done.returncode, done.stdout
 
     def last_weights(self):
-        """Of the run that wrote below `root`, which is removed for the next one."""
+        """Returns the last weights of the run below `root`, which is removed for the next run."""
         saved = checkpoints_in(self.root / "levin_logs/version_0/checkpoints")
         found = weights(saved[-1])
         self.assertTrue(found)
@@ -45,13 +45,13 @@ class ToolTest(ranks.RanksTest):
         return found
 
     def expect_as_two_local_ranks(self, *launcher, env=None):
-        """The tool started by the launcher's words ends at the weights of levin's own two ranks."""
-        status, said = self.run_tool(*self.fit, "--trainer.devices=2")
-        self.assertEqual(status, 0, said)
+        """The tool, started with `launcher`, ends at the weights of levin's own two ranks."""
+        status, output = self.run_tool(*self.fit, "--trainer.devices=2")
+        self.assertEqual(status, 0, output)
         local = self.last_weights()
-        status, said = self.run_tool(*launcher, *self.fit, env=env)
-        self.assertEqual(status, 0, said)
-        self.assertEqual(said.count("Trained 1 epoch, 6 steps"), 1, said)  # rank 0 alone speaks
+        status, output = self.run_tool(*launcher, *self.fit, env=env)
+        self.assertEqual(status, 0, output)
+        self.assertEqual(output.count("Trained 1 epoch, 6 steps"), 1, output)  # rank 0 alone speaks
         self.assertEqual(self.last_weights(), local)
 
 

@@ -11,22 +11,22 @@ from ranks import CLEAN, free_port
 
 class InitMethod(ToolTest):
     def test_two_calls_of_the_tool_train_as_two_local_ranks(self):
-        status, said = self.run_tool(*self.fit, "--trainer.devices=2")
-        self.assertEqual(status, 0, said)
+        status, output = self.run_tool(*self.fit, "--trainer.devices=2")
+        self.assertEqual(status, 0, output)
         local = self.last_weights()
         url = f"tcp://127.0.0.1:{free_port()}"
         ranks = [subprocess.Popen([*self.fit, "--init-method", url, "--rank", str(rank), "--world-size", "2"], env=CLEAN,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(2)]
-        said = [rank.communicate(timeout=60)[0] for rank in ranks]
-        self.assertEqual([rank.returncode for rank in ranks], [0, 0], said)
-        self.assertIn("Trained 1 epoch, 6 steps", said[0])
-        self.assertEqual(said[1], "")
+        output = [rank.communicate(timeout=60)[0] for rank in ranks]
+        self.assertEqual([rank.returncode for rank in ranks], [0, 0], output)
+        self.assertIn("Trained 1 epoch, 6 steps", output[0])
+        self.assertEqual(output[1], "")
         self.assertEqual(self.last_weights(), local)
 
-    def test_mistakes_are_told_before_anything_is_run(self):
-        status, said = self.run_tool(*self.fit, "--init-method", "tcp://127.0.0.1:5", "--rank=2", "--world-size=2")
+    def test_mistakes_are_reported_before_anything_is_run(self):
+        status, output = self.run_tool(*self.fit, "--init-method", "tcp://127.0.0.1:5", "--rank=2", "--world-size=2")
         self.assertEqual(status, 2)
-        self.assertIn('--rank: "2" is not a number from 0 to 1', said)
+        self.assertIn('--rank: "2" is not a number from 0 to 1', output)
         self.assertFalse(self.root.exists())
 
 
@@ -35,30 +35,30 @@ class Threads(ToolTest):
         """Ranks that differed would train on, but with different bits; rank 0 alone reports the choice. Each number is
         measured for at most 202 steps. The variables are those of a launcher on a machine with more cores."""
         fit = [word for word in self.fit if "limit_" not in word]
-        status, said = self.run_tool(*fit, "--trainer.devices=2", "--trainer.max_steps=420", "--trainer.max_epochs=100",
-                                     "--trainer.limit_val_batches=0", "--trainer.enable_model_summary=true",
-                                     "--data.batch_size=8", env={"OMP_NUM_THREADS": "2", "LEVIN_THREAD_SHARE": "2"})
-        self.assertEqual(status, 0, said)
-        choices = [line for line in said.splitlines() if "num_threads: auto chose" in line]
-        self.assertTrue(choices, said)
-        self.assertEqual(len(choices), len(set(choices)), said)  # on a busy machine it may choose again
-        self.assertRegex(said, r"num_threads: auto chose [12] threads? \(a step takes [0-9.]+ ms with 2, [0-9.]+ ms with 1\)")
+        status, output = self.run_tool(*fit, "--trainer.devices=2", "--trainer.max_steps=420", "--trainer.max_epochs=100",
+                                       "--trainer.limit_val_batches=0", "--trainer.enable_model_summary=true",
+                                       "--data.batch_size=8", env={"OMP_NUM_THREADS": "2", "LEVIN_THREAD_SHARE": "2"})
+        self.assertEqual(status, 0, output)
+        choices = [line for line in output.splitlines() if "num_threads: auto chose" in line]
+        self.assertTrue(choices, output)
+        self.assertEqual(len(choices), len(set(choices)), output)  # on a busy machine it may choose again
+        self.assertRegex(output, r"num_threads: auto chose [12] threads? \(a step takes [0-9.]+ ms with 2, [0-9.]+ ms with 1\)")
 
 
 class Differences(ToolTest):
-    def run_ranks(self, *words):
-        """The output of two ranks that are started by hand, each with its own arguments in addition to the run's."""
+    def run_ranks(self, *arguments):
+        """Returns the output of two ranks that are started separately, each with its own arguments after the run's."""
         url = f"tcp://127.0.0.1:{free_port()}"
         ranks = [subprocess.Popen([*self.fit, *own, "--init-method", url, "--rank", str(rank), "--world-size", "2"],
                                   env=CLEAN, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-                 for rank, own in enumerate(words)]
-        said = [rank.communicate(timeout=120)[0] for rank in ranks]
-        return [rank.returncode for rank in ranks], said
+                 for rank, own in enumerate(arguments)]
+        output = [rank.communicate(timeout=120)[0] for rank in ranks]
+        return [rank.returncode for rank in ranks], output
 
-    def expect_named(self, zero, one, words_of_zero, words_of_one):
-        statuses, said = self.run_ranks(words_of_zero, words_of_one)
-        self.assertEqual(statuses, [2, 2], said)
-        for text in said:
+    def expect_named(self, zero, one, arguments_of_zero, arguments_of_one):
+        statuses, output = self.run_ranks(arguments_of_zero, arguments_of_one)
+        self.assertEqual(statuses, [2, 2], output)
+        for text in output:
             self.assertIn(f"ranks differ in their options: rank 0 has {zero}, rank 1 has {one}.", text)
         self.assertFalse(self.root.exists())  # nothing was created
 
@@ -70,51 +70,51 @@ class Differences(ToolTest):
                           [], ["--optimizer.lr=0.002"])
         self.expect_named('"optimizer.class_path: Adam"', '"optimizer.class_path: SGD"', [], ["--optimizer=SGD"])
 
-    def test_an_option_that_one_rank_alone_sets_does_not_hide_behind_its_neighbours(self):
+    def test_an_option_that_only_one_rank_sets_is_not_hidden_by_its_neighbours(self):
         self.expect_named('"trainer.gradient_clip_val: null"', '"trainer.gradient_clip_val: 0.5"',
                           [], ["--trainer.gradient_clip_val=0.5"])
         self.expect_named('"test_after_fit: false"', '"test_after_fit: true"', [], ["--test_after_fit=true"])
 
-    def test_another_number_of_workers_and_another_folder_of_the_data_are_no_difference(self):
+    def test_a_different_number_of_workers_and_data_folder_are_allowed(self):
         copy = pathlib.Path(self.out) / "images"
         shutil.copytree(few_images(), copy)
-        statuses, said = self.run_ranks([], ["--data.num_workers=0", f"--data.root={copy}"])
-        self.assertEqual(statuses, [0, 0], said)
+        statuses, output = self.run_ranks([], ["--data.num_workers=0", f"--data.root={copy}"])
+        self.assertEqual(statuses, [0, 0], output)
 
 
 class Help(ToolTest):
     def test_every_option_of_a_strategy_is_listed(self):
-        status, said = self.run_tool(self.fit[0], "help", "fsdp")
-        self.assertEqual(status, 0, said)
+        status, output = self.run_tool(self.fit[0], "help", "fsdp")
+        self.assertEqual(status, 0, output)
         for word in ("trainer.strategy", "stage", "state_dict_type", "cpu_offload"):
-            self.assertIn(word, said)
+            self.assertIn(word, output)
 
 
 class OldOptions(ToolTest):
-    def test_each_is_named_once_whatever_the_number_of_ranks(self):
-        status, said = self.run_tool(*self.fit, "--trainer.devices=2", "--trainer.distributed_backend=ddp",
-                                     "--trainer.use_amp=false")
-        self.assertEqual(status, 0, said)
-        self.assertEqual(said.count("--trainer.distributed_backend=ddp: an old spelling; today: strategy: ddp."), 1, said)
-        self.assertEqual(said.count("--trainer.use_amp=false: an old spelling; today: precision: 32-true."), 1, said)
+    def test_each_is_named_once_for_any_number_of_ranks(self):
+        status, output = self.run_tool(*self.fit, "--trainer.devices=2", "--trainer.distributed_backend=ddp",
+                                       "--trainer.use_amp=false")
+        self.assertEqual(status, 0, output)
+        self.assertEqual(output.count("--trainer.distributed_backend=ddp: an old spelling; today: strategy: ddp."), 1, output)
+        self.assertEqual(output.count("--trainer.use_amp=false: an old spelling; today: precision: 32-true."), 1, output)
 
     def test_the_printed_configuration_has_todays(self):
-        status, said = self.run_tool(*self.fit, "--trainer.use_amp=true", "--trainer.amp_level=O1", "--print_config")
-        self.assertEqual(status, 0, said)
-        self.assertIn("  precision:\n    class_path: 16-mixed\n", said)
+        status, output = self.run_tool(*self.fit, "--trainer.use_amp=true", "--trainer.amp_level=O1", "--print_config")
+        self.assertEqual(status, 0, output)
+        self.assertIn("  precision:\n    class_path: 16-mixed\n", output)
         for old in ("use_amp", "amp_level"):
-            self.assertNotIn(old, said)
+            self.assertNotIn(old, output)
 
     def test_nodes_that_contradict_what_was_started_are_an_error_at_their_place(self):
-        status, said = self.run_tool(*self.fit, "--trainer.nb_gpu_nodes=128", env={
+        status, output = self.run_tool(*self.fit, "--trainer.nb_gpu_nodes=128", env={
             "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "5"})
-        self.assertEqual(status, 2, said)
-        self.assertIn("1 device x 128 nodes are 128 ranks, but MASTER_ADDR, RANK and WORLD_SIZE has started 2", said)
+        self.assertEqual(status, 2, output)
+        self.assertIn("1 device x 128 nodes are 128 ranks, but MASTER_ADDR, RANK and WORLD_SIZE has started 2", output)
 
     def test_one_in_the_wrong_place_suggests_the_right_one(self):
-        status, said = self.run_tool(*self.fit, "--gpus=2")
+        status, output = self.run_tool(*self.fit, "--gpus=2")
         self.assertEqual(status, 2)
-        self.assertIn("--gpus: unknown option. Did you mean --trainer.gpus?", said)
+        self.assertIn("--gpus: unknown option. Did you mean --trainer.gpus?", output)
 
 
 if __name__ == "__main__":

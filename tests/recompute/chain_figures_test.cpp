@@ -1,4 +1,4 @@
-// What becomes of the times of several passes, on a machine that is slow for some of them.
+// How the times of several passes are combined, on a machine that is slow for some of them.
 #include "levin/recompute/chain_figures.h"
 
 #include <gtest/gtest.h>

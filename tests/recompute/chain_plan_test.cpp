@@ -1,4 +1,4 @@
-// The planner's memory model by hand-counted chains, and its choice of segments by trying all of them.
+// The planner's memory model against hand-counted chains, and its choice of segments by trying all of them.
 #include "levin/recompute/chain_plan.h"
 
 #include <gtest/gtest.h>
@@ -99,7 +99,7 @@ TEST(ChainCost, GradientsGrowInBackwardUnlessTheyStay) {
   EXPECT_EQ(predict_memory(cost, {}).at, "the optimizer's step");
 }
 
-TEST(ChainCost, AnotherBatchIsOnTheLineThroughTheTwoThatWereMeasured) {
+TEST(ChainCost, ADifferentBatchIsOnTheLineThroughTheTwoThatWereMeasured) {
   ChainCost eight = plain_chain(2);
   ChainCost four = plain_chain(2);
   eight.batch = 8;

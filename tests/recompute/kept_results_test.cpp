@@ -44,8 +44,8 @@ TEST(KeptResults, AreBitwiseIdenticalInBfloat16) {
   expect_same_bits(run(true), run(false));
 }
 
-// Weights that change without autograd's notice between the passes show what was computed again: h = first(x) is kept, so
-// the gradient of `scale` in h * scale is the first pass's; with nothing kept it is the changed weight's.
+// Weights that change without autograd's notice between the passes show what was computed again: h = first(x) is kept,
+// so the gradient of `scale` in h * scale is the first pass's; with nothing kept it is the changed weight's.
 TEST(KeptResults, AreNotComputedAgain) {
   for (const Keep keep : {Keep::matmul, Keep::nothing}) {
     torch::nn::Linear first(8, 8);
@@ -59,7 +59,7 @@ TEST(KeptResults, AreNotComputedAgain) {
   }
 }
 
-TEST(KeptResults, AreThoseOfEveryKindOfProduct) {
+TEST(KeptResults, IncludeEveryKindOfProduct) {
   torch::nn::Conv1d conv(8, 8, 3);
   const at::Tensor x = torch::randn({2, 2, 8, 8}).set_requires_grad(true);
   auto fn = [conv](const at::Tensor& y) mutable {
@@ -155,7 +155,7 @@ TEST(KeptResults, ThatAreChangedInPlaceTheSecondTimeAloneAreAnError) {
                {"recompute: net computes something else the second time: aten::mul_ changes a result in place"});
 }
 
-TEST(KeptResults, OfAnotherOperatorAreAnError) {
+TEST(KeptResults, OfADifferentOperatorAreAnError) {
   int64_t calls = 0;
   const at::Tensor weight = torch::randn({8, 8}).set_requires_grad(true);
   const auto fn = [&](const at::Tensor& y) {

@@ -1,5 +1,5 @@
-"""The same folder under other options: what has changed is shown, and the run goes on only where that makes no other run
-of it, or where somebody says so. What the earlier run noted about itself stays until then.
+"""The same folder with different options: the changes are shown, and the run continues only if they do not make it a
+different run, or if the user allows it. The earlier run's records stay unchanged until then.
 
   changed_options_test.py LEVIN [unittest's arguments]
 """
@@ -18,7 +18,7 @@ class Case(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        """One run of an epoch, which every test continues in a copy of its own."""
+        """One run of an epoch, which every test continues in its own copy."""
         temporary = tempfile.TemporaryDirectory(prefix="levin-changed-")
         cls.addClassCleanup(temporary.cleanup)
         cls.root = Path(temporary.name).resolve()
@@ -38,22 +38,22 @@ class Case(unittest.TestCase):
         return (self.log / "config.yaml").read_text(), (self.log / "hparams.yaml").read_text()
 
     def refused(self, *changes):
-        """Nothing in the folder has changed; returns what was said, a line for each difference."""
+        """Checks that nothing in the folder has changed; returns the output, a line for each difference."""
         before = files_below(self.folder)
-        said = levin(*FIT, self.config, *changes, status=2)
+        output = levin(*FIT, self.config, *changes, status=2)
         self.assertEqual(files_below(self.folder), before)
-        self.assertNotIn("continuing from", said)
+        self.assertNotIn("continuing from", output)
         newest = self.log / "checkpoints/last.ckpt"
         self.assertIn(f"error: auto_resume: the run of {newest} was started with different options, so it is not continued, and "
                       "nothing in its folder was changed. Restore the old values, continue with the new ones by "
-                      "trainer.auto_resume: warn, or begin a new run", said)
-        return [line for line in said.splitlines() if " was " in line and " now." in line]
+                      "trainer.auto_resume: warn, or begin a new run", output)
+        return [line for line in output.splitlines() if " was " in line and " now." in line]
 
     def goes_on(self, *changes):
-        said = levin(*FIT, self.config, "--trainer.max_epochs=2", *changes)
-        self.assertIn("continuing from", said)
+        output = levin(*FIT, self.config, "--trainer.max_epochs=2", *changes)
+        self.assertIn("continuing from", output)
         self.assertEqual(max(map(global_step, checkpoints_in(self.log / "checkpoints"))), 120)
-        return [line for line in said.splitlines() if line.startswith("auto_resume: ") and " was " in line]
+        return [line for line in output.splitlines() if line.startswith("auto_resume: ") and " was " in line]
 
 
 class ChangedOptions(Case):
@@ -92,16 +92,16 @@ class ChangedOptions(Case):
     def test_that_let_the_run_fail_before_it_trains_leave_the_records(self):
         """The old weights do not fit the new model."""
         before = self.record()
-        said = levin(*FIT, self.config, "--trainer.auto_resume=warn", "--trainer.max_epochs=2", "--model.hidden=32", status=1)
-        self.assertIn("auto_resume: model.init_args.hidden was 64 and is 32 now.", said)
-        self.assertIn("do not fit the module", said)
+        output = levin(*FIT, self.config, "--trainer.auto_resume=warn", "--trainer.max_epochs=2", "--model.hidden=32", status=1)
+        self.assertIn("auto_resume: model.init_args.hidden was 64 and is 32 now.", output)
+        self.assertIn("do not fit the module", output)
         self.assertEqual(self.record(), before)
 
     def test_of_a_run_that_saved_nothing_are_no_matter(self):
-        """There is nothing to continue: it begins anew, under its own options."""
+        """There is nothing to continue: the run starts over, with its own options."""
         shutil.rmtree(self.log / "checkpoints")
-        said = levin(*FIT, self.config, "--model.hidden=32")
-        self.assertNotIn("continuing", said)
+        output = levin(*FIT, self.config, "--model.hidden=32")
+        self.assertNotIn("continuing", output)
         self.assertIn("hidden: 32", self.record()[0])
 
     def test_of_an_evaluation_leave_the_record_of_the_fit(self):
@@ -113,15 +113,15 @@ class ChangedOptions(Case):
     def test_cannot_be_compared_with_a_record_that_is_broken(self):
         """A warning is logged, and the run continues."""
         (self.log / "config.yaml").write_text("trainer: [\n")
-        said = levin(*FIT, self.config, "--trainer.max_epochs=2", "--optimizer.lr=0.002")
-        self.assertRegex(said, rf"(?m)^warning: auto_resume: the options of the earlier run cannot be read, and are not "
+        output = levin(*FIT, self.config, "--trainer.max_epochs=2", "--optimizer.lr=0.002")
+        self.assertRegex(output, rf"(?m)^warning: auto_resume: the options of the earlier run cannot be read, and are not "
                                rf"compared: {self.log}/config\.yaml:")
         self.assertIn("lr: 0.002", self.record()[0])
 
     def test_none(self):
         before = files_below(self.folder)
-        said = levin(*FIT, self.config)
-        self.assertNotIn(" was ", said)
+        output = levin(*FIT, self.config)
+        self.assertNotIn(" was ", output)
         self.assertEqual(files_below(self.folder), before)
 
 

@@ -1,4 +1,4 @@
-"""A run whose disk is full from the start to the end: it says that nothing is saved, and its exit status does too.
+"""A run whose disk is full from the start to the end: its message and its exit status report that nothing is saved.
 
   full_disk_test.py LEVIN [unittest's arguments]
 """
@@ -41,11 +41,11 @@ class FullDisk(unittest.TestCase):
 
     def test_all_run_long_is_a_failure(self):
         self.write()
-        status, said = limited("fit", "--config", self.config, largest_file=64 * KIB)
-        self.assertEqual(status, 1, said)
-        self.assertRegex(said, r"(?m)^error: the fit has ended, but nothing of it is saved: all of its checkpoints failed "
+        status, output = limited("fit", "--config", self.config, largest_file=64 * KIB)
+        self.assertEqual(status, 1, output)
+        self.assertRegex(output, r"(?m)^error: the fit has ended, but nothing of it is saved: all of its checkpoints failed "
                                r"\(\d+ of \d+\)\. The last failure: .*cannot write \d+ bytes to .*: File too large\.")
-        self.assertIn("There is no checkpoint to continue from.", said)
+        self.assertIn("There is no checkpoint to continue from.", output)
         self.assertEqual(checkpoints_in(self.checkpoints), [])
 
     def test_of_a_run_that_continues_names_what_is_left(self):
@@ -56,9 +56,9 @@ class FullDisk(unittest.TestCase):
             run.status()
         before = checkpoints_in(self.checkpoints)
         newest = max(before, key=lambda path: (path.stat().st_mtime_ns, path.name))
-        status, said = limited("fit", "--config", self.config, largest_file=64 * KIB)
-        self.assertEqual(status, 1, said)
-        self.assertRegex(said, r"It can be continued from \S+\.ckpt alone\.")
+        status, output = limited("fit", "--config", self.config, largest_file=64 * KIB)
+        self.assertEqual(status, 1, output)
+        self.assertRegex(output, r"It can be continued from \S+\.ckpt alone\.")
         self.assertTrue(newest.exists())
         self.assertIn("good", levin("checkpoint", "verify", newest))
 
@@ -72,9 +72,9 @@ class FullDisk(unittest.TestCase):
         self.assertGreater(sizes[-1], 2 * sizes[0])
         for path in sorted(self.folder.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
-        status, said = limited("fit", "--config", self.config, more, largest_file=(sizes[0] + sizes[-1]) // 2)
-        self.assertEqual(status, 0, said)
-        self.assertRegex(said, r"(?m)^warning: \d+ of \d+ checkpoints of this fit could not be saved\. The last failure: ")
+        status, output = limited("fit", "--config", self.config, more, largest_file=(sizes[0] + sizes[-1]) // 2)
+        self.assertEqual(status, 0, output)
+        self.assertRegex(output, r"(?m)^warning: \d+ of \d+ checkpoints of this fit could not be saved\. The last failure: ")
         self.assertEqual([path.name for path in checkpoints_in(self.checkpoints)], ["small.ckpt"])
 
 

@@ -1,5 +1,5 @@
-"""A run that is killed again and again, and started again by the same command, leaves the same bits as one that never
-was.
+"""A run that is killed again and again, and restarted by the same command, ends bitwise identical to an undisturbed
+run.
 
   kill_test.py LEVIN [SEED]
 
@@ -27,7 +27,7 @@ WORKLOADS = {
 
 
 def seconds_of_a_run(config, folder):
-    """Of an undisturbed one: until it has saved, and in all."""
+    """Returns the seconds of an undisturbed run: until it has saved, and in total."""
     start = time.monotonic()
     with Run("fit", "--config", config) as run:
         wait_until(lambda: any(folder.rglob("*.ckpt")), "the first checkpoint", run)

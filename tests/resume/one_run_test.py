@@ -1,4 +1,4 @@
-"""One live run per folder: a second one is refused before it writes anything, and hears who is there.
+"""One live run per folder: a second one is refused before it writes anything, and names the process that holds it.
 
   one_run_test.py LEVIN [unittest's arguments]
 """
@@ -29,23 +29,23 @@ class Case(unittest.TestCase):
         self.config.write_text(run_file(self.folder, **options))
 
     def start(self, *more):
-        """A run that trains; it is ended with the test."""
+        """Starts a run that trains; it ends with the test."""
         run = self.enterContext(Run("fit", "--config", self.config, *more))
         wait_until(lambda: checkpoints_in(self.log / "checkpoints"), "the first checkpoint", run)
         return run
 
     def freeze(self, run):
-        """It keeps what it holds and writes nothing, so that what changes is another's doing."""
+        """Stops the run: it keeps its locks and writes nothing, so any change comes from the second run."""
         run.send(signal.SIGSTOP)
         threads = Path(f"/proc/{run.process.pid}/task")  # one of which may finish a write first
         wait_until(lambda: all(path.read_text().rpartition(")")[2].split()[0] == "T" for path in threads.glob("*/stat")),
                    "all threads of the process to be stopped")
 
     def expect_refused(self, run, *arguments):
-        """Nothing below the folder changes, and the message names the run that is there."""
+        """Checks that nothing below the folder changes, and that the message names the live run."""
         before = files_below(self.folder)
-        said = levin(*arguments, status=1)
-        self.assertRegex(said, rf"(?m)^error: (?:rank 0 on .* Its error: )?the folder {self.log} belongs to a run that "
+        output = levin(*arguments, status=1)
+        self.assertRegex(output, rf"(?m)^error: (?:rank 0 on .* Its error: )?the folder {self.log} belongs to a run that "
                                rf"is still alive: process {run.process.pid} on {socket.gethostname()}, since \d{{4}}-\d\d-\d\d "
                                r"\d\d:\d\d:\d\d UTC\. "
                                r"Two runs in one folder would mix their metrics and checkpoints\. Stop that run or wait")
@@ -73,7 +73,7 @@ class SecondRun(Case):
         self.freeze(run)
         self.expect_refused(run, "test", "--config", self.config, named)
 
-    def test_goes_on_at_once_when_the_first_one_is_killed(self):
+    def test_continues_at_once_when_the_first_one_is_killed(self):
         self.write(epochs=1, **SLOW)
         levin("fit", "--config", self.config)
         undisturbed = self.root / "undisturbed"
@@ -89,11 +89,11 @@ class SecondRun(Case):
         run = self.start()
         self.freeze(run)
         with Run("fit", "--config", self.config) as second:
-            wait_until(lambda: "Waiting for the run in" in second.said(), "the second one to wait", second)
-            self.assertIn(f"process {run.process.pid} on", second.said())
+            wait_until(lambda: "Waiting for the run in" in second.output(), "the second one to wait", second)
+            self.assertIn(f"process {run.process.pid} on", second.output())
             run.send(signal.SIGKILL)
             self.assertEqual(second.status(), 0, second.report())
-            self.assertIn("continuing from", second.said())
+            self.assertIn("continuing from", second.output())
 
     def test_that_waits_can_be_stopped(self):
         self.write(epochs=1, **SLOW)
@@ -101,7 +101,7 @@ class SecondRun(Case):
         self.freeze(run)
         before = files_below(self.folder)
         with Run("fit", "--config", self.config) as second:
-            wait_until(lambda: "Waiting for the run in" in second.said(), "the second one to wait", second)
+            wait_until(lambda: "Waiting for the run in" in second.output(), "the second one to wait", second)
             second.send(signal.SIGTERM)
             self.assertEqual(second.status(), 143, second.report())
         self.assertEqual(files_below(self.folder), before)
@@ -121,9 +121,9 @@ class SecondRun(Case):
         run = self.start()
         self.freeze(run)
         before = files_below(self.folder)
-        said = levin("fit", "--config", self.config, status=1)
+        output = levin("fit", "--config", self.config, status=1)
         self.assertIn(f"the folder {self.log}/checkpoints belongs to a run that is still alive: process {run.process.pid}",
-                      said)
+                      output)
         self.assertEqual(files_below(self.folder), before)
 
 
@@ -150,7 +150,7 @@ class ManyRuns(Case):
         for run, status in zip(runs, statuses):
             if status != 0:
                 self.assertEqual(status, 1, run.report())
-                self.assertIn("belongs to a run that is still alive", run.said())
+                self.assertIn("belongs to a run that is still alive", run.output())
         self.assertEqual(differences(undisturbed, self.folder), "")
 
 

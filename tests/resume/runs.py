@@ -85,14 +85,14 @@ def wait_until(condition, what, run=None, seconds=60.0):
 
 
 def catches(pid, number):
-    """Whether a process has a handler for a signal."""
+    """Returns true if the process has a handler for the signal."""
     caught = next((line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines()
                    if line.startswith("SigCgt:")), "0")
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 class Run:
-    """The tool at work, in a process group of its own that ends with the `with` block."""
+    """A running tool, in its own process group, which ends with the `with` block."""
 
     def __init__(self, *arguments, ignore_ctrl_c=False):
         def before_start():  # whoever started this test may ignore signals
@@ -102,11 +102,11 @@ class Run:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
 
         self.command = " ".join(map(str, ["levin", *arguments]))
-        self.output = tempfile.TemporaryFile()
+        self.output_file = tempfile.TemporaryFile()
         end = time.monotonic() + 120
         while not os.access(LEVIN, os.X_OK) and time.monotonic() < end:
             time.sleep(0.5)  # it is being linked
-        self.process = subprocess.Popen([LEVIN, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=self.output,
+        self.process = subprocess.Popen([LEVIN, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=self.output_file,
                                         stderr=subprocess.STDOUT, env=ENVIRONMENT, preexec_fn=before_start,
                                         start_new_session=True)
 
@@ -117,31 +117,31 @@ class Run:
         if self.process.returncode is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
-        self.output.close()
+        self.output_file.close()
 
     def ended(self):
         return self.process.poll() is not None
 
     def catches(self, number):
-        """Whether the process handles the signal now, instead of being ended by it."""
+        """Returns true if the process handles the signal now, instead of being ended by it."""
         return catches(self.process.pid, number)
 
     def send(self, number):
         self.process.send_signal(number)
 
     def status(self, seconds=120):
-        """The return code as in subprocess: -N is death by signal N."""
+        """Returns the return code as in subprocess: -N is death by signal N."""
         return self.process.wait(seconds)
 
-    def said(self):
-        return os.pread(self.output.fileno(), 1 << 24, 0).decode(errors="replace")
+    def output(self):
+        return os.pread(self.output_file.fileno(), 1 << 24, 0).decode(errors="replace")
 
     def report(self):
-        return f"$ {self.command}\n{self.said()}(status {self.process.poll()})"
+        return f"$ {self.command}\n{self.output()}(status {self.process.poll()})"
 
 
 def levin(*arguments, status=0):
-    """Runs to its end; returns what was said."""
+    """Runs the tool to its end; returns its output."""
     done = finished(*arguments)
     if done.returncode != status:
         raise AssertionError(f"expected exit status {status}\n{report(done)}")
@@ -149,7 +149,7 @@ def levin(*arguments, status=0):
 
 
 def finished(*arguments):
-    """A run to its end that nothing disturbs."""
+    """Runs the tool to its end, undisturbed."""
     return run_levin([LEVIN, *arguments], env=ENVIRONMENT, timeout=120)
 
 
@@ -160,7 +160,7 @@ def report(done):
 # ---- checkpoints ---------------------------------------------------------------------------------------------------
 
 def read_checkpoint(path):
-    """The values, and each tensor's bytes."""
+    """Returns the checkpoint's values, and each tensor's bytes."""
     content = Path(path).read_bytes()
     (length,) = struct.unpack("<Q", content[:8])
     header = json.loads(content[8:8 + length])

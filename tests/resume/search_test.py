@@ -58,10 +58,10 @@ class DamagedCheckpoint(Case):
         self.assertLess(global_step(good), min(map(global_step, damaged)))
         for path in damaged:
             damage(path)
-        said = levin("fit", "--config", config)
+        output = levin("fit", "--config", config)
         for path in damaged:
-            self.assertRegex(said, rf"(?m)^warning: .*{path}.*", "the damaged file is not named")
-        self.assertIn(f"auto_resume: continuing from {good}.", said)
+            self.assertRegex(output, rf"(?m)^warning: .*{path}.*", "the damaged file is not named")
+        self.assertIn(f"auto_resume: continuing from {good}.", output)
         self.assertEqual(weights(self.folder / final), wanted)
 
     def test_newest_has_a_flipped_byte(self):
@@ -84,10 +84,10 @@ class DamagedCheckpoint(Case):
         damaged = checkpoints_in(self.checkpoints)
         for path in damaged:
             cut_in_half(path)
-        said = levin("fit", "--config", config)
+        output = levin("fit", "--config", config)
         for path in damaged:
-            self.assertIn(str(path), said)
-        self.assertNotIn("continuing from", said)
+            self.assertIn(str(path), output)
+        self.assertNotIn("continuing from", output)
         newest = self.newest_readable()
         self.assertEqual(weights(newest), wanted)
 
@@ -96,14 +96,14 @@ class DamagedCheckpoint(Case):
         return max(whole, key=global_step)
 
     def test_last_is_damaged_after_the_end(self):
-        """Of what had been trained since the file before it, the same is trained again."""
+        """What was trained after the previous file is trained again, with the same result."""
         config = self.write()
         undisturbed = self.undisturbed(config)
         shutil.copytree(undisturbed, self.folder)
         flip_a_byte(self.checkpoints / "last.ckpt")
-        said = levin("fit", "--config", config)
-        self.assertRegex(said, rf"(?m)^warning: .*{self.checkpoints}/last.ckpt.*")
-        self.assertIn(f"continuing from {self.checkpoints}/epoch=2-step=175.ckpt.", said)
+        output = levin("fit", "--config", config)
+        self.assertRegex(output, rf"(?m)^warning: .*{self.checkpoints}/last.ckpt.*")
+        self.assertIn(f"continuing from {self.checkpoints}/epoch=2-step=175.ckpt.", output)
         self.assertEqual(weights(self.newest_readable()),
                          weights(undisturbed / "levin_logs/version_0/checkpoints/last.ckpt"))
 
@@ -111,9 +111,9 @@ class DamagedCheckpoint(Case):
 class AutoResume(Case):
     def test_in_an_empty_folder_starts_fresh(self):
         config = self.write(epochs=1)
-        said = levin("fit", "--config", config)
-        self.assertNotIn("continuing from", said)
-        self.assertNotIn("warning", said)
+        output = levin("fit", "--config", config)
+        self.assertNotIn("continuing from", output)
+        self.assertNotIn("warning", output)
         self.assertEqual(global_step(self.checkpoints / "last.ckpt"), 60)
         self.assertEqual([p.name for p in (self.folder / "levin_logs").iterdir()], ["version_0"])
 
@@ -123,8 +123,8 @@ class AutoResume(Case):
         kept = self.root / "finished"
         shutil.copytree(self.folder, kept)
         for _ in range(2):
-            said = levin("fit", "--config", config)
-            self.assertIn("Nothing to train: max_epochs (2) is reached.", said)
+            output = levin("fit", "--config", config)
+            self.assertIn("Nothing to train: max_epochs (2) is reached.", output)
             self.assertEqual(differences(kept, self.folder), "")
 
     def test_of_a_finished_run_tests_to_the_same_files(self):
@@ -149,8 +149,8 @@ class AutoResume(Case):
                 self.assertEqual(run.status(), -signal.SIGKILL, run.report())
             self.assertGreater(table.read_text().count("\n"), 4)
             self.assertFalse(checkpoints_in(self.checkpoints), "the kill came too late for this test")
-        said = levin("fit", "--config", config)
-        self.assertNotIn("continuing from", said)
+        output = levin("fit", "--config", config)
+        self.assertNotIn("continuing from", output)
         self.assertEqual(differences(undisturbed, self.folder), "")
 
     def test_removes_what_a_killed_process_left_half_written(self):
@@ -180,7 +180,7 @@ class AutoResume(Case):
 
 
 class CheckpointOfAnEarlierProcess(Case):
-    """Without auto_resume: words for ckpt_path that mean the newest earlier run."""
+    """Without auto_resume: values of ckpt_path that mean the newest earlier run."""
 
     def test_fit_from_last(self):
         whole = self.undisturbed(self.write(auto_resume="false", epochs=2))
@@ -193,8 +193,8 @@ class CheckpointOfAnEarlierProcess(Case):
         self.assertEqual(weights(later), weights(whole / "levin_logs/version_0/checkpoints/last.ckpt"))
 
     def test_fit_from_last_without_any(self):
-        said = levin("fit", "--config", self.write(auto_resume="false", epochs=1), "--ckpt_path", "last")
-        self.assertRegex(said, r"(?m)^warning: .*last was asked for, but there is no checkpoint yet")
+        output = levin("fit", "--config", self.write(auto_resume="false", epochs=1), "--ckpt_path", "last")
+        self.assertRegex(output, r"(?m)^warning: .*last was asked for, but there is no checkpoint yet")
 
     def test_test_of_best(self):
         config = self.write(auto_resume="false", val_every=20, checkpoint="monitor: val_loss, mode: max, save_top_k: 2, "
@@ -219,8 +219,8 @@ class CheckpointOfAnEarlierProcess(Case):
         self.assertNotEqual(by_last, by_word)
 
     def test_test_of_best_without_any(self):
-        said = levin("test", "--config", self.write(auto_resume="false"), "--ckpt_path", "best", status=1)
-        self.assertIn('"best" was asked for, but there is no checkpoint', said)
+        output = levin("test", "--config", self.write(auto_resume="false"), "--ckpt_path", "best", status=1)
+        self.assertIn('"best" was asked for, but there is no checkpoint', output)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """A run that is asked to stop from outside: by a signal, or by a file in its folder. It saves, says where, ends with the
-status that schedulers know, and goes on by the same command to the bits of a run that was never stopped.
+status that schedulers know, and the same command continues it, bitwise identical to an undisturbed run.
 
   signals_test.py LEVIN [unittest's arguments]
 """
@@ -58,17 +58,17 @@ class Case(unittest.TestCase):
                    "the first checkpoint", run)
 
     def expect_stopped(self, run, status, who):
-        """Status, the message with signal, place and checkpoint, and a good checkpoint; returns the step."""
+        """Checks the status, the message with signal, position and checkpoint, and the checkpoint; returns the step."""
         self.assertEqual(run.status(), status, run.report())
-        said = re.search(r"error: fit was stopped by (.+) in epoch (\d+), step (\d+)\. Continue with trainer\.auto_resume: "
-                         r"true or ckpt_path: (\S+)\.$", run.said(), re.MULTILINE)
-        self.assertTrue(said, run.report())
-        self.assertEqual((said[1], said[4]), (who, str(self.interrupted)), run.report())
+        found = re.search(r"error: fit was stopped by (.+) in epoch (\d+), step (\d+)\. Continue with trainer\.auto_resume: "
+                          r"true or ckpt_path: (\S+)\.$", run.output(), re.MULTILINE)
+        self.assertTrue(found, run.report())
+        self.assertEqual((found[1], found[4]), (who, str(self.interrupted)), run.report())
         self.assertIn("good", levin("checkpoint", "verify", self.interrupted))
         inspected = levin("checkpoint", "inspect", self.interrupted)
-        self.assertRegex(inspected, rf"(?m)^global_step: +{said[3]}$")
+        self.assertRegex(inspected, rf"(?m)^global_step: +{found[3]}$")
         self.assertFalse([name for name in files_below(self.folder) if ".tmp-" in name])
-        return int(said[3])
+        return int(found[3])
 
     def expect_undisturbed(self, more=()):
         self.assertEqual(differences(self.undisturbed, self.folder, more), "")
@@ -100,7 +100,7 @@ class Signals(Case):
         self.stops_and_continues(signal.SIGUSR1, 138, "SIGUSR1", checkpoint=KEEP_BEST, val_every=20)
 
     def test_a_run_that_is_stopped_in_every_part_of_it(self):
-        """One stop after another, each after some more steps."""
+        """Stops the run repeatedly, each time after some more steps."""
         self.fit(checkpoint=KEEP_BEST, val_every=20)
         steps = [0]
         for number, status, who in [(signal.SIGTERM, 143, "SIGTERM"), (signal.SIGUSR1, 138, "SIGUSR1"),
@@ -144,7 +144,7 @@ class Signals(Case):
         time.sleep(0.05)
         run.send(signal.SIGTERM)
         self.assertEqual(run.status(), 143, run.report())
-        self.assertIn("stopped by SIGTERM in epoch 0, step 0. Nothing was trained yet, so nothing was saved.", run.said())
+        self.assertIn("stopped by SIGTERM in epoch 0, step 0. Nothing was trained yet, so nothing was saved.", run.output())
         self.assertFalse([name for name in files_below(self.folder) if "ckpt" in name])
         levin("fit", "--config", self.config)
         self.expect_undisturbed()
@@ -193,7 +193,7 @@ class SecondCtrlC(Case):
 
 class Files(Case):
     def ask(self, run, name):
-        """Puts the file there while the run stands still, for longer than there is between two looks."""
+        """Puts the file there while the run stands still, for longer than the run's polling interval."""
         self.wait_for_training(run)
         run.send(signal.SIGSTOP)
         (self.log / name).touch()
@@ -208,11 +208,11 @@ class Files(Case):
         self.assertFalse((self.log / "stop").exists())
         self.continue_to_the_end()
 
-    def expect_saved(self, said):
+    def expect_saved(self, output):
         """The run is the undisturbed one and has one file more, from which it can be continued."""
         self.assertFalse((self.log / "save").exists())
         (saved,) = (self.log / "checkpoints").glob("saved-*.ckpt")
-        self.assertIn(f"Saved as asked for: {saved}.", said)
+        self.assertIn(f"Saved as asked for: {saved}.", output)
         self.assertIn("good", levin("checkpoint", "verify", saved))
         more = [str(saved.relative_to(self.folder))]
         self.expect_undisturbed(more)
@@ -228,7 +228,7 @@ class Files(Case):
         run = self.start()
         self.ask(run, "save")
         self.assertEqual(run.status(), 0, run.report())
-        self.assertRegex(self.expect_saved(run.said()), r"^saved-epoch=\d+-step=\d+\.ckpt$")
+        self.assertRegex(self.expect_saved(run.output()), r"^saved-epoch=\d+-step=\d+\.ckpt$")
 
     def test_save_before_the_first_step(self):
         self.fit()
@@ -241,7 +241,7 @@ class Files(Case):
         run = self.start()
         self.ask(run, "save")
         self.assertEqual(run.status(), 0, run.report())
-        self.assertEqual(self.expect_saved(run.said()), "saved-epoch=0-step=20.ckpt")
+        self.assertEqual(self.expect_saved(run.output()), "saved-epoch=0-step=20.ckpt")
 
     def test_stop_that_was_there_before(self):
         """It is for the run that finds it: the next one is not stopped again."""
@@ -254,7 +254,7 @@ class Files(Case):
 
 
 class Writes(Case):
-    """What cannot be written is an error of that write, and not the end by a signal."""
+    """A write that fails is an error of that write, and does not end the run by a signal."""
 
     def run_with(self, stdout, **process):
         with tempfile.TemporaryFile() as errors:
@@ -263,24 +263,24 @@ class Writes(Case):
             errors.seek(0)
             return done.returncode, errors.read().decode()
 
-    def test_nobody_reads_what_a_fit_says(self):
+    def test_nobody_reads_the_output_of_a_fit(self):
         """levin fit | head -1"""
         self.fit()
         reading, writing = os.pipe()
         os.close(reading)
         try:
-            status, said = self.run_with(writing)
+            status, output = self.run_with(writing)
         finally:
             os.close(writing)
-        self.assertGreaterEqual(status, 0, said)  # below: a signal
+        self.assertGreaterEqual(status, 0, output)  # below: a signal
         self.expect_undisturbed()
 
     def test_the_limit_of_a_files_size(self):
         self.config.write_text(run_file(self.folder, epochs=1))
-        status, said = self.run_with(subprocess.DEVNULL, preexec_fn=lambda: resource.setrlimit(
+        status, output = self.run_with(subprocess.DEVNULL, preexec_fn=lambda: resource.setrlimit(
             resource.RLIMIT_FSIZE, (50000, 50000)))
-        self.assertGreaterEqual(status, 0, said)
-        self.assertIn("File too large", said)
+        self.assertGreaterEqual(status, 0, output)
+        self.assertIn("File too large", output)
 
 
 class OtherCommands(Case):
@@ -290,7 +290,7 @@ class OtherCommands(Case):
             wait_until(lambda: (self.log / "config.yaml").is_file() and run.catches(number), "the loop", run)
             run.send(number)
             self.assertEqual(run.status(), status, run.report())
-            self.assertNotIn(command + "_loss", run.said())
+            self.assertNotIn(command + "_loss", run.output())
         self.assertEqual(sorted(files_below(self.folder)), [])
 
     def test_test(self):
@@ -315,8 +315,8 @@ class OtherCommands(Case):
             wait_until(both_catch_it, "the loop", run)
             os.kill(int(ranks[1]), signal.SIGTERM)
             self.assertEqual(run.status(), 143, run.report())
-            self.assertIn("interrupted by SIGTERM", run.said())
-            self.assertNotIn("Unknown signal", run.said())
+            self.assertIn("interrupted by SIGTERM", run.output())
+            self.assertNotIn("Unknown signal", run.output())
 
 
 if __name__ == "__main__":

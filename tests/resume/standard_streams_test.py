@@ -1,5 +1,5 @@
 """The tool with closed standard streams: what is printed lands in no file of the run. And with streams that cannot be
-written: a result that nobody gets is a failure.
+written: a result that cannot be delivered is a failure.
 
   standard_streams_test.py LEVIN [unittest's arguments]
 """
@@ -15,7 +15,7 @@ CLOSED = {"stdin": "<&-", "stdout": ">&-", "stderr": "2>&-"}
 
 
 def shell(command):
-    """The status and the text of both streams, if they are open."""
+    """Returns the status and the text of both streams, if they are open."""
     done = subprocess.run(["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           env=ENVIRONMENT, timeout=300)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
@@ -43,8 +43,8 @@ class ClosedStreams(Case):
             for which in itertools.combinations(CLOSED, count):
                 with self.subTest(closed=which):
                     closed = " ".join(CLOSED[name] for name in which)
-                    status, _, said = shell(f"exec {LEVIN} fit --config {self.config} {closed}")
-                    self.assertEqual(status, 0, said)
+                    status, _, output = shell(f"exec {LEVIN} fit --config {self.config} {closed}")
+                    self.assertEqual(status, 0, output)
                     self.assertEqual(files_below(self.folder).keys(), wanted.keys())
                     for name, content in files_below(self.folder).items():
                         self.assertEqual(content == wanted[name], True, f"{name} differs")
@@ -67,35 +67,35 @@ class ClosedStreams(Case):
 
 
 class FullStandardOutput(Case):
-    def fails(self, words):
-        status, _, said = shell(f"exec {LEVIN} {words} > /dev/full")
-        self.assertEqual(status, 1, said)
-        self.assertIn("error: cannot write to standard output: No space left on device.", said)
+    def fails(self, arguments):
+        status, _, output = shell(f"exec {LEVIN} {arguments} > /dev/full")
+        self.assertEqual(status, 1, output)
+        self.assertIn("error: cannot write to standard output: No space left on device.", output)
 
     def test_is_a_failure_of_every_word_that_prints_results(self):
-        for words in ("--version", "--help", "help", "help EarlyStopping", "list", "list models", "fit --help",
-                      f"fit --config {self.config} --print_config", "checkpoint --help", "plan cluster --help",
-                      "plan memory --help", "tune --help", "submit --help",
-                      f"submit --config {self.config} --dry-run"):
-            with self.subTest(words=words):
-                self.fails(words)
+        for arguments in ("--version", "--help", "help", "help EarlyStopping", "list", "list models", "fit --help",
+                          f"fit --config {self.config} --print_config", "checkpoint --help", "plan cluster --help",
+                          "plan memory --help", "tune --help", "submit --help",
+                          f"submit --config {self.config} --dry-run"):
+            with self.subTest(arguments=arguments):
+                self.fails(arguments)
 
     def test_is_a_failure_of_the_checkpoint_words_and_of_an_evaluation(self):
         levin("fit", "--config", self.config)
         (checkpoint,) = self.folder.rglob("last.ckpt")
-        for words in (f"checkpoint inspect {checkpoint}", f"checkpoint verify {checkpoint}",
-                      f"checkpoint diff {checkpoint} {checkpoint}",
-                      f"test --config {self.config} --trainer.limit_test_batches=1",
-                      f"validate --config {self.config}",
-                      f"fit --config {self.config} --test_after_fit=true --trainer.limit_test_batches=1"):
-            with self.subTest(words=words):
-                self.fails(words)
+        for arguments in (f"checkpoint inspect {checkpoint}", f"checkpoint verify {checkpoint}",
+                          f"checkpoint diff {checkpoint} {checkpoint}",
+                          f"test --config {self.config} --trainer.limit_test_batches=1",
+                          f"validate --config {self.config}",
+                          f"fit --config {self.config} --test_after_fit=true --trainer.limit_test_batches=1"):
+            with self.subTest(arguments=arguments):
+                self.fails(arguments)
 
-    def test_is_told_by_a_training_whose_results_are_files(self):
-        status, _, said = shell(f"exec {LEVIN} fit --config {self.config} > /dev/full")
-        self.assertEqual(status, 0, said)
+    def test_is_reported_by_a_training_whose_results_are_files(self):
+        status, _, output = shell(f"exec {LEVIN} fit --config {self.config} > /dev/full")
+        self.assertEqual(status, 0, output)
         self.assertIn("warning: cannot write to standard output: No space left on device. The run's output is "
-                      "incomplete; its files are not affected.", said)
+                      "incomplete; its files are not affected.", output)
         (checkpoint,) = self.folder.rglob("last.ckpt")
         self.assertIn("good", levin("checkpoint", "verify", checkpoint))
 

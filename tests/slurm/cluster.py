@@ -55,7 +55,7 @@ CgroupMountpoint={folder}/cgroup
 
 
 def missing():
-    """Why there can be no cluster here; "" if there can."""
+    """Returns why a cluster cannot run here; "" if it can."""
     path = os.environ["PATH"] + ":/usr/sbin:/sbin"
     lacking = [name for name in PROGRAMS if not shutil.which(name, path=path)]
     if lacking:
@@ -114,11 +114,11 @@ class Cluster:
         self._wait(lambda: self.run("sinfo", "-h", "-N", "-o", "%t", check=False).split() == ["idle", "idle"],
                    "two idle nodes")
 
-    def _daemon(self, *words, log=None):
-        name = log or words[0]
+    def _daemon(self, *arguments, log=None):
+        name = log or arguments[0]
         with open(self.folder / f"{name}.log", "wb") as output:
             self.daemons.append(subprocess.Popen(
-                [str(word) for word in words], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                [str(argument) for argument in arguments], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 env=self.environment, start_new_session=True))
 
     def _wait(self, is_so, what, seconds=60):
@@ -133,30 +133,30 @@ class Cluster:
         return "\n".join(f"== {log.name}\n" + "".join(log.read_text(errors="replace").splitlines(True)[-15:])
                          for log in sorted(self.folder.glob("*.log")))
 
-    def run(self, *words, check=True, timeout=120, **more):
-        """The standard output of a Slurm command."""
-        done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=timeout,
+    def run(self, *arguments, check=True, timeout=120, **more):
+        """Returns the standard output of a Slurm command."""
+        done = subprocess.run([str(argument) for argument in arguments], capture_output=True, text=True, timeout=timeout,
                               stdin=subprocess.DEVNULL, **{"env": self.environment, **more})
         if check and done.returncode != 0:
-            raise AssertionError(f"{words} ended with {done.returncode}\n{done.stdout}{done.stderr}\n{self.logs()}")
+            raise AssertionError(f"{arguments} ended with {done.returncode}\n{done.stdout}{done.stderr}\n{self.logs()}")
         return done.stdout
 
     def state_of(self, job):
         """PENDING, RUNNING, COMPLETED, FAILED …; of an array, of each task."""
-        said = self.run("scontrol", "-o", "show", "job", job)
-        return [word.split("=")[1] for word in said.split() if word.startswith("JobState=")]
+        text = self.run("scontrol", "-o", "show", "job", job)
+        return [word.split("=")[1] for word in text.split() if word.startswith("JobState=")]
 
     def field_of(self, job, name):
-        said = self.run("scontrol", "-o", "show", "job", job)
-        return next(word.split("=", 1)[1] for word in said.split() if word.startswith(name + "="))
+        text = self.run("scontrol", "-o", "show", "job", job)
+        return next(word.split("=", 1)[1] for word in text.split() if word.startswith(name + "="))
 
     def wait_for(self, job, states, seconds=120, output=None):
-        """Until all tasks of the job are in one of `states`; a failure shows what the job wrote to `output`."""
+        """Waits until all tasks of the job are in one of `states`; a failure shows what the job wrote to `output`."""
         deadline = time.monotonic() + seconds
         while not all(state in states for state in self.state_of(job)):
             if time.monotonic() > deadline:
-                said = pathlib.Path(output).read_text() if output and pathlib.Path(output).exists() else ""
-                raise AssertionError(f"job {job} is {self.state_of(job)} after {seconds} s, not {states}\n{said}\n"
+                text = pathlib.Path(output).read_text() if output and pathlib.Path(output).exists() else ""
+                raise AssertionError(f"job {job} is {self.state_of(job)} after {seconds} s, not {states}\n{text}\n"
                                      f"{self.logs()}")
             time.sleep(0.2)
 

@@ -41,17 +41,17 @@ class Case(unittest.TestCase):
         self.config = self.folder / "run.yaml"
         self.config.write_text(run_file(self.runs, auto_resume="false", checkpoint=KEEP_ALL, epochs=1))
 
-    def submit(self, *words, status=0):
-        """levin submit in the test's folder; what it says."""
-        done = subprocess.run([LEVIN, "submit", "--config", "run.yaml", *words], capture_output=True, text=True,
+    def submit(self, *arguments, status=0):
+        """Runs levin submit in the test's folder; returns its output."""
+        done = subprocess.run([LEVIN, "submit", "--config", "run.yaml", *arguments], capture_output=True, text=True,
                               timeout=60, cwd=self.folder, env=self.cluster.environment)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
-    def submitted(self, *words):
-        """The job's number."""
-        said = self.submit("--output", "job-%j.out", *words)
-        return re.match(r"Submitted batch job (\d+) \(.+\.sbatch\)\n", said)[1]
+    def submitted(self, *arguments):
+        """Returns the job's number."""
+        output = self.submit("--output", "job-%j.out", *arguments)
+        return re.match(r"Submitted batch job (\d+) \(.+\.sbatch\)\n", output)[1]
 
     def output(self, job):
         file = self.folder / f"job-{job}.out"
@@ -69,10 +69,10 @@ class Srun(Case):
         ours, theirs = self.folder / "here", self.folder / "there"
         for folder in (ours, theirs):
             folder.mkdir()
-        words = ["samples=16", "batch=2", "model=dropout", "strategy=ddp"]
-        subprocess.run([PROGRAM, f"out={ours}", "devices=2", *words], check=True, timeout=60,
+        arguments = ["samples=16", "batch=2", "model=dropout", "strategy=ddp"]
+        subprocess.run([PROGRAM, f"out={ours}", "devices=2", *arguments], check=True, timeout=60,
                        env={**os.environ, "OMP_NUM_THREADS": "1"})
-        self.cluster.run("srun", "--nodes=2", "--ntasks=2", PROGRAM, f"out={theirs}", *words)
+        self.cluster.run("srun", "--nodes=2", "--ntasks=2", PROGRAM, f"out={theirs}", *arguments)
         for here, there in zip(self.reports(ours), self.reports(theirs)):
             self.assertEqual(there["world_size"], 2)
             self.assertEqual(here["weights"], there["weights"])
@@ -112,7 +112,7 @@ class Srun(Case):
                                                     r"\(1 on this node\)"):
             self.cluster.run("srun", "--nodes=2", "--ntasks=2", PROGRAM, f"out={self.folder}", "devices=2", "nodes=2")
 
-    def test_a_script_without_srun_is_told_so(self):
+    def test_a_script_without_srun_is_reported(self):
         job = self.folder / "job"
         job.write_text(f"#!/bin/sh\n{PROGRAM} out='{self.folder}' samples=8\n")
         self.cluster.run("sbatch", "--wait", "--nodes=2", "--ntasks=2", f"--output={self.folder}/out", job, check=False)
@@ -147,15 +147,15 @@ class Submit(Case):
             self.assertTrue(checkpoints_in(folder / "checkpoints"))
         self.assertEqual(found, {("1", "16"), ("1", "24"), ("2", "16"), ("2", "24")})
 
-    def test_what_sbatch_says_against_it_is_shown(self):
-        said = self.submit("--slurm", "partition=nowhere", status=1)
-        self.assertIn("sbatch refuses run.sbatch: sbatch: error: ", said)
-        self.assertIn("nowhere", said)
+    def test_the_error_of_sbatch_is_shown(self):
+        output = self.submit("--slurm", "partition=nowhere", status=1)
+        self.assertIn("sbatch refuses run.sbatch: sbatch: error: ", output)
+        self.assertIn("nowhere", output)
 
 
 class Requeue(Case):
-    WORDS = ["--nodes", "2", "--time", "00:10:00", "--trainer.max_epochs=3", "--model.arch=cnn", "--model.hidden=32",
-             "--data.batch_size=64"]
+    ARGUMENTS = ["--nodes", "2", "--time", "00:10:00", "--trainer.max_epochs=3", "--model.arch=cnn", "--model.hidden=32",
+                 "--data.batch_size=64"]
 
     def wait_for_training(self, job):
         checkpoints = self.runs / "levin_logs/version_0/checkpoints"
@@ -170,31 +170,31 @@ class Requeue(Case):
         file.unlink()
         return text
 
-    def test_a_job_that_is_warned_saves_and_continues_to_the_undisturbed_bits(self):
-        job = self.submitted(*self.WORDS)
+    def test_a_job_that_is_warned_saves_and_continues_bitwise_identically(self):
+        job = self.submitted(*self.ARGUMENTS)
         self.finish(job)
         self.assertRegex(self.owner(), rf"^{job}\n\S+ fit --config run\.yaml ")
         undisturbed = self.folder / "undisturbed"
         self.runs.rename(undisturbed)
 
-        job = self.submitted(*self.WORDS)
+        job = self.submitted(*self.ARGUMENTS)
         self.wait_for_training(job)
         other = self.runs / "levin_logs/version_7"  # a run of somebody else began meanwhile
         other.mkdir()
         self.cluster.run("scancel", "--signal=USR1", job)  # to the ranks, as the end of the time limit does
         wait_until(lambda: self.cluster.field_of(job, "Restarts") == "1", "the restart", seconds=60)
         self.finish(job)
-        said = self.output(job)
-        self.assertRegex(said, r"fit was stopped by SIGUSR1 in epoch \d, step \d+\. Continue with .*interrupted\.ckpt"
+        output = self.output(job)
+        self.assertRegex(output, r"fit was stopped by SIGUSR1 in epoch \d, step \d+\. Continue with .*interrupted\.ckpt"
                                r"\. Slurm is asked to start the job again\.")
-        self.assertRegex(said, r"auto_resume: continuing from .*/version_0/checkpoints/interrupted\.ckpt")
+        self.assertRegex(output, r"auto_resume: continuing from .*/version_0/checkpoints/interrupted\.ckpt")
         self.assertRegex(self.owner(), rf"^{job}\n")
         self.assertFalse(list(other.iterdir()))
         other.rmdir()
         self.assertEqual(differences(undisturbed, self.runs), "")
 
     def test_it_can_be_switched_off(self):
-        job = self.submitted("--no-requeue", *self.WORDS)
+        job = self.submitted("--no-requeue", *self.ARGUMENTS)
         self.wait_for_training(job)
         self.cluster.run("scancel", "--signal=USR1", job)
         self.finish(job, ["FAILED"])
@@ -202,8 +202,8 @@ class Requeue(Case):
         self.assertNotIn("again", self.output(job))
         self.assertEqual(self.cluster.field_of(job, "Restarts"), "0")
 
-    def test_a_refusal_of_slurm_is_shown_beside_the_checkpoint(self):
-        job = self.submitted(*self.WORDS)
+    def test_a_refusal_of_slurm_is_shown_next_to_the_checkpoint(self):
+        job = self.submitted(*self.ARGUMENTS)
         self.wait_for_training(job)
         self.cluster.run("scontrol", "update", f"JobId={job}", "Requeue=0")
         self.cluster.run("scancel", "--signal=USR1", job)
@@ -220,12 +220,12 @@ class Sweep(Case):
         self.config.write_text(run_file(self.runs, checkpoint=KEEP_BEST, epochs=2, val_batches=2, sanity=0, flush=1)
                                .replace("limit_train_batches: 60", "limit_train_batches: 4"))
 
-    def sweep(self, *words):
-        done = subprocess.run([LEVIN, "sweep", *words], capture_output=True, text=True, timeout=200, cwd=self.folder,
+    def sweep(self, *arguments):
+        done = subprocess.run([LEVIN, "sweep", *arguments], capture_output=True, text=True, timeout=200, cwd=self.folder,
                               env=self.cluster.environment)
-        said = done.stdout + done.stderr
-        self.assertEqual(done.returncode, 0, said)
-        return said
+        output = done.stdout + done.stderr
+        self.assertEqual(done.returncode, 0, output)
+        return output
 
     def write_sweep(self, name, trials):
         (self.folder / f"{name}.yaml").write_text(
@@ -237,8 +237,8 @@ class Sweep(Case):
         status = json.loads(self.sweep("status", name, "--json"))
         return [(trial["state"], trial["overrides"], trial["value"]) for trial in status["trials"]]
 
-    def finish_tasks(self, said):
-        job = re.match(r"Submitted batch job (\d+) \(.+/sweep\.sbatch\)\n", said)[1]
+    def finish_tasks(self, output):
+        job = re.match(r"Submitted batch job (\d+) \(.+/sweep\.sbatch\)\n", output)[1]
         self.cluster.wait_for(job, ("COMPLETED",), 200, self.folder / "there/slurm-0.out")
 
     def test_an_array_finds_the_best_trial_that_a_local_sweep_finds(self):

@@ -232,7 +232,7 @@ TEST(DataParallel, AnExceptionNamesTheReplicaAndItsSlot) {
   EXPECT_NE(text.find("replica 1 of 2 on cpu:1: too large"), std::string::npos) << text;
 }
 
-TEST(DataParallel, AModuleWithoutCloneIsToldSo) {
+TEST(DataParallel, AModuleWithoutCloneIsReported) {
   struct Plain : torch::nn::Module {
     at::Tensor forward(const at::Tensor& x) { return x; }
   };
@@ -248,7 +248,7 @@ TEST(Replicas, ACopyWithOtherLayersIsAnError) {
   EXPECT_NE(text.find("cpu:1 has weight (4, 2) where the module has weight (3, 2)"), std::string::npos) << text;
 }
 
-TEST(DataParallelCriterion, RefusesOutputsOfAnotherNumberOfSlots) {
+TEST(DataParallelCriterion, RefusesOutputsOfADifferentNumberOfSlots) {
   DataParallelCriterion criterion(std::make_shared<ParallelApply>(cpu_slots(2)),
                                   [](const at::Tensor& y, const at::Tensor&) { return y.sum(); });
   const std::string text = error_of([&] { (void)criterion.forward({}, torch::ones({2})); });

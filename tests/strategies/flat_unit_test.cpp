@@ -17,7 +17,7 @@ at::Tensor numbers(int64_t first, at::IntArrayRef shape) {
   return at::arange(first, first + c10::multiply_integers(shape), at::kFloat).view(shape);
 }
 
-TEST(FlatUnit, LaysParametersOneAfterAnotherAndGivesEachRankAnEqualPart) {
+TEST(FlatUnit, LaysParametersOneAfterAnotherAndGivesEachRankAnEqualShard) {
   const Named params = {{"weight", numbers(0, {2, 3})}, {"bias", numbers(6, {3})}};
   FlatUnit unit(params, {.rank = 1, .ranks = 2});
   EXPECT_EQ(unit.part_size(), 5);  // 9 numbers and one of padding

@@ -1,5 +1,5 @@
-"""What a step frees stays with the process and is taken again by the next one: few page faults, counted by the kernel, beside
-the same run with malloc as it is by itself.
+"""What a step frees stays with the process and is taken again by the next one: few page faults, counted by the kernel, compared
+with the same run under malloc's defaults.
 
   freed_memory_test.py PROGRAM [unittest options]
 """

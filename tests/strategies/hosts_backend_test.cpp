@@ -1,5 +1,5 @@
-// c10d's collectives between forked ranks of several hosts: a rank moves to another host by a host name of its own. The
-// truth of a reduction is LibTorch's own arithmetic, within each host and then over hosts.
+// c10d's collectives between forked ranks of several hosts: a rank moves to a different host by setting its own host
+// name. The truth of a reduction is LibTorch's own arithmetic, within each host and then over hosts.
 #include "levin/strategies/process/hosts_backend.h"
 
 #include <ATen/ATen.h>
@@ -132,8 +132,8 @@ TEST_P(HostsBackend, ReducesWithinHostsAndThenBetweenThem) {
   for (const std::string& text : wrong) EXPECT_EQ(text, "");
 }
 
-// Sixteen calls at once, twice: the bits of every sum on each rank, as text.
-TEST_P(HostsBackend, GivesEveryRankTheSameBitsInEveryRunAndInEveryOrderOfArrival) {
+// Makes sixteen calls at once, twice; returns the exact bits of every sum on each rank, as text.
+TEST_P(HostsBackend, IsBitwiseIdenticalOnEveryRankInEveryRunAndOrderOfArrival) {
   const std::string hosts = GetParam();
   const auto bits = on_ranks(static_cast<int64_t>(hosts.size()), [&](ProcessRanks& ranks) {
     const Group group = group_on(ranks, hosts);

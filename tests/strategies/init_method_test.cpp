@@ -14,7 +14,7 @@ namespace {
 
 using test::expect_parts;
 
-using Words = std::vector<std::string>;
+using Arguments = std::vector<std::string>;
 
 class InitMethod : public ::testing::Test {
  protected:
@@ -26,9 +26,9 @@ class InitMethod : public ::testing::Test {
       ::unsetenv(name);
     }
   }
-  static std::string error_of(const Words& words) {
+  static std::string error_of(const Arguments& arguments) {
     try {
-      (void)take_init_method(words);
+      (void)take_init_method(arguments);
     } catch (const ConfigError& error) {
       return error.what();
     }
@@ -37,9 +37,9 @@ class InitMethod : public ::testing::Test {
 };
 
 TEST_F(InitMethod, MakesTheProcessThatRank) {
-  const Words others = take_init_method(
+  const Arguments others = take_init_method(
       {"fit", "--init-method", "tcp://10.0.0.1:23456", "--config=a.yaml", "--rank", "1", "--world-size", "4", "--x"});
-  EXPECT_EQ(others, (Words{"fit", "--config=a.yaml", "--x"}));
+  EXPECT_EQ(others, (Arguments{"fit", "--config=a.yaml", "--x"}));
   const auto world = find_world(process_variables());
   ASSERT_TRUE(world);
   EXPECT_EQ(world->rank, 1);
@@ -52,13 +52,14 @@ TEST_F(InitMethod, MakesTheProcessThatRank) {
 }
 
 TEST_F(InitMethod, MayBeWrittenAsPythonProgramsDo) {
-  EXPECT_EQ(take_init_method({"--init_method=tcp://[fe80::1]:99", "--world_size=1", "--rank=0"}), Words{});
+  EXPECT_EQ(take_init_method({"--init_method=tcp://[fe80::1]:99", "--world_size=1", "--rank=0"}), Arguments{});
   EXPECT_EQ(find_world(process_variables())->master_address, "fe80::1");
-  EXPECT_EQ(take_init_method({"--rank=0", "--world_size=1", "--init_method=tcp://[fe80::1]:99"}), Words{});  // again
+  EXPECT_EQ(take_init_method({"--rank=0", "--world_size=1", "--init_method=tcp://[fe80::1]:99"}),
+            Arguments{});  // again
 }
 
 TEST_F(InitMethod, WithoutItNothingIsDone) {
-  EXPECT_EQ(take_init_method({"fit", "--ranking=1"}), (Words{"fit", "--ranking=1"}));
+  EXPECT_EQ(take_init_method({"fit", "--ranking=1"}), (Arguments{"fit", "--ranking=1"}));
   EXPECT_FALSE(find_world(process_variables()));
 }
 

@@ -11,7 +11,7 @@ at::Tensor parameter(at::IntArrayRef shape) {
   return at::ones(shape).set_requires_grad(true);
 }
 
-TEST(LossGradient, GradientsAreThoseOfBackwardStepAfterStep) {
+TEST(LossGradient, GradientsEqualBackwardsStepAfterStep) {
   LossGradient gradient;
   at::Tensor weight = parameter({3});
   for (int step = 1; step <= 3; ++step) {

@@ -82,7 +82,7 @@ TEST(OperatorWatch, TellsWhatWasWrittenTo) {
   EXPECT_EQ(writes, 1);
 }
 
-TEST(OperatorWatch, LetsOperatorsPassUnseenWhereItIsTold) {
+TEST(OperatorWatch, LetsOperatorsPassUnseenWhereRequested) {
   const at::Tensor weight = at::ones({2});
   int64_t reads = 0;
   const OperatorWatch watch(counter(weight, reads), nothing);

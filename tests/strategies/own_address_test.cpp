@@ -17,7 +17,7 @@ World two_nodes(const std::string& master) {
   return world;
 }
 
-TEST(OwnAddress, IsLoopbackOnOneMachineWhateverRankZeroIsCalled) {
+TEST(OwnAddress, IsLoopbackOnOneMachineForAnyNameOfRankZero) {
   World world = two_nodes("192.0.2.1");
   world.num_nodes = 1;
   EXPECT_EQ(own_address(world), "127.0.0.1");
@@ -28,7 +28,7 @@ TEST(OwnAddress, IsLoopbackWhereRankZeroIsMeantToBeThere) {
   EXPECT_EQ(own_address(two_nodes("127.0.0.5")).rfind("127.", 0), 0u);
 }
 
-TEST(OwnAddress, IsThatOfTheInterfaceThatIsNamed) {
+TEST(OwnAddress, ComesFromTheNamedInterface) {
   ::setenv("GLOO_SOCKET_IFNAME", "lo", 1);
   EXPECT_EQ(own_address(two_nodes("192.0.2.1")), "127.0.0.1");
   ::setenv("GLOO_SOCKET_IFNAME", "nosuch0", 1);
@@ -41,8 +41,8 @@ TEST(OwnAddress, IsThatOfTheInterfaceThatIsNamed) {
   ::unsetenv("GLOO_SOCKET_IFNAME");
 }
 
-TEST(OwnAddress, OfAHostThatNobodyKnowsIsNoLoopback) {
-  // Without another interface the address is unknown.
+TEST(OwnAddress, OfAnUnknownHostIsNotLoopback) {
+  // Without a second interface the address is unknown.
   const std::string address = own_address(two_nodes("no-such-host.invalid"));
   EXPECT_EQ(address.rfind("127.", 0), std::string::npos) << address;
 }

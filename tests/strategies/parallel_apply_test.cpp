@@ -168,7 +168,7 @@ TEST(ParallelApply, NamesTheSlotOfAnExceptionAfterAllTasksHaveEnded) {
   apply([](size_t) {});  // and it still works
 }
 
-TEST(ParallelApply, LetsARequestToEndPassAsItIs) {
+TEST(ParallelApply, RethrowsARequestToEndUnchanged) {
   ParallelApply apply(cpu_slots(2));
   EXPECT_THROW(apply([](size_t k) {
                  if (k == 1) throw Interrupted(2);

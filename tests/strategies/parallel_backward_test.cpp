@@ -1,4 +1,4 @@
-// Backward of replicas in parallel: concurrent, bitwise identical to one after another, with clear errors.
+// Backward of replicas in parallel: concurrent, bitwise identical to sequential passes, with clear errors.
 #include "levin/strategies/device/parallel_backward.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ at::Tensor plain_step(size_t, NetImpl& net, const at::Tensor& x) {
   return net.forward(x).pow(2).mean();
 }
 
-// A module with replicas that each take a share of 7 samples.
+// A module with replicas that each take a shard of 7 samples.
 class Group {
  public:
   explicit Group(size_t count = 3) {
@@ -137,7 +137,7 @@ TEST(ParallelBackward, RunsTheReplicasAtTheSameTimeEachOnItsThread) {
   EXPECT_EQ(threads.size(), 2U);
 }
 
-TEST(ParallelBackward, GivesTheBitsOfOneAfterAnother) {
+TEST(ParallelBackward, IsBitwiseIdenticalToSequentialPasses) {
   Group serial, parallel;
   for (int batch = 0; batch < 3; ++batch) {  // the second and third add to what is there
     serial.loss(false).backward();

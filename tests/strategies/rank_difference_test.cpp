@@ -5,7 +5,7 @@
 namespace levin {
 namespace {
 
-TEST(RankDifference, SameTextsHaveNone) {
+TEST(RankDifference, EqualStringsHaveNone) {
   EXPECT_FALSE(first_difference({"a: 1\nb: 2\n", "a: 1\nb: 2\n"}));
   EXPECT_FALSE(first_difference({"alone"}));
 }
@@ -39,7 +39,7 @@ TEST(RankDifference, ALineThatRankZeroAloneHasIsNamed) {
   EXPECT_EQ(found->on_rank, "nothing");
 }
 
-TEST(RankDifference, AnotherOrderIsADifference) {
+TEST(RankDifference, ADifferentOrderIsADifference) {
   const auto found = first_difference({"a (2)\nb (3)\n", "b (3)\na (2)\n"});
   ASSERT_TRUE(found);
   EXPECT_EQ(found->on_rank_zero, "a (2)");

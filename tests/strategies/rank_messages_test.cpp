@@ -40,7 +40,7 @@ struct Step {
   }
 };
 
-// Of ranks whose inputs are rank + k in all places.
+// Returns the result for ranks whose inputs are rank + k at all positions.
 float expected(int64_t rank, int64_t ranks, int64_t k) {
   int64_t sum = 0, squares = 0;
   for (int64_t other = 0; other < ranks; ++other) {

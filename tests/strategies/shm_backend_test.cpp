@@ -171,7 +171,7 @@ TEST(ShmBackend, GroupsDoNotWaitForEachOther) {
     EXPECT_NE(one, other);
     Tensors a = {part_of(one->getRank(), 100, at::kFloat)};
     Tensors b = {part_of(one->getRank(), 100, at::kFloat, 1)};
-    const bool first = one->getRank() == 0;  // each rank begins with another group
+    const bool first = one->getRank() == 0;  // each rank starts with a different group
     const auto work = first ? one->allreduce(a) : other->allreduce(b);
     const auto next = first ? other->allreduce(b) : one->allreduce(a);
     next->wait();
@@ -226,7 +226,7 @@ std::string without_memory(ProcessRanks& ranks, const std::string& backend) {
   return text + " " + group->getBackendName() + " " + std::to_string(tensors[0].sum().item<double>());
 }
 
-TEST(ShmBackend, LeavesItToGlooWhereThereIsNoMemoryAndSaysSo) {
+TEST(ShmBackend, LeavesItToGlooWhereThereIsNoMemoryAndReportsIt) {
   const auto texts = on_ranks(2, [](ProcessRanks& ranks) { return without_memory(ranks, "auto"); });
   EXPECT_PRED2(has, texts[0],
                ("Ranks communicate over Gloo, which is slower than shared memory: rank 0 has no "

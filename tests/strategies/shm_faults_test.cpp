@@ -118,7 +118,7 @@ TEST(ShmFaults, NamesARankThatHangsOnceTheTimeoutIsOver) {
   }
 }
 
-TEST(ShmFaults, NamesARankThatCallsAnotherCollective) {
+TEST(ShmFaults, NamesARankThatCallsADifferentCollective) {
   const auto texts = on_ranks(2, [](ProcessRanks& ranks) {
     const Group group = shm(ranks);
     Tensors tensors = {at::ones({ranks.world().rank == 0 ? 4 : 5})};

@@ -83,7 +83,7 @@ void expect_same_bits(const std::vector<at::Tensor>& one, const std::vector<at::
   }
 }
 
-TEST(SpilledMemory, HoldsTheSameBitsAsOrdinaryMemory) {
+TEST(SpilledMemory, IsBitwiseIdenticalToOrdinaryMemory) {
   const auto expected = made_tensors();
   const at::Tensor next = torch::rand({4});
   const TemporaryFolder folder;
@@ -256,7 +256,7 @@ class FileSizeLimit {
   rlimit before_{};
 };
 
-TEST(SpilledMemory, WithoutRoomItTakesOrdinaryMemoryAndSaysSoOnce) {
+TEST(SpilledMemory, WithoutRoomItTakesOrdinaryMemoryAndReportsItOnce) {
   const TemporaryFolder folder;
   const WriteErrorsScope no_signals;
   const CapturedConsole console;

@@ -53,10 +53,10 @@ inline pid_t wait_for_one_of(const std::map<pid_t, size_t>& running, int& status
   return wait_for_one_of(running, status);
 }
 
-/// A run is a line of standard input, {"words": […], "ranks": [{variable: value}, …], "log": path}; its answer, a line
-/// of standard output, is the list of its ranks' exit statuses; -N stands for a rank that signal N ended. `run` gets
-/// the words, in a separate process for each rank, whose output goes to the log. When a rank fails, the others are
-/// killed. A request may also name the file of standard error ("errors") and the working folder ("folder"), and say
+/// A run is a line of standard input, {"arguments": […], "ranks": [{variable: value}, …], "log": path}; its answer, a
+/// line of standard output, is the list of its ranks' exit statuses; -N stands for a rank that signal N ended. `run`
+/// gets the arguments, in a separate process for each rank, whose output goes to the log. When a rank fails, the others
+/// are killed. A request may also name the file of standard error ("errors") and the working folder ("folder"), and say
 /// that the ranks' variables are all that they have ("only_these_variables"). Returns at the end of input; a run that
 /// has not ended by then is killed.
 template <class Run>
@@ -68,7 +68,7 @@ int serve_runs(const Run& run) {
       const pid_t child = ::fork();
       if (child == 0) {
         if (!become_run(request, variables)) ::_exit(126);
-        std::exit(run(request.at("words").get<std::vector<std::string>>()));
+        std::exit(run(request.at("arguments").get<std::vector<std::string>>()));
       }
       ::setpgid(child, child);
       running[child] = running.size();
@@ -91,11 +91,12 @@ int serve_runs(const Run& run) {
   return 0;
 }
 
-/// For a program's main: if "serve" is the only word, runs are read from standard input. All other words start one run.
+/// For a program's main: if "serve" is the only argument, runs are read from standard input. Other arguments start one
+/// run.
 template <class Run>
 int run_or_serve(int argc, char** argv, const Run& run) {
-  const std::vector<std::string> words(argv + 1, argv + argc);
-  return words == std::vector<std::string>{"serve"} ? serve_runs(run) : run(words);
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  return arguments == std::vector<std::string>{"serve"} ? serve_runs(run) : run(arguments);
 }
 
 }  // namespace levin::test

@@ -18,22 +18,22 @@ class ForkedRuns:
         self._logs = tempfile.TemporaryDirectory(prefix="levin_runs_")
         atexit.register(self.stop)
 
-    def run(self, words, ranks=({},), timeout=60):
+    def run(self, arguments, ranks=({},), timeout=60):
         """(the exit status of each rank, or 128 + signal; what all of them printed). `ranks`: the variables of each."""
         log = self._new_file("log")
         try:
-            statuses = self._ask({"words": list(words), "ranks": list(ranks), "log": str(log)}, timeout)
+            statuses = self._ask({"arguments": list(arguments), "ranks": list(ranks), "log": str(log)}, timeout)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{words} did not end within {timeout} s:\n{self._text(log)}") from None
+            raise AssertionError(f"{arguments} did not end within {timeout} s:\n{self._text(log)}") from None
         if statuses is None:
-            raise AssertionError(f"{words}: the process that runs it ended:\n{self._text(log)}")
+            raise AssertionError(f"{arguments}: the process that runs it ended:\n{self._text(log)}")
         return [status if status >= 0 else 128 - status for status in statuses], self._text(log)
 
-    def run_alone(self, words, cwd, env, merge, timeout):
+    def run_alone(self, arguments, cwd, env, merge, timeout):
         """One rank with the variables `env` and no others: what subprocess.run returns. Its standard error goes where
         its standard output goes if `merge` is true. Nothing if the process that runs it ended before."""
         log, errors = self._new_file("log"), self._new_file("errors")
-        request = {"words": words, "ranks": [env], "only_these_variables": True, "folder": cwd, "log": str(log),
+        request = {"arguments": arguments, "ranks": [env], "only_these_variables": True, "folder": cwd, "log": str(log),
                    "errors": str(log if merge else errors)}
         try:
             statuses = self._ask(request, timeout)
@@ -42,7 +42,7 @@ class ForkedRuns:
             raise
         if statuses is None:
             return None
-        return subprocess.CompletedProcess(words, statuses[0], self._text(log), None if merge else self._text(errors))
+        return subprocess.CompletedProcess(arguments, statuses[0], self._text(log), None if merge else self._text(errors))
 
     def status(self):
         """The exit status of the process that runs them, if it ended by itself."""
@@ -68,7 +68,7 @@ class ForkedRuns:
             except BrokenPipeError:
                 pass  # it has ended, and has no answer either
             if not select.select([self._process.stdout], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired(request["words"], timeout)
+                raise subprocess.TimeoutExpired(request["arguments"], timeout)
             answer = self._process.stdout.readline()
         except BaseException:
             self._kill()

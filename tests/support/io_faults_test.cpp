@@ -1,4 +1,4 @@
-// The faults themselves: they hit the call that was named, in a forked body and in another program, and nothing else.
+// The faults themselves: they hit only the named call, in a forked body and in a separate program.
 #include "support/io_faults.h"
 
 #include <fcntl.h>

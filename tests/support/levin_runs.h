@@ -56,16 +56,19 @@ class LevinRuns {
   LevinRuns(const LevinRuns&) = delete;
   LevinRuns& operator=(const LevinRuns&) = delete;
 
-  Ran run(const nlohmann::json& words, const std::string& folder) {
+  Ran run(const nlohmann::json& arguments, const std::string& folder) {
     const std::string log = output_ / "log";
     std::filesystem::remove(log);
-    const nlohmann::json request = {
-        {"words", words}, {"ranks", {variables()}}, {"only_these_variables", true}, {"log", log}, {"folder", folder}};
+    const nlohmann::json request = {{"arguments", arguments},
+                                    {"ranks", {variables()}},
+                                    {"only_these_variables", true},
+                                    {"log", log},
+                                    {"folder", folder}};
     std::fprintf(requests_, "%s\n", request.dump().c_str());
     std::fflush(requests_);
     std::string answer;
     for (int c; (c = std::fgetc(answers_)) != EOF && c != '\n';) answer += static_cast<char>(c);
-    if (answer.empty()) throw std::runtime_error("levin cannot be served: " + words.dump());
+    if (answer.empty()) throw std::runtime_error("levin cannot be served: " + arguments.dump());
     const int status = nlohmann::json::parse(answer).at(0);
     return {status < 0 ? 128 - status : status, read_file(log)};
   }
@@ -88,12 +91,13 @@ class LevinRuns {
   std::FILE* answers_;
 };
 
-/// Runs `levin WORDS` in a folder, with one thread. The words are split like a shell's, but no other shell syntax is
+/// Runs `levin ARGUMENTS` in a folder, with one thread. They are split as a shell would, but no other shell syntax is
 /// supported. Its standard input is empty.
-inline Ran run_levin(const std::string& words, const std::string& folder = ".") {
+inline Ran run_levin(const std::string& arguments, const std::string& folder = ".") {
   static LevinRuns runs;
   wordexp_t split;
-  if (::wordexp(words.c_str(), &split, WRDE_NOCMD | WRDE_UNDEF) != 0) throw std::runtime_error("no words: " + words);
+  if (::wordexp(arguments.c_str(), &split, WRDE_NOCMD | WRDE_UNDEF) != 0)
+    throw std::runtime_error("cannot split the arguments: " + arguments);
   nlohmann::json list = {binary_dir() + "/bin/levin"};
   for (size_t k = 0; k < split.we_wordc; ++k) list.push_back(split.we_wordv[k]);
   ::wordfree(&split);

@@ -1,4 +1,4 @@
-// A library as liblevin_cuda.so of another version would be.
+// A library that stands in for liblevin_cuda.so of a different version.
 extern "C" const char* levin_cuda_version() {
   return "Levin 9.8.7 with LibTorch 1.2";
 }

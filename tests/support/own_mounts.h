@@ -10,7 +10,7 @@
 
 namespace levin::test {
 
-/// For a process with one thread, such as a child after fork(). Returns false if this machine does not allow it. A user
+/// For a process with one thread, such as a child after fork(). Returns false if the machine does not allow it. A user
 /// who is not root becomes root in a user namespace, whose files belong to that user outside.
 inline bool enter_own_mounts() {
   const uid_t user = ::geteuid();

@@ -31,8 +31,8 @@ def missing():
     return "" if made.returncode == 0 else f"this machine makes no mount namespaces: {made.stderr.strip()}"
 
 
-def run(*words):
-    done = subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+def run(*arguments):
+    done = subprocess.run([str(argument) for argument in arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=60)
     return done.returncode, done.stdout
 
@@ -46,7 +46,7 @@ class OwnMounts(unittest.TestCase):
     def in_a_chroot(self, command):
         return run(OWN_MOUNTS, "sh", "-ec", CHROOT, "chroot", self.folder, OWN_MOUNTS, command)
 
-    def test_the_command_has_the_callers_folder_words_and_exit_status(self):
+    def test_the_command_has_the_callers_folder_arguments_and_exit_status(self):
         code = "import os, sys; print(os.getcwd(), sys.argv[1:]); sys.exit(5)"
         done = subprocess.run([str(OWN_MOUNTS), sys.executable, "-c", code, "a b"], cwd=self.folder, capture_output=True,
                               text=True, timeout=60)
@@ -62,8 +62,8 @@ class OwnMounts(unittest.TestCase):
         self.assertEqual(list(here.iterdir()), [])
 
     def test_neither_in_a_chroot_without_a_mount_at_its_root(self):
-        status, said = self.in_a_chroot(CHANGE.format("unshare --mount"))
-        self.assertNotEqual(status, 0, f"unshare works in this chroot: {said}")
+        status, output = self.in_a_chroot(CHANGE.format("unshare --mount"))
+        self.assertNotEqual(status, 0, f"unshare works in this chroot: {output}")
         self.assertEqual(self.in_a_chroot(CHANGE.format("sh /own_mounts.sh")), (0, "changed\nas it was\n"))
 
 

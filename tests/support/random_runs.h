@@ -265,7 +265,7 @@ struct RandomOutcome {
   std::vector<at::Tensor> tensors = {};  // parameters, buffers, predictions, kept tensors, the optimizer's state
   Metrics metrics = {};
   int64_t steps = 0, skipped = 0, calls = 0;
-  std::string error = {}, said = {};
+  std::string error = {}, printed = {};
 };
 
 inline RandomOutcome run_random(const RandomPlan& plan, bool recorded, const std::string& accelerator) {
@@ -309,7 +309,7 @@ inline RandomOutcome run_random(const RandomPlan& plan, bool recorded, const std
   }
   for (const at::Tensor& kept : module.list) outcome.tensors.push_back(kept.defined() ? kept.cpu() : torch::zeros({0}));
   outcome.calls = module.calls;
-  outcome.said = console.text();
+  outcome.printed = console.text();
   return outcome;
 }
 
@@ -356,7 +356,7 @@ inline void compare_random_runs(uint64_t first, uint64_t count, const std::strin
     const bool repeats = random_difference(eager, run_random(plan, false, accelerator)).empty();
     ADD_FAILURE() << plan.text() << "\nthe recorded run differs: " << difference
                   << (repeats ? "" : "\n(two eager runs differ, too)") << "\n"
-                  << recorded.said;
+                  << recorded.printed;
   }
   std::printf("%llu random runs: training_step was called %lld times eagerly and %lld times with recordings\n",
               static_cast<unsigned long long>(count), static_cast<long long>(eager_calls),

@@ -21,16 +21,16 @@ namespace levin::test {
 
 inline constexpr int kAllSkipped = 77;
 
-// The suites of the word --suites=A:B:…; none for a developer's own filter, and in the processes of death tests, which
-// GoogleTest starts with the words of this one.
+// The suites of the argument --suites=A:B:…; none for a developer's own filter, and in the processes of death tests,
+// which GoogleTest starts with this process's arguments.
 inline std::vector<std::string> wanted_suites(int argc, char** argv) {
   constexpr std::string_view kOption = "--suites=";
   std::vector<std::string> suites;
   for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (word.starts_with("--gtest_filter") || word.starts_with("--gtest_internal")) return {};
-    if (!word.starts_with(kOption)) continue;
-    std::istringstream names{std::string(word.substr(kOption.size()))};
+    const std::string_view argument = argv[i];
+    if (argument.starts_with("--gtest_filter") || argument.starts_with("--gtest_internal")) return {};
+    if (!argument.starts_with(kOption)) continue;
+    std::istringstream names{std::string(argument.substr(kOption.size()))};
     for (std::string name; std::getline(names, name, ':');) suites.push_back(name);
   }
   return suites;

@@ -27,16 +27,16 @@ std::vector<unsigned long> numbers_of_this_process() {
   std::string state;
   rest >> state;
   std::vector<unsigned long> numbers;
-  for (std::string word; rest >> word;) numbers.push_back(std::strtoul(word.c_str(), nullptr, 10));
+  for (std::string argument; rest >> argument;) numbers.push_back(std::strtoul(argument.c_str(), nullptr, 10));
   return numbers;
 }
 
-// From now on /proc/self/cmdline shows these words: the tool reads there what it was started as. False on kernels that
+// From now on /proc/self/cmdline shows these arguments: the tool reads its command line there. False on kernels that
 // do not allow it.
-bool show_as_command_line(const std::vector<std::string>& words) {
+bool show_as_command_line(const std::vector<std::string>& arguments) {
   static std::string text;
   text.clear();
-  for (const std::string& word : words) text += word + '\0';
+  for (const std::string& argument : arguments) text += argument + '\0';
   const std::vector<unsigned long> numbers = numbers_of_this_process();
   constexpr size_t kFirst = 4;  // proc(5) counts from 1, with the process, its name and its state as the first three
   if (numbers.size() + kFirst <= 51) return false;
@@ -66,14 +66,14 @@ extern "C" int levin_tool_main(int argc, char** argv) {
   }
   const auto run = reinterpret_cast<int (*)(int, char**)>(found);
   if (!show_as_command_line({argv, argv + argc})) return kCannotServe;
-  const int status = levin::test::serve_runs([&](std::vector<std::string> words) {
-    if (!show_as_command_line(words)) return kCannotServe;
+  const int status = levin::test::serve_runs([&](std::vector<std::string> arguments) {
+    if (!show_as_command_line(arguments)) return kCannotServe;
     if (std::getenv("OMP_WAIT_POLICY") == nullptr)
       setenv("GOMP_SPINCOUNT", "10000", /*overwrite=*/0);  // as cli/main.cpp
     std::vector<char*> pointers;
-    for (std::string& word : words) pointers.push_back(word.data());
+    for (std::string& argument : arguments) pointers.push_back(argument.data());
     pointers.push_back(nullptr);
-    return run(static_cast<int>(words.size()), pointers.data());
+    return run(static_cast<int>(arguments.size()), pointers.data());
   });
   std::_Exit(status);  // this process has run nothing whose end matters
 }

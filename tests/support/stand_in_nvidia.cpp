@@ -32,19 +32,19 @@ int nvtxRangePop() {
 }
 /// What was pushed and popped since the last question.
 const char* stand_in_nvtx_calls() {
-  static std::string told;
-  told = calls;
+  static std::string taken;
+  taken = calls;
   calls.clear();
-  return told.c_str();
+  return taken.c_str();
 }
 
 int cuInit(unsigned) {
   return 0;
 }
-/// As many as STAND_IN_GPUS says, else one.
+/// Counts as many GPUs as STAND_IN_GPUS says, or one if it is not set.
 int cuDeviceGetCount(int* count) {
-  const char* told = std::getenv("STAND_IN_GPUS");
-  *count = told != nullptr ? std::atoi(told) : 1;
+  const char* count_text = std::getenv("STAND_IN_GPUS");
+  *count = count_text != nullptr ? std::atoi(count_text) : 1;
   return 0;
 }
 int cuDeviceGet(int* device, int ordinal) {

@@ -128,7 +128,7 @@ TEST(SweepRandom, DrawsEvenlyFromChoicesAndLogarithms) {
 
 TEST(SweepAsha, PromotesTheBestThirdOfARungAndTheHighestRungFirst) {
   // By hand, with rungs 1, 3 and 9 and a value that is the same at every rung. A third of three results is one: trial 1
-  // (3) continues after trials 0, 1, 2, and trial 3 (1) as soon as it is the best of four. Of six results the best two
+  // (3) continues after trials 0, 1, 2, and trial 3 (1) once it is the best of four. Of six results the best two
   // are trials 5 (0) and 3, so 5 continues; it is then the best of three at rung 3, and gets all. Trial 7 (2) continues
   // when nine results make it one of the best three.
   const std::array<double, 9> values{5, 3, 8, 1, 7, 0, 6, 2, 4};

@@ -70,7 +70,7 @@ TEST(SweepRange, ALogarithmicIntegerHasEqualMassForEqualFactors) {
   for (const int count : counts) EXPECT_EQ(count, 100);
 }
 
-TEST(SweepRange, KeepsChoicesAsTheyAreOnACommandLine) {
+TEST(SweepRange, KeepsChoicesUnchangedOnACommandLine) {
   const Range range = range_of("{choice: [16-mixed, \"5\", 5, null, [1, 2], {class_path: SGD}]}");
   EXPECT_EQ(range.choices,
             (std::vector<std::string>{"16-mixed", "\"5\"", "5", "null", "[1, 2]", "{\"class_path\": SGD}"}));
@@ -82,7 +82,7 @@ TEST(SweepRange, KeepsChoicesAsTheyAreOnACommandLine) {
   }
 }
 
-TEST(SweepRange, SaysWhatIsWrongWithIt) {
+TEST(SweepRange, ReportsWhatIsWrongWithIt) {
   EXPECT_TRUE(holds(wrong_range("3"), {"s.yaml:4:", "space.model.x: expected a range, got 3", "uniform"}));
   EXPECT_TRUE(holds(wrong_range("{}"), {"space.model.x: the range is empty"}));
   EXPECT_TRUE(holds(wrong_range("{uniform: [1]}"), {"space.model.x.uniform: expected two numbers, [LOWEST, HIGHEST]"}));
@@ -100,7 +100,7 @@ TEST(SweepRange, SaysWhatIsWrongWithIt) {
   EXPECT_TRUE(holds(wrong_range("{normal: [0, 1]}"), {"space.model.x.normal: unknown key", "log_uniform"}));
 }
 
-TEST(SweepFile, SaysWhatIsWrongWithIt) {
+TEST(SweepFile, ReportsWhatIsWrongWithIt) {
   const std::string space = "space: {model.x: {uniform: [0, 1]}}\n";
   EXPECT_TRUE(holds(mistakes_in("metric: a\nmax_trials: 1\n" + space), {"run: expected the name of a run file"}));
   EXPECT_TRUE(holds(mistakes_in("run: r\nmax_trials: 1\n" + space), {"metric: must be set"}));
@@ -165,7 +165,7 @@ TEST(SweepStore, HoldsTrialsWithTheirRungsAndStates) {
   EXPECT_TRUE(holds(error_of([&] { SweepStore other(folder / "none"); }), {"no sweep in", "sweep.sqlite"}));
 }
 
-TEST(SweepStore, SaysWhatIsDamaged) {
+TEST(SweepStore, ReportsWhatIsDamaged) {
   const TemporaryFolder folder;
   const std::string place = folder / "sweep";
   {

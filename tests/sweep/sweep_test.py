@@ -20,8 +20,8 @@ from sweeps import LEVIN, RUN, SUPPORT, Base, weights
 class Whole(Base):
     def test_a_sweep_finds_what_fit_finds_with_the_same_options(self):
         self.sweep_file("max_trials: 3\nslots: 2")
-        said = self.sweep("s.yaml")
-        self.assertIn("best: trial", said)
+        output = self.sweep("s.yaml")
+        self.assertIn("best: trial", output)
         trials = self.state()["trials"]
         self.assertEqual([trial["state"] for trial in trials], ["completed"] * 3)
         best = self.best()
@@ -31,7 +31,7 @@ class Whole(Base):
         for key in ("config", "checkpoint"):
             self.assertTrue(os.path.isfile(best[key]), best)
         for override in best["overrides"]:
-            self.assertIn(override, said)
+            self.assertIn(override, output)
         # The same command has nothing left to do; with more trials it continues.
         self.sweep("s.yaml")
         self.assertEqual(self.best(), best)
@@ -55,9 +55,9 @@ class Whole(Base):
                 ("{trainer.max_epochs: {uniform: [1, 2.5]}}", ("space.trainer.max_epochs", "2.5"))):
             with self.subTest(space):
                 self.sweep_file("max_trials: 2", space=f"space: {space}")
-                said = self.sweep("s.yaml", status=2)
+                output = self.sweep("s.yaml", status=2)
                 for part in (*parts, "nothing was run. See levin sweep --help."):
-                    self.assertIn(part, said)
+                    self.assertIn(part, output)
                 self.assertFalse((self.folder / "s").exists())
 
     def test_halving_needs_a_limit_and_checkpoints(self):
@@ -86,27 +86,27 @@ class Whole(Base):
         (self.folder / "empty").mkdir()
         space = f'space: {{data.root: {{grid: ["{self.folder}/empty", ""]}}}}'
         self.sweep_file("max_retries: 1", search="{method: grid}", space=space)
-        said = self.sweep("s.yaml")
+        output = self.sweep("s.yaml")
         bad, good = self.state()["trials"]
-        self.assertEqual((bad["state"], bad["failures"], good["state"]), ("failed", 2, "completed"), said)
+        self.assertEqual((bad["state"], bad["failures"], good["state"]), ("failed", 2, "completed"), output)
         self.assertIn("exit status 1; its output is in", bad["error"])
         self.assertIn(f"{self.folder}/empty", bad["error"])
-        self.assertIn("failed and starts again", said)
+        self.assertIn("failed and starts again", output)
 
     def test_failures_in_a_row_end_the_sweep(self):
         (self.folder / "empty").mkdir()
         self.write("run.yaml", RUN.replace("batch_size: 16", f'batch_size: 16, root: "{self.folder}/empty"'))
         self.sweep_file("max_trials: 5\nmax_retries: 0\nmax_failures: 2")
-        said = self.sweep("s.yaml", status=1)
-        self.assertIn("the sweep ends after 2 failed trials in a row (max_failures)", said)
+        output = self.sweep("s.yaml", status=1)
+        self.assertIn("the sweep ends after 2 failed trials in a row (max_failures)", output)
         self.assertEqual([t["state"] for t in self.state()["trials"]], ["failed", "failed"])
 
     def test_a_metric_that_is_not_logged_is_named_with_those_that_are(self):
         self.sweep_file("max_trials: 4")
         good = (self.folder / "s.yaml").read_text()
         self.write("s.yaml", good.replace("metric: val_loss", "metric: val_los"))
-        said = self.sweep("s.yaml", status=1)
-        self.assertRegex(said, r'no trial can be ranked: trial 0: the run did not log "val_los"\. '
+        output = self.sweep("s.yaml", status=1)
+        self.assertRegex(output, r'no trial can be ranked: trial 0: the run did not log "val_los"\. '
                                r'Did you mean "val_loss"\? Logged: .*val_loss')
         (trial,) = self.state()["trials"]
         self.assertEqual((trial["state"], trial["launches"], trial["failures"]), ("waiting", 1, 0))
@@ -130,10 +130,10 @@ class Whole(Base):
 
 
 class Killed(Base):
-    """What the tests of killed sweeps share."""
+    """Helpers for the tests of killed sweeps."""
 
     def killed(self, folder, times):
-        """Runs the sweep to its end, killing it and its trials so often."""
+        """Runs the sweep to its end, killing it and its trials this many times."""
         chance = random.Random(3)
         for _ in range(times):
             process = self.start("s.yaml", "--folder", folder)
@@ -191,7 +191,7 @@ class Stopped(Killed):
         self.sweep("s.yaml", "--folder", "two")
         self.expect_same("one", "two")
 
-    def test_a_paused_trial_continues_to_the_same_bits(self):
+    def test_a_paused_trial_continues_bitwise_identically(self):
         self.sweep_file("max_trials: 4", search="{method: asha, reduction_factor: 2}")
         self.sweep("s.yaml")
         trial = max(self.state()["trials"], key=lambda t: t["resource"])
@@ -205,18 +205,18 @@ class Stopped(Killed):
         for text, done in (("epoch=2", "epoch 2, step 6"), ("step=4", "epoch 1, step 4")):
             with self.subTest(text):
                 name = text.replace("=", "_")
-                words = ("fit", "--config", "run.yaml", f"--trainer.default_root_dir={name}", "--trainer.auto_resume=true")
-                said = self.levin(*words, status=3, env={"LEVIN_STOP_AFTER": text})
-                self.assertIn(f"fit was stopped by LEVIN_STOP_AFTER in {done}", said)
-                said = self.levin(*words, status=3, env={"LEVIN_STOP_AFTER": text})  # it is there already
-                self.assertIn(f"fit was stopped by LEVIN_STOP_AFTER in {done}", said)
-                self.levin(*words)
+                arguments = ("fit", "--config", "run.yaml", f"--trainer.default_root_dir={name}", "--trainer.auto_resume=true")
+                output = self.levin(*arguments, status=3, env={"LEVIN_STOP_AFTER": text})
+                self.assertIn(f"fit was stopped by LEVIN_STOP_AFTER in {done}", output)
+                output = self.levin(*arguments, status=3, env={"LEVIN_STOP_AFTER": text})  # it is there already
+                self.assertIn(f"fit was stopped by LEVIN_STOP_AFTER in {done}", output)
+                self.levin(*arguments)
         self.levin("fit", "--config", "run.yaml", "--trainer.default_root_dir=whole")
         found = [weights(next((self.folder / n).rglob("last.ckpt"))) for n in ("epoch_2", "step_4", "whole")]
         self.assertEqual(found[0], found[2])
         self.assertEqual(found[1], found[2])
-        said = self.levin("fit", "--config", "run.yaml", status=2, env={"LEVIN_STOP_AFTER": "later"})
-        self.assertIn('LEVIN_STOP_AFTER: expected epoch=N or step=N with N >= 1, got "later"', said)
+        output = self.levin("fit", "--config", "run.yaml", status=2, env={"LEVIN_STOP_AFTER": "later"})
+        self.assertIn('LEVIN_STOP_AFTER: expected epoch=N or step=N with N >= 1, got "later"', output)
 
     def test_ctrl_c_leaves_checkpoints_and_says_how_to_continue(self):
         self.write("run.yaml", RUN.replace("max_epochs: 4", "max_epochs: 2000"))
@@ -226,9 +226,9 @@ class Stopped(Killed):
         while time.monotonic() < deadline and len(list(self.folder.glob("s/trials/*/**/last.ckpt"))) < 2:
             time.sleep(0.2)
         process.send_signal(signal.SIGINT)
-        said = process.stdout.read()
-        self.assertEqual(process.wait(), 130, said)
-        self.assertIn("its trials are at checkpoints. To continue: levin sweep s.yaml", said)
+        output = process.stdout.read()
+        self.assertEqual(process.wait(), 130, output)
+        self.assertIn("its trials are at checkpoints. To continue: levin sweep s.yaml", output)
         self.assertEqual([t["state"] for t in self.state()["trials"]], ["waiting", "waiting"])
         self.assertEqual(len(list(self.folder.glob("s/trials/*/**/interrupted*.ckpt"))), 2)
 
@@ -239,8 +239,8 @@ class Stopped(Killed):
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and not (self.folder / "s" / "sweep.lock").exists():
             time.sleep(0.1)
-        said = self.sweep("s.yaml", status=1)
-        self.assertIn(f"is being run by process {process.pid}", said)
+        output = self.sweep("s.yaml", status=1)
+        self.assertIn(f"is being run by process {process.pid}", output)
         process.send_signal(signal.SIGINT)
         process.wait()
 
@@ -251,8 +251,8 @@ import optuna
 levin, folder, support = sys.argv[1:]
 sys.path.insert(0, support)
 from levin_runs import run_levin
-def sweep(*words):
-    done = run_levin([levin, "sweep", *words, "--json"], merge=False)
+def sweep(*arguments):
+    done = run_levin([levin, "sweep", *arguments, "--json"], merge=False)
     done.check_returncode()
     return json.loads(done.stdout)
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -280,8 +280,8 @@ class Asked(Base):
         done = subprocess.run([python, "tpe.py", LEVIN, "s", SUPPORT], cwd=self.folder, env=self.env, text=True, timeout=400,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertEqual(done.returncode, 0, done.stderr)
-        said = process.stdout.read()
-        self.assertEqual(process.wait(), 0, said)
+        output = process.stdout.read()
+        self.assertEqual(process.wait(), 0, output)
         found, best = json.loads(done.stdout.splitlines()[-1]), self.best()
         self.assertEqual(found["value"], best["value"])
         self.assertEqual(found["params"], best["parameters"])

@@ -1,4 +1,4 @@
-"""What the tests of levin sweep share: a run of a tiny model, and calls of the tool in a folder of their own."""
+"""What the tests of levin sweep share: a run of a tiny model, and calls of the tool in a separate folder."""
 import csv
 import glob
 import json
@@ -66,13 +66,13 @@ class Base(unittest.TestCase):
     def sweep_file(self, head="", search="{method: random}", space=SPACE, name="s.yaml", run="run.yaml"):
         self.write(name, f"run: {run}\nmetric: val_loss\ncores_per_slot: 1\nsearch: {search}\n{head}\n{space}")
 
-    def levin(self, *words, status=0, env=None, timeout=500):
-        done = run_levin([LEVIN, *words], cwd=self.folder, env={**self.env, **(env or {})}, timeout=timeout)
-        self.assertEqual(done.returncode, status, f"levin {words}:\n{done.stdout}")
+    def levin(self, *arguments, status=0, env=None, timeout=500):
+        done = run_levin([LEVIN, *arguments], cwd=self.folder, env={**self.env, **(env or {})}, timeout=timeout)
+        self.assertEqual(done.returncode, status, f"levin {arguments}:\n{done.stdout}")
         return done.stdout
 
-    def sweep(self, *words, **more):
-        return self.levin("sweep", *words, **more)
+    def sweep(self, *arguments, **more):
+        return self.levin("sweep", *arguments, **more)
 
     def state(self, folder="s"):
         return json.loads(self.sweep("status", folder, "--json"))
@@ -80,8 +80,8 @@ class Base(unittest.TestCase):
     def best(self, folder="s"):
         return json.loads(self.sweep("best", folder, "--json"))
 
-    def start(self, *words):
-        process = subprocess.Popen([LEVIN, "sweep", *words], cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
+    def start(self, *arguments):
+        process = subprocess.Popen([LEVIN, "sweep", *arguments], cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.wait)

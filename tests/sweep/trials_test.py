@@ -40,7 +40,7 @@ class Ranked(Base):
     def test_last_values_and_checkpoints_of_the_same_epoch(self):
         self.write("run.yaml", GROWING)
         self.sweep_file(search="{method: grid}", space=GROWING_SPACE)
-        said = self.sweep("s.yaml")
+        output = self.sweep("s.yaml")
         trials = self.state()["trials"]
         epochs = [values_of(trial) for trial in trials]
         self.assertLess(min(epochs[0].values()), epochs[0][3], "the best epoch of the first trial is not its last")
@@ -49,7 +49,7 @@ class Ranked(Base):
             saved = min(values, key=values.get)  # save_top_k is 1, and auto_resume keeps the last state
             self.assertEqual(os.path.basename(trial["checkpoint"]), "epoch=3.ckpt" if saved == 3 else "last.ckpt", values)
         self.assertEqual(self.best()["trial"], min((0, 1), key=lambda k: epochs[k][3]))
-        self.assertIn("checkpoint: ", said)
+        self.assertIn("checkpoint: ", output)
 
     def test_best_values_and_their_checkpoints(self):
         self.write("run.yaml", GROWING)
@@ -71,11 +71,11 @@ class Ranked(Base):
         self.sweep("s.yaml")
         (trial,) = self.state()["trials"]
         self.assertEqual(os.path.basename(trial["checkpoint"]), "last.ckpt")
-        said = self.levin("validate", "--config", trial["config"], f"--ckpt_path={trial['checkpoint']}",
-                          "--trainer.default_root_dir=again", "--trainer.logger=CSVLogger")
+        output = self.levin("validate", "--config", trial["config"], f"--ckpt_path={trial['checkpoint']}",
+                            "--trainer.default_root_dir=again", "--trainer.logger=CSVLogger")
         again = {"folder": str(self.folder / "again")}
         (value,) = values_of(again).values()
-        self.assertAlmostEqual(value, trial["value"], delta=1e-6 * abs(value), msg=said)
+        self.assertAlmostEqual(value, trial["value"], delta=1e-6 * abs(value), msg=output)
 
     def test_a_checkpoint_of_the_step_before_is_not_the_last_values(self):
         run = (RUN.replace("max_epochs: 4", "max_steps: 9\n  val_check_interval: 9")
@@ -134,11 +134,11 @@ class Ended(Base):
             time.sleep(0.05)
 
     def expect_end(self, process, pids, status):
-        said = process.stdout.read()
-        self.assertEqual(process.wait(), status, said)
+        output = process.stdout.read()
+        self.assertEqual(process.wait(), status, output)
         self.assertEqual([pid for pid in pids if is_alive(pid)], [], "a trial outlived its sweep")
         self.assertEqual([trial["state"] for trial in self.state()["trials"]], ["waiting", "waiting"])
-        return said
+        return output
 
     def test_sigterm_is_passed_on_as_sigterm(self):
         process, pids = self.begin()
@@ -167,8 +167,8 @@ class Ended(Base):
     def test_the_value_of_a_trial_that_ran_too_long_counts(self):
         self.write("run.yaml", LONG)
         self.sweep_file("max_trials: 1\nmax_trial_time: 6s")
-        said = self.sweep("s.yaml")
-        self.assertIn("trial 0: is stopped after 6.0 s (max_trial_time)", said)
+        output = self.sweep("s.yaml")
+        self.assertIn("trial 0: is stopped after 6.0 s (max_trial_time)", output)
         (trial,) = self.state()["trials"]
         values = values_of(trial)
         self.assertEqual(trial["state"], "completed", trial["error"])
@@ -185,8 +185,8 @@ class Ended(Base):
         self.until(lambda: pids.extend(database.execute("SELECT pid FROM trials WHERE pid > 0")) or pids)
         pid = pids[0][0]
         os.killpg(pid, signal.SIGSTOP)
-        said = process.stdout.read()
-        self.assertEqual(process.wait(), 1, said)
+        output = process.stdout.read()
+        self.assertEqual(process.wait(), 1, output)
         self.assertFalse(is_alive(pid))
         (trial,) = self.state()["trials"]
         self.assertEqual(trial["state"], "failed")
@@ -194,18 +194,18 @@ class Ended(Base):
 
 
 class Shared(Base):
-    def together(self, count, *words):
+    def together(self, count, *arguments):
         """The statuses and outputs of several calls that run at the same time."""
-        all_of_them = [self.start(*words) for _ in range(count)]
-        said = [process.stdout.read() for process in all_of_them]
-        return [process.wait() for process in all_of_them], said
+        all_of_them = [self.start(*arguments) for _ in range(count)]
+        outputs = [process.stdout.read() for process in all_of_them]
+        return [process.wait() for process in all_of_them], outputs
 
     def test_several_processes_begin_one_sweep(self):
         self.sweep_file("max_trials: 1")
-        statuses, said = self.together(6, "s.yaml", "--prepare")
-        self.assertEqual(statuses, [0] * 6, said)
-        statuses, said = self.together(4, "s.yaml")
-        for status, text in zip(statuses, said):  # one runs it, and the others are refused or find it complete
+        statuses, outputs = self.together(6, "s.yaml", "--prepare")
+        self.assertEqual(statuses, [0] * 6, outputs)
+        statuses, outputs = self.together(4, "s.yaml")
+        for status, text in zip(statuses, outputs):  # one runs it, and the others are refused or find it complete
             self.assertTrue(status == 0 or (status == 1 and "is being run by process" in text), text)
         self.assertIn(0, statuses)
         (trial,) = self.state()["trials"]
@@ -214,10 +214,10 @@ class Shared(Base):
     def test_trials_that_several_processes_ask_for(self):
         self.sweep_file("max_trials: 4", search="{method: ask}")
         self.sweep("s.yaml", "--prepare")
-        statuses, said = self.together(7, "ask", "s", "--json")
-        asked = [json.loads(text)["trial"] for status, text in zip(statuses, said) if status == 0]
-        self.assertEqual(sorted(asked), [0, 1, 2, 3], said)
-        refused = [text for status, text in zip(statuses, said) if status != 0]
+        statuses, outputs = self.together(7, "ask", "s", "--json")
+        asked = [json.loads(text)["trial"] for status, text in zip(statuses, outputs) if status == 0]
+        self.assertEqual(sorted(asked), [0, 1, 2, 3], outputs)
+        refused = [text for status, text in zip(statuses, outputs) if status != 0]
         for text in refused:
             self.assertIn("all 4 trials were asked for (max_trials)", text)
         parameters = [json.dumps(trial["parameters"]) for trial in self.state()["trials"]]
@@ -238,14 +238,14 @@ class Shared(Base):
 
     def test_overrides_that_cannot_be_are_named(self):
         self.sweep_file("max_trials: 1")
-        for words, part in ((("s.yaml", "--max_trials=none"), "max_trials"),
-                            (("s.yaml", "--slots"), "--slots: no value follows. Write --slots=VALUE."),
-                            (("s.yaml", "--search.method=sobbol"), "sobol"),
-                            (("s.yaml", "--trainer.max_epoch=1"), "max_epochs"),
-                            (("s.yaml", "--optimizer.lr=1"),
-                             "every trial has a value of its own, so --optimizer.lr=1 would change nothing.")):
-            with self.subTest(words):
-                self.assertIn(part, self.sweep(*words, status=2))
+        for arguments, part in ((("s.yaml", "--max_trials=none"), "max_trials"),
+                                (("s.yaml", "--slots"), "--slots: no value follows. Write --slots=VALUE."),
+                                (("s.yaml", "--search.method=sobbol"), "sobol"),
+                                (("s.yaml", "--trainer.max_epoch=1"), "max_epochs"),
+                                (("s.yaml", "--optimizer.lr=1"),
+                                 "every trial has a value of its own, so --optimizer.lr=1 would change nothing.")):
+            with self.subTest(arguments):
+                self.assertIn(part, self.sweep(*arguments, status=2))
                 self.assertFalse((self.folder / "s").exists())
         self.sweep("s.yaml", "--prepare")
         self.assertIn("--max_trials=3: this command takes no overrides.",

@@ -1,4 +1,4 @@
-"""Tests of tools/convert_checkpoint.py on archives made by hand in torch.save's documented form: a zip with a pickle
+"""Tests of tools/convert_checkpoint.py on hand-made archives in torch.save's documented format: a zip with a pickle
 that refers to storages, which are files of bytes. (tests/checkpoint/convert_checkpoint_test.cpp has LibTorch write them.)
 
 The modules called torch here are made up: pickle only needs their names.
@@ -95,10 +95,10 @@ class Convert(unittest.TestCase):
         return done.stdout, tensors
 
     def refused(self, path, part, *options):
-        said, tensors = self.convert(path, *options)
+        output, tensors = self.convert(path, *options)
         self.assertIsNone(tensors)
-        self.assertIn(part, said)
-        self.assertIn(str(path), said)
+        self.assertIn(part, output)
+        self.assertIn(str(path), output)
 
     def test_a_lightning_checkpoint_gives_its_state_dict(self):
         weights = collections.OrderedDict()
@@ -109,11 +109,11 @@ class Convert(unittest.TestCase):
         weights["empty"] = Tensor(Storage("3", "ByteStorage", b""), (0, 4), (4, 1))
         weights["extra"] = 3
         weights._metadata = {"": {"version": 1}}
-        said, tensors = self.convert(self.archive({"epoch": 3, "state_dict": weights, "callbacks": {}, "loops": [1.5]}))
+        output, tensors = self.convert(self.archive({"epoch": 3, "state_dict": weights, "callbacks": {}, "loops": [1.5]}))
         self.assertEqual(tensors, {"net.weight": ("F32", [2, 3], self.a.data), "net.tied": ("F32", [2], floats(4, 5)),
                                    "net.half": ("BF16", [2], b"\xc0\x3f\x40\xc0"), "empty": ("U8", [0, 4], b""),
                                    "steps": ("I64", [], struct.pack("<q", -7))})
-        self.assertIn("5 tensors; skipped, not tensors: extra", said)
+        self.assertIn("5 tensors; skipped, not tensors: extra", output)
 
     def test_views_become_dense(self):
         _, tensors = self.convert(self.archive({

@@ -28,7 +28,7 @@ class Calls(Folders):
         self.root, self.pid = self.tree(), self.folder / "pid"
         self.levin = gpu_runs.Levin(self.root, "cpu")
         self.program(self.root, "levin", PASSES)
-        self.words = ["--root", self.root, "--accelerator", "cpu", "--json", self.json]
+        self.arguments = ["--root", self.root, "--accelerator", "cpu", "--json", self.json]
 
     def steps(self):
         return {step["name"]: step["outcome"] for step in self.written()["steps"]}
@@ -36,7 +36,7 @@ class Calls(Folders):
     def hang_in_the_step_after_the_device(self):
         """A call of two steps whose second hangs: (the call, the process that hangs)."""
         self.program(self.root, "levin", HANGS.format(pid=self.pid))
-        call = subprocess.Popen([sys.executable, "-B", TOOL, *self.words, "--only", "device", "dp"], cwd=self.folder,
+        call = subprocess.Popen([sys.executable, "-B", TOOL, *self.arguments, "--only", "device", "dp"], cwd=self.folder,
                                 stdout=subprocess.DEVNULL)
         self.addCleanup(call.kill)
         for _ in range(600):
@@ -59,11 +59,11 @@ class Calls(Folders):
 
     def test_only_steps_whose_limits_fit_into_the_time_are_started(self):
         limits = {step.name: step.limit for step in gpu_steps.STEPS}
-        done = self.check(*self.words, "--within", str(limits["gpt"] - 1), "--only", "device", "gpt", "loader")
+        done = self.check(*self.arguments, "--within", str(limits["gpt"] - 1), "--only", "device", "gpt", "loader")
         self.assertEqual(self.steps(), {"device": "passed", "loader": "skipped"})
         self.assertEqual(self.written()["not_begun"], ["gpt"])
         self.assertIn("not begun, because --within leaves too little time: gpt. Call it again", done.stdout)
-        self.check(*self.words, "--within", str(limits["gpt"] + 60), "--only", "device", "gpt", "loader", "--continue")
+        self.check(*self.arguments, "--within", str(limits["gpt"] + 60), "--only", "device", "gpt", "loader", "--continue")
         self.assertEqual(list(self.steps()), ["device", "loader", "gpt"])
         self.assertEqual(self.written()["not_begun"], [])
 
@@ -81,7 +81,7 @@ class Calls(Folders):
         call.kill()
         call.wait(timeout=20)
         self.program(self.root, "levin", PASSES)
-        done = self.check(*self.words, "--only", "device", "dp", "loader", "--continue")
+        done = self.check(*self.arguments, "--only", "device", "dp", "loader", "--continue")
         self.assertEqual([line.split()[0] for line in done.stdout.splitlines() if line[0] != " "],
                          ["loader", "dp", "gpu-check:"])
         self.assertEqual(list(self.steps()), ["device", "loader", "dp"])
@@ -90,16 +90,16 @@ class Calls(Folders):
 
     def test_a_failed_device_step_is_retried_with_all_steps_that_it_blocked(self):
         self.program(self.root, "levin", "exit 1\n")
-        self.check(*self.words, "--only", "device", "loader")
+        self.check(*self.arguments, "--only", "device", "loader")
         self.assertEqual(self.steps(), {"device": "failed", "loader": "skipped"})
         self.program(self.root, "levin", PASSES)
-        self.check(*self.words, "--only", "device", "loader", "--continue")
+        self.check(*self.arguments, "--only", "device", "loader", "--continue")
         self.assertEqual(self.steps()["device"], "passed")
         self.assertIn("there is no", self.written()["steps"][-1]["reason"])  # of the loader's benchmark itself
 
     def test_a_file_that_holds_no_results_is_refused_and_kept(self):
         self.json.write_text("[]")
-        done = self.check(*self.words, "--only", "device", "--continue")
+        done = self.check(*self.arguments, "--only", "device", "--continue")
         self.assertEqual(done.returncode, 1)
         self.assertIn("holds no results to continue. Leave --continue out", done.stderr)
         self.assertEqual(self.json.read_text(), "[]")

@@ -33,8 +33,8 @@ class Folders(unittest.TestCase):
         self.folder = Path(folder.name)
         self.json = self.folder / "out.json"
 
-    def check(self, *words, **environment):
-        return subprocess.run([sys.executable, "-B", TOOL, *words], cwd=self.folder, capture_output=True, text=True,
+    def check(self, *arguments, **environment):
+        return subprocess.run([sys.executable, "-B", TOOL, *arguments], cwd=self.folder, capture_output=True, text=True,
                               env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment}, timeout=250)
 
     def written(self):
@@ -56,7 +56,7 @@ class Folders(unittest.TestCase):
         path.chmod(0o755)
 
     def cuda_test(self, of_suite):
-        """With a suite One and a suite Two, of which the first passes."""
+        """Makes a cuda_test with the suites One, which passes, and Two."""
         self.program(self.levin.root, "cuda_test", f"""
 case "$1" in
   --gtest_list_tests) printf 'One.\\n  AStep\\nTwo.\\n  AStep\\n' ;;
@@ -67,7 +67,7 @@ esac
         return self.carry_out(gpu_steps.tests)
 
     def carry_out_with(self, programs, step):
-        """As the carry_out of a test's class, with the programs of a folder before all others."""
+        """Like carry_out of the test's class, with a folder's programs found before all others."""
         with unittest.mock.patch.dict(os.environ, PATH=f"{programs}:{os.environ['PATH']}"):
             return self.carry_out(step)
 
@@ -156,9 +156,9 @@ class Steps(Folders):
 
     def test_a_program_that_does_not_end_is_stopped_with_its_children(self):
         mark = self.folder / "pid"
-        words = ["sh", "-c", f"echo begun; sleep 600 & echo $! > {mark}; wait"]
+        arguments = ["sh", "-c", f"echo begun; sleep 600 & echo $! > {mark}; wait"]
         start = time.monotonic()
-        entry = self.carry_out(lambda run: run.command(words), limit=1)
+        entry = self.carry_out(lambda run: run.command(arguments), limit=1)
         self.assertLess(time.monotonic() - start, 15)
         self.assertIn("not done after 1 s", entry["reason"])
         self.assertIn("begun", entry["reason"])
@@ -215,9 +215,9 @@ class Steps(Folders):
             del os.environ["LEVIN_PYTHON"]
             os.environ.update({name: value for name, value in before.items() if value is not None})
         self.assertEqual((versions["torch"], versions["cuda"], versions["folder"]), ("2.11.0+cu130", "13.0", str(site)))
-        said = subprocess.run([peer, "-c", "import importlib.util as u; print(u.find_spec('torch').origin)"],
-                              capture_output=True, text=True).stdout
-        self.assertEqual(said.strip(), str(site / "__init__.py"))
+        output = subprocess.run([peer, "-c", "import importlib.util as u; print(u.find_spec('torch').origin)"],
+                                capture_output=True, text=True).stdout
+        self.assertEqual(output.strip(), str(site / "__init__.py"))
 
     def nvml(self, smi):
         """The step with a fit that wrote 70 W, 40 degrees and 2 GiB of 80, next to an nvidia-smi that prints `smi`."""
@@ -383,7 +383,7 @@ shift 4; "$@"; echo "========= ERROR SUMMARY: {summary}"
 
 
 class OnTheCpu(Folders):
-    """Resuming and dp over one device keep the bits on a CPU too: the steps' commands, files and comparisons are real."""
+    """Resuming and dp over one device are bitwise identical on a CPU too: the steps' commands, files and comparisons are real."""
 
     def test_steps_that_hold_on_a_cpu_pass_there(self):
         done = self.check("--root", self.tree(), "--accelerator", "cpu", "--only", "device", "dp", "--json", self.json,

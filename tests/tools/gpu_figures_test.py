@@ -1,4 +1,4 @@
-"""Tests of what tools/gpu_check.py reads: on small outputs of the programs, as they print them, and traces made by hand.
+"""Tests of what tools/gpu_check.py reads: on small outputs of the programs, as they print them, and hand-made traces.
 
   gpu_figures_test.py SOURCES [unittest options]
 """
@@ -42,7 +42,7 @@ GTEST = """[==========] 19 tests from 5 test suites ran. (2345 ms total)
 [  SKIPPED ] 1 test, listed below:
 [  SKIPPED ] GpuRanks.TwoRanks
 [  FAILED  ] 2 tests, listed below:
-[  FAILED  ] GpuGraph.AStepTrainsToTheSameBits
+[  FAILED  ] GpuGraph.AStepTrainsBitwiseIdentically
 [  FAILED  ] GpuMemoryReport.AGpuThatRanOutTrainsAgain
 
  2 FAILED TESTS
@@ -117,7 +117,7 @@ class Nvidia(unittest.TestCase):
         self.assertEqual(figures.sanitizer_errors("========= ERROR SUMMARY: 3 errors\n========= ERROR SUMMARY: 1 error\n"), 4)
 
     def test_the_counts_of_googletest(self):
-        self.assertEqual(figures.gtest_counts(GTEST), (16, ["GpuGraph.AStepTrainsToTheSameBits",
+        self.assertEqual(figures.gtest_counts(GTEST), (16, ["GpuGraph.AStepTrainsBitwiseIdentically",
                                                             "GpuMemoryReport.AGpuThatRanOutTrainsAgain"], 1))
         self.assertEqual(figures.gtest_counts("[  PASSED  ] 19 tests.\n"), (19, [], 0))
         listed = "Running main() from ./src/gtest_main.cc\nGpuComponent.\n  DISABLED_A\nGpuGraph.  # TypeParam\n  B\n"

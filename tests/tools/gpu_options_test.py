@@ -1,4 +1,4 @@
-"""Tests of tools/gpu_options.py: what its runs cover, and and how runs that differ or fail are reported.
+"""Tests of tools/gpu_options.py: what its runs cover, and how runs that differ or fail are reported.
 
   gpu_options_test.py SOURCES BIN [unittest options]      as gpu_check_test.py
 """
@@ -39,8 +39,8 @@ class Options(Folders):
         for accelerator, backend in (("gpu", "nccl"), ("cpu", "gloo")):
             names = [one.name for one in gpu_options.everything(accelerator)]
             self.assertEqual(len(names), len(set(names)))
-            words = [word for one in gpu_options.everything(accelerator) for word in (*one.options, *getattr(one, "others", ()))]
-            self.assertEqual({word for word in words if "process_group_backend" in word},
+            arguments = [word for one in gpu_options.everything(accelerator) for word in (*one.options, *getattr(one, "others", ()))]
+            self.assertEqual({word for word in arguments if "process_group_backend" in word},
                              {f"--trainer.strategy.init_args.process_group_backend={backend}"})
 
     def test_runs_that_hold_are_reported(self):

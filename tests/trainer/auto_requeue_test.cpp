@@ -44,14 +44,14 @@ TEST(AutoRequeue, CanBeSwitchedOff) {
   EXPECT_FALSE(is_requeued(options, variables(again)));
 }
 
-TEST(AutoRequeue, SaysWhatIsInTheWay) {
+TEST(AutoRequeue, ReportsWhatIsInTheWay) {
   EXPECT_EQ(requeue_job(variables({{"SLURM_JOB_ID", "1; touch x"}})), "Not running under Slurm.");
   const char* path = std::getenv("PATH");
   const std::string before = path != nullptr ? path : "";
   ::setenv("PATH", "/nowhere", 1);
-  const std::string said = requeue_job(variables(kJob));
+  const std::string message = requeue_job(variables(kJob));
   ::setenv("PATH", before.c_str(), 1);
-  EXPECT_EQ(said, "Slurm does not start job 42 again: scontrol cannot be started: No such file or directory.");
+  EXPECT_EQ(message, "Slurm does not start job 42 again: scontrol cannot be started: No such file or directory.");
 }
 
 }  // namespace

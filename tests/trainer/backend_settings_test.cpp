@@ -59,7 +59,7 @@ TEST(BackendSettings, DeterministicAlgorithmsEndWithTheRun) {
   EXPECT_FALSE(Seen::now().deterministic);
 }
 
-TEST(BackendSettings, StayAsTheyAreUnlessTheyAreAskedFor) {
+TEST(BackendSettings, StayUnchangedUnlessTheyAreAskedFor) {
   at::globalContext().setBenchmarkCuDNN(true);
   EXPECT_TRUE(during(quiet(1, {})).benchmark);
   TrainerOptions off = quiet(1, {});

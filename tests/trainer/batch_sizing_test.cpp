@@ -1,6 +1,4 @@
 // effective_batch_size and lr_scale: how many batches make a step, and what it does to learning rates.
-#include "levin/trainer/run/loader_set.h"
-
 #include <gtest/gtest.h>
 
 #include "callbacks/quiet_trainer.h"
@@ -8,6 +6,7 @@
 #include "levin/optim/cyclic_schedulers.h"
 #include "levin/optim/lbfgs.h"
 #include "levin/optim/step_schedulers.h"
+#include "levin/trainer/run/loader_set.h"
 #include "support/captured_console.h"
 #include "support/tiny_module.h"
 
@@ -37,7 +36,7 @@ TEST(EffectiveBatchSize, IsSoManyBatchesOfTheLoader) {
   EXPECT_TRUE(torch::equal(weights_of(effective(16)), weights_of(counted)));
 }
 
-TEST(EffectiveBatchSize, ThatIsNoWholeNumberOfBatchesNamesAllNumbers) {
+TEST(EffectiveBatchSize, ThatIsNotAWholeNumberOfBatchesNamesAllNumbers) {
   TinyModule module;
   EXPECT_EQ(
       error_of([&] { Trainer(effective(18)).fit(module, tiny_loader(32, 4)); }),

@@ -1,5 +1,5 @@
-// Which checkpoint a run starts from: a run that resumes finds what it has saved or says why it starts over, and words
-// and folders for ckpt_path find a checkpoint of the same model.
+// Which checkpoint a run starts from: a run that resumes finds what it has saved or logs why it starts over, and
+// keywords and folders for ckpt_path find a checkpoint of the same model.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -104,8 +104,8 @@ TEST(CheckpointSearch, ARunWithAMetricsSlashInItsNamesIsContinued) {
     Slashed one, two, three;
     fit(one, options(folder, 3, savers(), true));
     EXPECT_TRUE(fs::exists(checkpoints + first));
-    const std::string said = fit(two, options(folder, 5, savers(), true));
-    EXPECT_TRUE(holds(said, {"auto_resume: continuing from " + checkpoints + first}));
+    const std::string output = fit(two, options(folder, 5, savers(), true));
+    EXPECT_TRUE(holds(output, {"auto_resume: continuing from " + checkpoints + first}));
     EXPECT_EQ(epochs_in_csv(folder), (std::vector<std::string>{"0", "1", "2", "3", "4"}));
     size_t entries = 0;
     for ([[maybe_unused]] const auto& each : fs::recursive_directory_iterator(checkpoints)) ++entries;
@@ -187,7 +187,7 @@ TEST(CheckpointSearch, WithoutALogFolderNothingBelowTheRootIsStartedOver) {
   }
 }
 
-TEST(CheckpointSearch, ARunThatStartsOverSaysSo) {
+TEST(CheckpointSearch, ARunThatStartsOverReportsIt) {
   const TemporaryFolder folder;
   Slashed one, two;
   const auto weights = [] { return Callbacks{ModelCheckpoint({.save_weights_only = true})}; };
@@ -232,7 +232,7 @@ TEST(CheckpointSearch, WhatCannotBeContinuedExactlyIsNotStartedOver) {
   EXPECT_EQ(read_file(folder / kRun + "/metrics.csv"), rows);
 }
 
-// ---- words and folders
+// ---- keywords and folders
 // -----------------------------------------------------------------------------------------------
 
 TEST(CheckpointSearch, RunsOfOtherModelsArePassedOver) {
@@ -257,10 +257,10 @@ TEST(CheckpointSearch, RunsOfOtherModelsArePassedOver) {
   }
 }
 
-// Another class with the same weights.
+// A different class with the same weights.
 class Twin : public TinyModule {};
 
-TEST(CheckpointSearch, AModelOfAnotherClassWithTheSameWeightsIsAnother) {
+TEST(CheckpointSearch, AModelOfADifferentClassWithTheSameWeightsIsADifferentModel) {
   for (const char* word : {"best", "last"}) {
     const TemporaryFolder folder;
     TinyModule mine, again;
@@ -286,7 +286,7 @@ TEST(CheckpointSearch, AModelOfAnotherClassWithTheSameWeightsIsAnother) {
   }
 }
 
-TEST(CheckpointSearch, WhatIsNamedMayBeOfAnotherClassWhichIsReported) {
+TEST(CheckpointSearch, WhatIsNamedMayBeOfADifferentClassWhichIsReported) {
   const TemporaryFolder folder;
   Twin twin;
   fit(twin, options(folder, 1, {ModelCheckpoint()}));
@@ -327,7 +327,7 @@ class Sized : public LightningModule {
   torch::nn::Linear out{4, 1};
 };
 
-TEST(CheckpointSearch, AModelOfTheSameClassWithOtherOptionsIsAnother) {
+TEST(CheckpointSearch, AModelOfTheSameClassWithOtherOptionsIsADifferentModel) {
   const TemporaryFolder folder;
   Sized two(2), forty(40), again(2);
   const auto train = [&](Sized& module) {
@@ -347,7 +347,7 @@ TEST(CheckpointSearch, AModelOfTheSameClassWithOtherOptionsIsAnother) {
       << console.text();
 }
 
-TEST(CheckpointSearch, ANamedFileOfAnotherModelIsRefusedInAFewLines) {
+TEST(CheckpointSearch, ANamedFileOfADifferentModelIsRefusedInAFewLines) {
   const TemporaryFolder folder;
   Sized forty(40);
   TinyModule tiny;

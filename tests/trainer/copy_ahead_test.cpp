@@ -10,7 +10,7 @@ namespace levin::copy_ahead_test {
 namespace {
 
 using namespace test;
-using Words = std::vector<std::string>;
+using Events = std::vector<std::string>;
 
 at::Tensor weights_after(TinyModule& module, const std::shared_ptr<DeviceLog>& log) {
   TrainerOptions options = quiet(2, {});
@@ -39,7 +39,7 @@ TEST(CopyAhead, TheNextCopyBeginsBeforeTheBatchAtHandIsWorkedOn) {
   BatchStream stream(*loader, 100);
   stream.copy_ahead(copier);
   stream.start(0);
-  EXPECT_EQ(log->copies, (Words{"send"}));
+  EXPECT_EQ(log->copies, (Events{"send"}));
   Batch batch;
   std::vector<bool> last;
   std::vector<int64_t> sizes;
@@ -49,7 +49,7 @@ TEST(CopyAhead, TheNextCopyBeginsBeforeTheBatchAtHandIsWorkedOn) {
     sizes.push_back(batch.size());
     EXPECT_FALSE(batch[0].eq(-1).any().item<bool>()) << "the copy is there";
   }
-  EXPECT_EQ(log->copies, (Words{"send", "receive", "send", "step", "receive", "send", "step", "receive", "step"}));
+  EXPECT_EQ(log->copies, (Events{"send", "receive", "send", "step", "receive", "send", "step", "receive", "step"}));
   EXPECT_EQ(last, (std::vector<bool>{false, false, true}));
   EXPECT_EQ(sizes, (std::vector<int64_t>{4, 4, 2}));
 }
@@ -69,7 +69,7 @@ TEST(CopyAhead, ADeferredCopyBeginsWhenItIsSentAndAtTheLatestWhenItIsNeeded) {
     if (step == 0) stream.send_ahead();
     if (step == 0) stream.send_ahead();  // has begun
   }
-  EXPECT_EQ(log->copies, (Words{"send", "receive", "step", "send", "receive", "step", "send", "receive", "step"}));
+  EXPECT_EQ(log->copies, (Events{"send", "receive", "step", "send", "receive", "step", "send", "receive", "step"}));
 }
 
 TEST(CopyAhead, ALimitEndsItInTime) {
@@ -82,7 +82,7 @@ TEST(CopyAhead, ALimitEndsItInTime) {
   Batch batch;
   EXPECT_TRUE(stream.next(batch) && stream.is_last() && !stream.has_next());
   EXPECT_FALSE(stream.next(batch));
-  EXPECT_EQ(log->copies, (Words{"send", "receive"})) << "a batch that nobody will see is not copied";
+  EXPECT_EQ(log->copies, (Events{"send", "receive"})) << "a batch that nobody will see is not copied";
 }
 
 TEST(CopyAhead, AStreamOfUnknownLengthIsCopiedToo) {
@@ -98,7 +98,7 @@ TEST(CopyAhead, AStreamOfUnknownLengthIsCopiedToo) {
   EXPECT_EQ(batches, 3);
 }
 
-TEST(CopyAhead, TrainsAndValidatesToTheSameBits) {
+TEST(CopyAhead, TrainsAndValidatesBitwiseIdentically) {
   TinyModule plain, copied;
   const auto log = std::make_shared<DeviceLog>();
   EXPECT_TRUE(torch::equal(weights_after(plain, nullptr), weights_after(copied, log)));

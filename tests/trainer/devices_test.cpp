@@ -73,7 +73,7 @@ TEST(Devices, OnACpuTheyAreANumberOfRanks) {
   EXPECT_TRUE(resolve({.devices = "0,1"}, "cpu").plan.device_indices.empty());
 }
 
-TEST(Devices, WhatIsNoDeviceIsRefusedWithWhatWasSeen) {
+TEST(Devices, WhatIsNotADeviceIsRefusedWithWhatWasSeen) {
   auto problem = [](const TrainerOptions& options) { return resolve(options, "cpu").problem; };
   EXPECT_TRUE(has(problem({.devices = "two"}), "\"two\" is not a number of devices"));
   EXPECT_TRUE(has(problem({.devices = "0,x"}), "\"0,x\" is not a number of devices"));
@@ -83,7 +83,7 @@ TEST(Devices, WhatIsNoDeviceIsRefusedWithWhatWasSeen) {
 }
 
 // In a process with a driver that has two GPUs.
-TEST(Devices, DISABLED_GpusAreThoseAskedFor) {
+TEST(Devices, DISABLED_GpusAreTheRequestedOnes) {
   EXPECT_EQ(gpus_of({.devices = int64_t{1}}), (Gpus{0}));
   EXPECT_EQ(gpus_of({.devices = int64_t{2}}), (Gpus{0, 1}));
   EXPECT_EQ(gpus_of({.devices = int64_t{-1}}), (Gpus{0, 1}));
@@ -111,7 +111,7 @@ TEST(Devices, DISABLED_GpusThatAreNotThereAreNamed) {
   EXPECT_TRUE(has(problem({.devices = Gpus{0, 0}}), "GPU 0 is named twice"));
   EXPECT_TRUE(has(problem({.devices = int64_t{4}}), "4 were asked for; there are 2 GPUs"));
 }
-TEST(Devices, ThoseOfADriverWithTwoGpus) {
+TEST(Devices, OfADriverWithTwoGpus) {
   EXPECT_EQ(test::with_stand_in_driver("Devices.DISABLED_*", 2), 0);
 }
 

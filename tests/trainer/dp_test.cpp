@@ -185,7 +185,7 @@ TEST(Dp, IsAFunctionOfTheSeedWithDropoutToo) {
   EXPECT_FALSE(once.equal(train(quiet(1), net).weights));
 }
 
-TEST(Dp, AResumedRunGivesTheSameBits) {
+TEST(Dp, AResumedRunIsBitwiseIdentical) {
   const test::TemporaryFolder folder;
   const NetOptions net{.dropout = 0.5, .batch_norm = true};
   const std::string path = folder / "one.ckpt";
@@ -273,7 +273,7 @@ class ByName : public Article {
   }
 };
 
-TEST(Dp, AModuleThatCannotBeCopiedIsToldHow) {
+TEST(Dp, AModuleThatCannotBeCopiedIsReportedWithTheRemedy) {
   ByName module;
   const std::string text = error_of([&] { Trainer(quiet(2)).fit(module, classes(8, 4)); });
   expect_parts(text, {"dp needs a replica of ByName", "Override clone()", "std::make_shared<ByName>(options_)",
@@ -294,7 +294,7 @@ TEST(Dp, AModuleMadeByNameIsMadeAgainForEachDevice) {
   EXPECT_TRUE(close(1 - weights(*module), (1 - weights(alone)) / 2, 1e-5));
 }
 
-TEST(Dp, ACloneOfAnotherShapeOrTheModuleItselfIsAnError) {
+TEST(Dp, ACloneOfADifferentShapeOrTheModuleItselfIsAnError) {
   struct Wider : Article {
     std::shared_ptr<torch::nn::Module> clone(const std::optional<torch::Device>&) const override {
       return std::make_shared<Net>(NetOptions{});

@@ -242,7 +242,7 @@ struct NoLogger final : Logger {
 };
 
 TEST(Fit, WarnsWhereAnEpochIsShorterThanTheLoggingInterval) {
-  const auto told = [](std::optional<int64_t> every, int64_t accumulate, bool logs, bool dev_run = false) {
+  const auto output_with = [](std::optional<int64_t> every, int64_t accumulate, bool logs, bool dev_run = false) {
     const CapturedConsole console;
     TrainerOptions options = quiet(1, {});
     if (logs) options.logger = std::make_shared<NoLogger>();
@@ -253,16 +253,16 @@ TEST(Fit, WarnsWhereAnEpochIsShorterThanTheLoggingInterval) {
     Trainer(options).fit(module, tiny_loader(24));  // 6 batches
     return console.text();
   };
-  const std::string text = told({}, 1, true);
+  const std::string text = output_with({}, 1, true);
   for (const char* part : {"TrainerOptions.log_every_n_steps: 50", "the 6 steps of an epoch", "Set it to 6 or less."}) {
     EXPECT_TRUE(has(text, part)) << text;
   }
-  EXPECT_TRUE(has(told(5, 4, true), "5 is more than the 2 steps"));
+  EXPECT_TRUE(has(output_with(5, 4, true), "5 is more than the 2 steps"));
   const std::string name = "log_every_n_steps";
-  EXPECT_FALSE(has(told(6, 1, true), name));
-  EXPECT_FALSE(has(told(0, 1, true), name)) << "nothing is wanted";
-  EXPECT_FALSE(has(told({}, 1, false), name)) << "the trainer has no logger";
-  EXPECT_FALSE(has(told({}, 1, true, true), name));
+  EXPECT_FALSE(has(output_with(6, 1, true), name));
+  EXPECT_FALSE(has(output_with(0, 1, true), name)) << "nothing is wanted";
+  EXPECT_FALSE(has(output_with({}, 1, false), name)) << "the trainer has no logger";
+  EXPECT_FALSE(has(output_with({}, 1, true, true), name));
 }
 
 TEST(SanityCheck, LeavesRandomNumbersAndMetricsUntouched) {
@@ -367,7 +367,7 @@ TEST(Fit, TransfersBatchesThroughTheHooksInOrder) {
   EXPECT_TRUE(module.input.allclose(batch[0] + 11111, 0, 1e-2));
 }
 
-/// Notes whether it was told to keep its order.
+/// Records whether it was asked to keep its order.
 struct OrderedLoader : Loader {
   void start(int64_t epoch, int64_t first_batch) override { inner->start(epoch, first_batch); }
   bool next(Batch& batch) override { return inner->next(batch); }

@@ -89,20 +89,21 @@ TEST(IncompleteCheckpoint, AWholeOneIsTakenWithoutAWord) {
   EXPECT_FALSE(has(resumed_after(folder, [](State&) {}), "holds no state"));
 }
 
-TEST(IncompleteCheckpoint, WithoutRandomStateItIsSaid) {
+TEST(IncompleteCheckpoint, WithoutRandomStateItIsReported) {
   const TemporaryFolder folder;
-  const std::string said = resumed_after(folder, drop_random_state);
-  EXPECT_TRUE(has(said, folder / "a.ckpt: it holds no state of the random numbers. It starts from scratch")) << said;
+  const std::string output = resumed_after(folder, drop_random_state);
+  EXPECT_TRUE(has(output, folder / "a.ckpt: it holds no state of the random numbers. It starts from scratch"))
+      << output;
 }
 
 TEST(IncompleteCheckpoint, WithoutACallbacksStateItIsNamed) {
   const TemporaryFolder folder;
-  const std::string said = resumed_after(folder, [](State& state) {
+  const std::string output = resumed_after(folder, [](State& state) {
     std::erase_if(state.values.entries, [](const auto& entry) { return entry.key == "callbacks.Counter"; });
     drop_random_state(state);
   });
-  EXPECT_TRUE(has(said, "it holds no state of the random numbers, the callback Counter. They start from scratch"))
-      << said;
+  EXPECT_TRUE(has(output, "it holds no state of the random numbers, the callback Counter. They start from scratch"))
+      << output;
 }
 
 TEST(IncompleteCheckpoint, AutoResumeTakesAnOlderOneThatCanBeContinuedExactly) {
@@ -121,9 +122,9 @@ TEST(IncompleteCheckpoint, AutoResumeTakesAnOlderOneThatCanBeContinuedExactly) {
   State newest = read_checkpoint(folder / "ck/epoch=1-step=4.ckpt");
   drop_random_state(newest);
   write_checkpoint(folder / "ck/epoch=1-step=4.ckpt", newest);
-  const std::string said = run(3);
-  EXPECT_TRUE(has(said, folder / "ck/epoch=1-step=4.ckpt: it holds no state of the random numbers")) << said;
-  EXPECT_TRUE(has(said, "continuing from " + folder / "ck/epoch=0-step=2.ckpt")) << said;
+  const std::string output = run(3);
+  EXPECT_TRUE(has(output, folder / "ck/epoch=1-step=4.ckpt: it holds no state of the random numbers")) << output;
+  EXPECT_TRUE(has(output, "continuing from " + folder / "ck/epoch=0-step=2.ckpt")) << output;
 }
 
 TEST(IncompleteCheckpoint, ErrorsOfItsPartsNameTheFile) {

@@ -43,9 +43,9 @@ struct Large : TinyModule {
 };
 
 const int64_t kPages = 96 * kMiB / page_bytes();
-const int64_t kMost = kPages - 2;  // the allocator may have touched the page at each end of the block
+const int64_t kMinFaults = kPages - 2;  // the allocator may have touched the page at each end of the block
 
-TEST(MemoryKeeping, KeepsWhatLargeStepsFreeAndSaysItOnce) {
+TEST(MemoryKeeping, KeepsWhatLargeStepsFreeAndReportsItOnce) {
   if (!can_set_freed_memory()) GTEST_SKIP() << "not glibc's malloc, or its variables are set";
   CapturedConsole console;
   Large module;
@@ -53,35 +53,35 @@ TEST(MemoryKeeping, KeepsWhatLargeStepsFreeAndSaysItOnce) {
   options.enable_model_summary = true;
   Trainer(options).fit(module, tiny_loader(96));
   ASSERT_EQ(module.faults.size(), 48U);
-  for (size_t step = 0; step < 8; ++step) EXPECT_GE(module.faults[step], kMost) << step;
+  for (size_t step = 0; step < 8; ++step) EXPECT_GE(module.faults[step], kMinFaults) << step;
   // A small block next to a freed one takes a few bytes of it, and the next aligned block needs fresh pages:
-  // that happens now and then, whatever other threads allocate, and no step is safe from it.
+  // this can happen in any step, regardless of what other threads allocate.
   const auto fetching = std::count_if(module.faults.begin() + 8, module.faults.end(),
                                       [](int64_t faults) { return faults >= kPages / 10; });
   EXPECT_LE(fetching, 10) << "of 40 steps";
-  const std::string said = console.text();
-  const size_t first = said.find("memory that a batch frees is kept for the next one, up to ");
-  ASSERT_NE(first, std::string::npos) << said;
-  EXPECT_EQ(said.find("memory that a batch frees", first + 1), std::string::npos);
-  EXPECT_NE(said.find("LEVIN_KEEP_FREED_MEMORY=0"), std::string::npos);
+  const std::string output = console.text();
+  const size_t first = output.find("memory that a batch frees is kept for the next one, up to ");
+  ASSERT_NE(first, std::string::npos) << output;
+  EXPECT_EQ(output.find("memory that a batch frees", first + 1), std::string::npos);
+  EXPECT_NE(output.find("LEVIN_KEEP_FREED_MEMORY=0"), std::string::npos);
   module.faults.clear();
   module.on_training_step(0);
   module.on_training_step(0);
-  EXPECT_GE(module.faults[1], kMost) << "after the fit malloc does as before";
+  EXPECT_GE(module.faults[1], kMinFaults) << "after the fit malloc does as before";
 }
 
-TEST(MemoryKeeping, LeavesMallocAloneWhereTheUserSaysSo) {
+TEST(MemoryKeeping, LeavesMallocAloneIfTheUserAsksForIt) {
   if (!can_set_freed_memory()) GTEST_SKIP() << "not glibc's malloc, or its variables are set";
   ::setenv("LEVIN_KEEP_FREED_MEMORY", "0", 1);
   CapturedConsole console;
   Large module;
   Trainer(quiet(1, {})).fit(module, tiny_loader(48));
   ::unsetenv("LEVIN_KEEP_FREED_MEMORY");
-  EXPECT_GE(module.faults.back(), kMost);
+  EXPECT_GE(module.faults.back(), kMinFaults);
   EXPECT_FALSE(console.has("memory that a batch frees"));
 }
 
-TEST(MemoryKeeping, SaysNothingOfSmallSteps) {
+TEST(MemoryKeeping, ReportsNothingForSmallSteps) {
   CapturedConsole console;
   TinyModule module;
   TrainerOptions options = quiet(2, {});

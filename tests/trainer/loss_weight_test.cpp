@@ -173,7 +173,7 @@ TEST(LossWeight, HooksAndClippingSeeTheGradientOfTheMean) {
   EXPECT_NEAR(moved, 0.1 * norm / 2, 1e-4 * moved);
 }
 
-TEST(LossWeight, OfNothingCountsForNothingWhateverItsLossIs) {
+TEST(LossWeight, OfNothingCountsForNothingRegardlessOfItsLoss) {
   TokenModule module;
   TrainerOptions options = exact_options(2);
   auto data = token_data(16);
@@ -251,7 +251,7 @@ TEST(LossWeight, MeansNothingOutsideOfTrainingSteps) {
   EXPECT_NO_THROW(trainer.fit(module, token_loader(32, 4), token_loader(8, 4)));
 }
 
-TEST(LossWeight, GoesOnWithTheSameBitsFromACheckpointInsideAWindow) {
+TEST(LossWeight, ContinuesBitwiseIdenticallyFromACheckpointInsideAWindow) {
   const TemporaryFolder folder;
   const std::string path = folder / "inside.ckpt";
   auto run = [&](bool save, const std::string& from) {

@@ -67,8 +67,8 @@ TEST(MemoryReport, NamesTheLargestUsersLargestFirst) {
   EXPECT_TRUE(has(text, "optimizer state " + bytes_text(40040) + " (head " + bytes_text(40000))) << text;
 }
 
-// The figures of an allocator, as a GPU's would be.
-TEST(MemoryReport, ShowsTheAllocatorsFiguresAndWhatIsLeftForActivations) {
+// Statistics as a GPU's allocator reports them.
+TEST(MemoryReport, ShowsTheAllocatorsStatisticsAndWhatIsLeftForActivations) {
   Greedy module;
   const auto error = [] {
     try {

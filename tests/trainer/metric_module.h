@@ -15,7 +15,7 @@ namespace levin::metric_module {
 using test::TemporaryFolder;
 using test::tiny_loader;
 
-// The share of targets above a third, which no mean over unequal batches gives exactly; and all of them, as rows.
+// The fraction of targets above a third, which no mean over unequal batches gives exactly; and all targets, as rows.
 class Share final : public metrics::TensorMetric {
  public:
   explicit Share(bool each = false) : each_(each) {}

@@ -29,7 +29,7 @@ std::string fit_error(Module& module, const Loaders& val = {tiny_loader(8)}) {
   return test::error_of<Error>([&] { Trainer(options(folder, 2)).fit(module, Loaders{tiny_loader(8)}, val); });
 }
 
-TEST(MetricObjects, OfTrainingAreNotThoseOfValidation) {
+TEST(MetricObjects, OfTrainingAndValidationAreSeparate) {
   Module module;
   module.train_options = LogOptions{.on_step = false, .on_epoch = true};
   module.in_validation = [&](const Batch& batch) {
@@ -92,7 +92,7 @@ std::string shared_error(Shared& module, Metrics* logged = nullptr, int64_t epoc
   return error;
 }
 
-TEST(MetricObjects, OfTrainingAreNotThoseOfValidationWhereTrainingDoesNotLogThem) {
+TEST(MetricObjects, OfTrainingAndValidationAreSeparateWhereTrainingDoesNotLogThem) {
   const char* const remedy = "Make one metric object for training and one for validation.";
   const std::vector<std::string> mixed{"validation_step, epoch 0, batch 0",
                                        "MeanMetric: validation_step updates the metric object that training_step has "
@@ -154,7 +154,7 @@ TEST(MetricObjects, ThatAreResetInBetweenMayBeShared) {
 }
 
 // The search for a learning rate trains, and takes back what it gave to metrics.
-TEST(MetricObjects, MayBeThoseOfTrialStepsThatAreUndone) {
+TEST(MetricObjects, MayBelongToTrialStepsThatAreUndone) {
   Shared module;
   bool trains = false;
   int64_t trial_steps = 0;
@@ -175,7 +175,7 @@ TEST(MetricObjects, MayBeThoseOfTrialStepsThatAreUndone) {
   EXPECT_EQ(trial_steps, 8);
 }
 
-TEST(MetricObjects, OfOneLoaderHaveNoSamplesOfAnother) {
+TEST(MetricObjects, OfOneLoaderHaveNoSamplesOfADifferentOne) {
   const TemporaryFolder folder;
   const Loaders two = {tiny_loader(8), tiny_loader(8)};
   for (const int64_t logged : {0, 1}) {
@@ -248,7 +248,7 @@ TEST(MetricObjects, OfOneLoaderMayHaveTwoNames) {
   EXPECT_DOUBLE_EQ(results.at(0).at("again"), share_of(0, 11));
 }
 
-TEST(LoggedNames, OfTrainingAreNotThoseOfValidation) {
+TEST(LoggedNames, OfTrainingAndValidationAreSeparate) {
   Module module;
   module.in_validation = [&](const Batch&) { module.log("train_loss", 0.5); };
   test::expect_parts(fit_error(module), {"log(\"train_loss\") in training_step: validation_step logs this name too",
@@ -410,7 +410,7 @@ TEST(Hooks, ThePageNamesEachWithItsRule) {
     return text.find(name) != std::string::npos;
   };
   const auto check = [&](const std::string& name, const LogRule& rule) {
-    std::string shown = name;  // the page describes validation, and says that the others are alike
+    std::string shown = name;  // the page describes validation, and states that test and predict are alike
     for (const std::string stage : {"on_test_", "on_predict_"}) {
       if (name.starts_with(stage)) shown = "on_validation_" + name.substr(stage.size());
     }

@@ -158,7 +158,7 @@ TEST(MicroBatchSize, RefusesWhatItCannotBeHadWith) {
   EXPECT_TRUE(has(refusal(plain, recorded), "micro_batch_size: recorded steps take full batches."));
 }
 
-TEST(MicroBatchSize, OfNoSamplesIsNoOption) {
+TEST(MicroBatchSize, OfNoSamplesIsNotAnOption) {
   for (const int64_t bad : {0, -3}) {
     TrainerOptions options = quiet(1, {});
     options.micro_batch_size = bad;
@@ -207,7 +207,7 @@ struct Left {
   int64_t size = 0;
   size_t peak = 0;
   std::vector<int64_t> passes;
-  std::string said;
+  std::string output;
 };
 
 /// One fit; `limit`: bytes above what is held at its beginning, 0: none.
@@ -223,7 +223,7 @@ Left fit_wide(TrainerOptions options, size_t limit, const std::string& ckpt = ""
     trainer.fit(module, tiny_loader(96, kBatch), {}, ckpt);
     left.peak = memory.peak();
   }
-  left.said = console.text();
+  left.output = console.text();
   left.metrics = trainer.callback_metrics();
   left.size = trainer.micro_batch_size();
   left.random = torch::rand({4});
@@ -256,7 +256,7 @@ void expect_same_bits(const Left& a, const Left& b) {
   EXPECT_TRUE(torch::equal(a.random, b.random));
 }
 
-TEST(AutoMicroBatch, EndsWithTheBitsOfARunThatWasGivenTheSize) {
+TEST(AutoMicroBatch, IsBitwiseIdenticalToARunThatWasGivenTheSize) {
   const Left given = fit_wide(in_parts(8), 0);
   const Left found = fit_wide(in_parts("auto"), limit_for_eight());
   EXPECT_EQ(found.size, 8);
@@ -265,11 +265,11 @@ TEST(AutoMicroBatch, EndsWithTheBitsOfARunThatWasGivenTheSize) {
   EXPECT_EQ(found.passes[2], 8);
   EXPECT_EQ(found.passes.size(), given.passes.size() + 2);
   expect_same_bits(found, given);
-  EXPECT_TRUE(has(found.said,
+  EXPECT_TRUE(has(found.output,
                   "micro_batch_size: out of memory with 32 samples in one pass (epoch 0, batch 0); from "
                   "here on batches are computed in parts of 16 samples."))
-      << found.said;
-  EXPECT_TRUE(has(found.said, "in parts of 8 samples."));
+      << found.output;
+  EXPECT_TRUE(has(found.output, "in parts of 8 samples."));
   EXPECT_EQ(found.metrics.at("samples"), 96) << "samples of failed passes were counted";
 }
 
@@ -278,7 +278,7 @@ TEST(AutoMicroBatch, LeavesABatchThatFitsWhole) {
   const Left automatic = fit_wide(in_parts("auto"), 0);
   EXPECT_EQ(automatic.size, 0);
   EXPECT_EQ(automatic.passes, whole.passes);
-  EXPECT_FALSE(has(automatic.said, "micro_batch_size"));
+  EXPECT_FALSE(has(automatic.output, "micro_batch_size"));
   expect_same_bits(automatic, whole);
 }
 
@@ -314,7 +314,7 @@ TEST(AutoMicroBatch, UndoesAFailedPassInsideAnAccumulationWindow) {
   EXPECT_LT(distance(fit(true), fit(false)), 1e-12);
 }
 
-TEST(AutoMicroBatch, OfOneSampleThatDoesNotFitSaysSo) {
+TEST(AutoMicroBatch, OfOneSampleThatDoesNotFitIsReported) {
   std::string error;
   Plain module;
   Trainer trainer(in_parts("auto"));
@@ -354,22 +354,22 @@ TEST(AutoMicroBatch, AResumedRunBeginsWithTheSizeThatWasFound) {
   expect_same_bits(resumed, undisturbed);
 }
 
-TEST(OutOfMemory, IsToldFromOtherErrors) {
+TEST(OutOfMemory, IsDistinguishedFromOtherErrors) {
   auto is = [](const std::exception& error) { return is_out_of_memory(error); };
   EXPECT_TRUE(is(std::bad_alloc()));
   EXPECT_TRUE(is(c10::OutOfMemoryError(c10::SourceLocation{}, "CUDA out of memory. Tried to allocate 2.00 GiB.")));
   EXPECT_TRUE(is(
       c10::Error(c10::SourceLocation{}, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")));
   EXPECT_FALSE(is(Error("the loss has no gradient")));
-  // LibTorch's own words, from its own allocator.
-  std::string said;
+  // The real message of LibTorch's allocator.
+  std::string message;
   try {
     (void)torch::empty({int64_t{1} << 58}, at::kByte);
   } catch (const std::exception& error) {
-    said = error.what();
-    EXPECT_TRUE(is(error)) << said;
+    message = error.what();
+    EXPECT_TRUE(is(error)) << message;
   }
-  EXPECT_NE(said, "");
+  EXPECT_NE(message, "");
 }
 
 }  // namespace

@@ -169,17 +169,17 @@ TEST(Misuse, EachWarningOfLibTorchIsShownOnceInARun) {
     void validation_step(const Batch&, int64_t) override { TORCH_WARN("a warning of validation"); }
   } module;
   struct Counts : c10::WarningHandler {
-    void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
-    std::vector<std::string> texts;
+    void process(const c10::Warning& warning) override { messages.push_back(warning.msg()); }
+    std::vector<std::string> messages;
   } counts;
   const CapturedConsole console;
   const c10::WarningUtils::WarningHandlerGuard guard(&counts);
   Trainer trainer(quiet(2, {}));
   trainer.fit(module, tiny_loader(16), tiny_loader(16));
-  ASSERT_EQ(counts.texts.size(), 3U);
-  EXPECT_EQ(counts.texts[0], "a warning of validation");  // of the sanity check
-  EXPECT_TRUE(has(counts.texts[1], "is different to the input size")) << counts.texts[1];
-  EXPECT_EQ(counts.texts[2], "another warning");
+  ASSERT_EQ(counts.messages.size(), 3U);
+  EXPECT_EQ(counts.messages[0], "a warning of validation");  // of the sanity check
+  EXPECT_TRUE(has(counts.messages[1], "is different to the input size")) << counts.messages[1];
+  EXPECT_EQ(counts.messages[2], "another warning");
   EXPECT_EQ(c10::WarningUtils::get_warning_handler(), &counts) << "as before the fit";
 }
 
@@ -274,7 +274,7 @@ TEST(Misuse, ErrorsOfLibTorchAboutTypesSayWhatToDo) {
                    "torch::k"));
 }
 
-TEST(Misuse, SaysWhatAModuleWithoutParametersLacks) {
+TEST(Misuse, ReportsWhatAModuleWithoutParametersLacks) {
   struct Forgetful : LightningModule {
     at::Tensor training_step(const Batch& batch, int64_t) override { return layer->forward(batch[0]).mean(); }
     OptimizerConfig configure_optimizers() override { return SGD(parameters(), {.lr = 0.1}); }
@@ -314,7 +314,7 @@ TEST(Misuse, WarnsOfAnEpochWithoutALoss) {
   EXPECT_EQ(other.text(), "");
 }
 
-TEST(Misuse, SaysWhichOptionsChangeNothing) {
+TEST(Misuse, ReportsWhichOptionsChangeNothing) {
   const CapturedConsole console;
   TrainerOptions options = quiet(1, {});
   options.accelerator = "cpu";

@@ -264,12 +264,12 @@ TEST(MixedPrecision16, StopsWhenNoScaleHelps) {
               has(error, "detect_anomaly") && has(error, "bf16-mixed"))
       << error;
   EXPECT_TRUE(console.has("the loss scale has fallen below 1"));
-  EXPECT_EQ(console.lines().size(), 1U) << console.text();  // said once
+  EXPECT_EQ(console.lines().size(), 1U) << console.text();  // printed once
 }
 
 // ---- what the forward pass computes ---------------------------------------------------------------------------------
 
-TEST(MixedPrecision16, OnACpuItsNameMeansBfloat16AndSaysSo) {
+TEST(MixedPrecision16, OnACpuItsNameMeansBfloat16AndReportsIt) {
   for (const std::string name : {"16-mixed", "16"}) {
     const CapturedConsole console;
     TrainerOptions options = quiet(1, {});

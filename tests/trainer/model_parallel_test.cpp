@@ -45,7 +45,7 @@ Result train_alone(double dropout = 0) {
 
 constexpr int64_t kSteps = 6;  // 2 epochs of 3 batches of 16 samples of 8 numbers
 
-TEST(ModelParallel, GivesTheBitsOfOneDevice) {
+TEST(ModelParallel, IsBitwiseIdenticalToOneDevice) {
   const Result alone = train_alone(0.5);
   for (const auto& placement : {Placement{{"encoder", 0}, {"decoder", 1}}, Placement{{"encoder", 1}, {"decoder", 2}},
                                 Placement{{"encoder.[0-1]", 1}, {"decoder", 2}}, Placement{{"*coder", 1}}}) {

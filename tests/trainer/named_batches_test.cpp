@@ -227,7 +227,7 @@ TEST(NamedBatches, WithNamesAreRecorded) {
   EXPECT_EQ(console.text().find("\"y\""), std::string::npos) << console.text();
 }
 
-TEST(NamedBatches, WithTextsAreNotRecordedAndSaySo) {
+TEST(NamedBatches, WithStringsAreNotRecordedAndReportIt) {
   CapturedConsole console;
   const at::Tensor kept = trained(Form::rich, [](TrainerOptions& options) { options.record_steps = true; });
   EXPECT_TRUE(torch::equal(kept, trained(Form::list)));

@@ -71,7 +71,7 @@ Change skipping(const Change& change = nullptr) {
   };
 }
 
-// The same run, in which these batches are left out.
+// Returns a change that leaves these batches out of the run.
 Change without(const std::set<int64_t>& batches, const Change& change = nullptr) {
   return [batches, change](TrainerOptions& options, Root& module) {
     if (change) change(options, module);
@@ -484,7 +484,7 @@ TEST(NonFiniteGradient, StopsBeforeTheUpdateOfManualOptimization) {
   }
 }
 
-TEST(NonFiniteGradient, IsIgnoredInManualOptimizationWhereThePolicySaysSo) {
+TEST(NonFiniteGradient, IsIgnoredInManualOptimizationIfThePolicyRequiresIt) {
   Manual module;
   TrainerOptions options = quiet(1, {});
   options.nonfinite_loss = NonFiniteLoss::ignore;

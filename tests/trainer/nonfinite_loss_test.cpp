@@ -69,7 +69,7 @@ TEST(NonFiniteLoss, StopsBeforeTheUpdateByDefault) {
   }
 }
 
-TEST(NonFiniteLoss, SkipGivesUpTheUpdateOfItsWindowAndSaysWhich) {
+TEST(NonFiniteLoss, SkipGivesUpTheUpdateOfItsWindowAndReportsWhich) {
   const CapturedConsole console;
   Poisoned module;
   EXPECT_EQ(run(module, NonFiniteLoss::skip), "");
@@ -88,7 +88,7 @@ TEST(NonFiniteLoss, SkipGivesUpTheWholeAccumulationWindow) {
   EXPECT_EQ(module.updates, 2);  // of three windows
 }
 
-// With an optimizer that evaluates its batch several times.
+// A module with an optimizer that evaluates its batch several times.
 struct PoisonedSearch : Poisoned {
   OptimizerConfig configure_optimizers() override { return LBFGS(parameters(), {.max_iter = 3}); }
 };

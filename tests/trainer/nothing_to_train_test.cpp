@@ -19,7 +19,7 @@ namespace {
 using namespace test;
 
 // With the progress bar off, too: a program that calls fit once per part of its data would train the first part alone.
-TEST(NothingToTrain, IsSaidEachTime) {
+TEST(NothingToTrain, IsReportedEachTime) {
   Trainer trainer(quiet(1, {}));
   TinyModule module;
   trainer.fit(module, tiny_loader(8));
@@ -49,7 +49,7 @@ TEST(NothingToTrain, NamesTheLimit) {
             "Nothing to train: not today.\n");
 }
 
-TEST(NothingToTrain, NorToEvaluateSaysSo) {
+TEST(NothingToTrain, NorToEvaluateIsReported) {
   TrainerOptions options = quiet(1, {});
   options.limit_val_batches = options.limit_test_batches = options.limit_predict_batches = int64_t{0};
   Trainer trainer(options);
@@ -63,7 +63,7 @@ TEST(NothingToTrain, NorToEvaluateSaysSo) {
             "Nothing to predict: the limit of its batches is 0.\n");
 }
 
-// Whatever asks for the training loader, or for the length of the run, finds that there is none.
+// Code that asks for the training loader, or for the length of the run, finds that there is none.
 TEST(NothingToTrain, GoesWithSchedulesPeriodsAndSaves) {
   const TemporaryFolder folder;
   std::vector<std::string> saved;

@@ -87,7 +87,7 @@ TEST(NumThreads, AutoContinuesWithTheStoredNumberAndMeasuresAgain) {
   trainer.fit(module, tiny_loader(24));
   const std::string path = folder.path() + "/run.ckpt";
   trainer.save_checkpoint(path);
-  Slow resumed(2);  // another machine
+  Slow resumed(2);  // a different machine
   int first = 0;
   const auto note_first = [&](Trainer&, LightningModule&, const Batch&, int64_t) {
     if (first == 0) first = at::get_num_threads();
@@ -134,7 +134,7 @@ TEST(NumThreads, DeterministicRunsKeepTheNumberTheyBeganWith) {
   EXPECT_EQ(module.seen, std::set<int>{2});
 }
 
-TEST(NumThreads, RefusesWhatIsNoNumberOfThreads) {
+TEST(NumThreads, RefusesWhatIsNotANumberOfThreads) {
   TrainerOptions options = tuned(1, {});
   options.num_threads = 0;
   EXPECT_TRUE(has(error_of([&] { Trainer trainer(options); }), "TrainerOptions.num_threads"));

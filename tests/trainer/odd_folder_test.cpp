@@ -57,53 +57,53 @@ std::string continued_after(const TemporaryFolder& folder, const std::function<v
 
 const std::string kGood = "levin_logs/version_0/checkpoints/epoch=0-step=2.ckpt";
 
-void expect_continues(const TemporaryFolder& folder, const std::string& said, const std::string& named) {
-  EXPECT_NE(said.find("auto_resume: continuing from " + folder / kGood), std::string::npos) << said;
+void expect_continues(const TemporaryFolder& folder, const std::string& output, const std::string& named) {
+  EXPECT_NE(output.find("auto_resume: continuing from " + folder / kGood), std::string::npos) << output;
   if (!named.empty()) {
-    EXPECT_NE(said.find(named), std::string::npos) << said;
+    EXPECT_NE(output.find(named), std::string::npos) << output;
   }
 }
 
 TEST(OddFolder, ALoopOfLinksIsNamedAndTheOlderCheckpointTaken) {
   const TemporaryFolder folder;
-  const std::string said = continued_after(
+  const std::string output = continued_after(
       folder, [](const std::string& checkpoints) { fs::create_symlink("loop.ckpt", checkpoints + "/loop.ckpt"); });
-  expect_continues(folder, said, "loop.ckpt: cannot be read: Too many levels of symbolic links");
+  expect_continues(folder, output, "loop.ckpt: cannot be read: Too many levels of symbolic links");
 }
 
 TEST(OddFolder, AFolderWhereAFileShouldBeIsPassedOver) {
   const TemporaryFolder folder;
-  const std::string said = continued_after(folder, [](const std::string& checkpoints) {
+  const std::string output = continued_after(folder, [](const std::string& checkpoints) {
     fs::create_directories(checkpoints + "/folder.ckpt/commit.safetensors/deep");
     fs::create_directories(checkpoints + "/empty.ckpt");
     fs::create_directories(checkpoints + "/full.ckpt/notes");
     fs::create_directories(checkpoints + "/last.ckpt.tmp-0123456789abcdef");
   });
-  expect_continues(folder, said, "folder.ckpt/commit.safetensors: cannot be read: Is a directory");
+  expect_continues(folder, output, "folder.ckpt/commit.safetensors: cannot be read: Is a directory");
 }
 
 TEST(OddFolder, LinksToNothingAndPipesAreNoHindrance) {
   const TemporaryFolder folder;
-  const std::string said = continued_after(folder, [](const std::string& checkpoints) {
+  const std::string output = continued_after(folder, [](const std::string& checkpoints) {
     fs::create_symlink("nowhere", checkpoints + "/dangling.ckpt");
     ASSERT_EQ(::mkfifo((checkpoints + "/pipe.ckpt").c_str(), 0600), 0);
     ASSERT_EQ(::mkfifo((checkpoints + "/pipe.tmp-0123456789abcdef").c_str(), 0600), 0);
   });
-  expect_continues(folder, said, "pipe.ckpt: cannot be read");
+  expect_continues(folder, output, "pipe.ckpt: cannot be read");
 }
 
 // No process writes to them, so that a read that waits never ends.
 TEST(OddFolder, FifosInPlaceOfARunsOwnFilesAreNamedAndNotWaitedFor) {
   const TemporaryFolder folder;
   const std::string log_dir = folder / "levin_logs/version_0";
-  const std::string said = continued_after(folder, [&](const std::string&) {
+  const std::string output = continued_after(folder, [&](const std::string&) {
     for (const char* name : {"run.json", "run.log", "hparams.yaml", ".rank1.json"}) {
       fs::remove(fs::path(log_dir) / name);
       ASSERT_EQ(::mkfifo((fs::path(log_dir) / name).c_str(), 0600), 0);
     }
   });
-  expect_continues(folder, said, "run.log: it is a FIFO, not a regular file. The run continues without this file.");
-  expect_continues(folder, said, "run.json: it is a FIFO, and only regular files are replaced.");
+  expect_continues(folder, output, "run.log: it is a FIFO, not a regular file. The run continues without this file.");
+  expect_continues(folder, output, "run.json: it is a FIFO, and only regular files are replaced.");
 }
 
 TEST(OddFolder, AFifoInPlaceOfARecordDoesNotKeepARunFromStarting) {
@@ -143,9 +143,9 @@ TEST(OddFolder, WhatMayNotBeReadIsNamedAndTheOlderCheckpointTaken) {
   if (child == 0) {
     at::set_num_threads(1);
     if (::geteuid() == 0 && (::setgid(65534) != 0 || ::setuid(65534) != 0)) ::_exit(77);
-    std::string said;
+    std::string output;
     try {
-      said = continued_after(folder, [](const std::string& checkpoints) {
+      output = continued_after(folder, [](const std::string& checkpoints) {
         std::ofstream(checkpoints + "/secret.ckpt") << "x";
         fs::permissions(checkpoints + "/secret.ckpt", fs::perms::none);
         fs::create_directories(checkpoints + "/closed.ckpt");
@@ -153,12 +153,12 @@ TEST(OddFolder, WhatMayNotBeReadIsNamedAndTheOlderCheckpointTaken) {
         fs::permissions(checkpoints + "/closed.ckpt", fs::perms::none);
       });
     } catch (const std::exception& error) {
-      said = error.what();
+      output = error.what();
     }
     fs::permissions(folder / "levin_logs/version_0/checkpoints/closed.ckpt", fs::perms::all);
-    const bool good = said.find("continuing from " + folder / kGood) != std::string::npos &&
-                      said.find("secret.ckpt: cannot be read: Permission denied") != std::string::npos;
-    if (!good) std::fprintf(stderr, "said: %s\n", said.c_str());
+    const bool good = output.find("continuing from " + folder / kGood) != std::string::npos &&
+                      output.find("secret.ckpt: cannot be read: Permission denied") != std::string::npos;
+    if (!good) std::fprintf(stderr, "output: %s\n", output.c_str());
     ::_exit(good ? 0 : 1);
   }
   int status = -1;
@@ -208,7 +208,7 @@ TEST(OddFolder, ALoggersFileThatCannotBeMadeIsAnErrorBeforeTraining) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> paths{
       {below + "/runs.prom", {"cannot create the folder " + below, "Not a directory", "Set path of the logger"}},
       {folder / "folder.prom", {folder / "folder.prom is a folder", "Set path of the logger to a file"}}};
-  for (const auto& [path, texts] : paths) {
+  for (const auto& [path, parts] : paths) {
     for (const bool is_sqlite : {false, true}) {
       TrainerOptions with = options(1, folder.path());
       if (is_sqlite) with.logger = SQLiteLogger({.path = path});
@@ -217,7 +217,7 @@ TEST(OddFolder, ALoggersFileThatCannotBeMadeIsAnErrorBeforeTraining) {
       const CapturedConsole console;
       const std::string error = error_of([&] { Trainer(with).fit(module, tiny_loader(8)); });
       EXPECT_TRUE(error.starts_with(is_sqlite ? "SQLiteLogger: " : "PrometheusLogger: ")) << error;
-      for (const std::string& text : texts) EXPECT_NE(error.find(text), std::string::npos) << error;
+      for (const std::string& text : parts) EXPECT_NE(error.find(text), std::string::npos) << error;
       EXPECT_EQ(console.text().find("training continues"), std::string::npos) << console.text();
     }
   }

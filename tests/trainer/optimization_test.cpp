@@ -54,7 +54,7 @@ struct Outcome {
   int64_t steps;
 };
 
-/// The same by Levin with `n` micro-batches of 8 / n samples per step.
+/// Trains the same with Levin, with `n` micro-batches of 8 / n samples per step.
 Outcome weights_by_levin(Kind kind, int64_t samples, int64_t n, bool sized) {
   TinyModule module;
   module.make_optimizers = [kind](TinyModule& m) -> OptimizerConfig {
@@ -203,7 +203,7 @@ class LossModule : public TinyModule {
   Make make_;
 };
 
-TEST(AutomaticOptimization, SaysWhatIsWrongWithALoss) {
+TEST(AutomaticOptimization, ReportsWhatIsWrongWithALoss) {
   LossModule detached([](LossModule& m, const Batch& b) { return m.forward(b[0]).mean().detach(); });
   std::string error = error_of([&] { Trainer(quiet(1, {})).fit(detached, tiny_loader(8)); });
   const std::string place = "training_step, epoch 0, batch 0, global step 0: ";

@@ -1,5 +1,5 @@
 // Weights in float64, float16 or bfloat16 (64-true, 16-true, bf16-true): weights of a checkpoint reach the module
-// unchanged saved, not by way of the float32 that the module was made in.
+// exactly as saved, not by way of the float32 that the module was made in.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -72,7 +72,7 @@ class OwnPrecision : public ::testing::TestWithParam<std::pair<const char*, at::
   TemporaryFolder folder;
 };
 
-TEST_P(OwnPrecision, AStoppedRunEndsWithTheBitsOfOneThatWasNot) {
+TEST_P(OwnPrecision, AStoppedRunEndsBitwiseIdenticalToAnUninterruptedOne) {
   seed_everything(3);
   DoubleNet whole;
   Trainer(options_of(2)).fit(whole, tiny_loader(24));
@@ -81,7 +81,7 @@ TEST_P(OwnPrecision, AStoppedRunEndsWithTheBitsOfOneThatWasNot) {
   Trainer half(options_of(1));
   half.fit(first, tiny_loader(24));
   half.save_checkpoint(folder / "a.ckpt");
-  seed_everything(4);  // another process
+  seed_everything(4);  // a separate process
   DoubleNet second;
   Trainer(options_of(2)).fit(second, tiny_loader(24), {}, folder / "a.ckpt");
   expect_same_bits(weights_of(whole), weights_of(second), GetParam().second);

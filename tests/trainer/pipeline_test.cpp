@@ -241,7 +241,7 @@ std::string failure(PartedModule& module, int64_t micro_batches = 4) {
   return error_of([&] { Trainer(parts_options(piped(micro_batches), 2)).fit(module, classes(16, 16)); });
 }
 
-TEST(Pipeline, AStepThatCallsThePartsInAnotherWayIsAnError) {
+TEST(Pipeline, AStepThatCallsThePartsInADifferentWayIsAnError) {
   PartedModule direct;
   direct.direct = true;
   expect_parts(failure(direct), {"the step has not called decoder", "in registration order: encoder, decoder",

@@ -75,7 +75,7 @@ struct Trained {
   std::vector<at::Tensor> tensors;  // weights and buffers
   at::Tensor random;                // what the generator draws afterwards
   Metrics metrics;
-  std::string said;
+  std::string output;
 };
 
 Trained train(const RecomputeChoice& recompute) {
@@ -91,7 +91,7 @@ Trained train(const RecomputeChoice& recompute) {
   for (const auto& tensor : module.buffers()) result.tensors.push_back(tensor.clone());
   result.random = torch::rand({4});
   result.metrics = trainer.callback_metrics();
-  result.said = console.text();
+  result.output = console.text();
   return result;
 }
 
@@ -111,8 +111,8 @@ TEST(PlanRecomputation, ABudgetLeavesTheRunAsIfItsPlanHadBeenWrittenByHand) {
   ASSERT_TRUE(segments.has_value());
   ASSERT_FALSE(segments->empty());
   const Trained planned = train(budget(bytes));
-  EXPECT_TRUE(has(planned.said, "recompute: layers.")) << planned.said;
-  EXPECT_TRUE(has(planned.said, "% longer")) << planned.said;
+  EXPECT_TRUE(has(planned.output, "recompute: layers.")) << planned.output;
+  EXPECT_TRUE(has(planned.output, "% longer")) << planned.output;
   RecomputeOptions by_hand;
   by_hand.modules = module_ranges(measured.cost, *segments);
   expect_same(planned, train(by_hand));
@@ -121,12 +121,12 @@ TEST(PlanRecomputation, ABudgetLeavesTheRunAsIfItsPlanHadBeenWrittenByHand) {
 
 TEST(PlanRecomputation, WhereEverythingFitsNothingIsComputedAgain) {
   const Trained free = train("auto");
-  EXPECT_TRUE(has(free.said, "recompute: nothing is computed again")) << free.said;
-  EXPECT_TRUE(has(free.said, "that are free")) << free.said;
+  EXPECT_TRUE(has(free.output, "recompute: nothing is computed again")) << free.output;
+  EXPECT_TRUE(has(free.output, "that are free")) << free.output;
   expect_same(free, train({}));
 }
 
-TEST(PlanRecomputation, ABudgetThatNothingMeetsSaysTheLeastAndWhatElseHelps) {
+TEST(PlanRecomputation, ABudgetThatNothingMeetsReportsTheLeastAndWhatElseHelps) {
   const CapturedConsole console;
   Net module;
   const MeasuredChain measured = measure(module);
@@ -184,7 +184,7 @@ TEST(PlanRecomputation, MeasuresNothingWhileTheTrainerRuns) {
   EXPECT_EQ(trainer.module(), &module);
 }
 
-TEST(PlanRecomputation, SaysWhichRunsItCannotPlan) {
+TEST(PlanRecomputation, ReportsWhichRunsItCannotPlan) {
   const CapturedConsole console;
   Net module;
   module.set_automatic_optimization(false);
@@ -270,7 +270,7 @@ TEST(PlanRecomputation, MeasuresOnePartOfABatchThatIsCutUp) {
   EXPECT_EQ(parts.cost.blocks[3].kept, line.blocks[3].kept);
 }
 
-TEST(PlanRecomputation, SaysHowAModuleGetsBlocksWhereItHasNone) {
+TEST(PlanRecomputation, ReportsHowAModuleGetsBlocksWhereItHasNone) {
   struct Plain : LightningModule {
     Plain() { register_module("linear", linear); }
     at::Tensor training_step(const Batch& batch, int64_t) override {
@@ -323,7 +323,7 @@ TEST(MemoryMeter, TensorsMayOutliveIt) {
   EXPECT_EQ(tensor.sum().item<float>(), 2000);
 }
 
-// As oneDNN takes its scratch memory.
+// Allocates scratch memory as oneDNN does.
 TEST(MemoryMeter, CountsBarePointers) {
   const auto meter = MemoryMeter::make(at::kCPU);
   c10::Allocator* allocator = c10::GetCPUAllocator();

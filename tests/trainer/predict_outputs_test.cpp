@@ -109,7 +109,7 @@ TEST(PredictOutputs, OfReplicasAreWholeBatches) {
 }
 
 // A replay writes to the memory of the one before.
-TEST(PredictOutputs, OfRecordedStepsAreThoseOfEachBatch) {
+TEST(PredictOutputs, OfRecordedStepsBelongToEachBatch) {
   Net module;
   TrainerOptions options = quiet(1, {});
   options.record_steps = true;

@@ -122,7 +122,7 @@ const std::vector<RecomputeOptions>& forms() {
   return list;
 }
 
-TEST(Recomputation, GivesTheSameBitsInEveryForm) {
+TEST(Recomputation, IsBitwiseIdenticalInEveryForm) {
   const Result plain = train(options_of({}));
   EXPECT_EQ(plain.calls, kTraining + kValidation);
   for (const auto& form : forms()) {
@@ -132,7 +132,7 @@ TEST(Recomputation, GivesTheSameBitsInEveryForm) {
   }
 }
 
-TEST(Recomputation, GivesTheSameBitsWithAccumulationAndInEveryPrecision) {
+TEST(Recomputation, IsBitwiseIdenticalWithAccumulationAndInEveryPrecision) {
   for (const std::string precision : {"32-true", "bf16-mixed", "bf16-true", "float16"}) {
     const auto run = [&](RecomputeChoice recompute) {
       auto options = options_of(std::move(recompute));
@@ -148,11 +148,11 @@ TEST(Recomputation, GivesTheSameBitsWithAccumulationAndInEveryPrecision) {
   }
 }
 
-TEST(Recomputation, GivesTheSameBitsInManualOptimization) {
+TEST(Recomputation, IsBitwiseIdenticalInManualOptimization) {
   expect_same(train(options_of(forms()[1]), /*manual=*/true), train(options_of({}), /*manual=*/true));
 }
 
-TEST(Recomputation, GivesTheSameBitsOnReplicas) {
+TEST(Recomputation, IsBitwiseIdenticalOnReplicas) {
   auto options = options_of({});
   options.strategy = "dp";
   options.devices = 2;
@@ -163,7 +163,7 @@ TEST(Recomputation, GivesTheSameBitsOnReplicas) {
   }
 }
 
-TEST(Recomputation, GivesTheSameBitsOnPlacedParts) {
+TEST(Recomputation, IsBitwiseIdenticalOnPlacedParts) {
   const auto run = [](RecomputeChoice recompute) {
     auto options = options_of(std::move(recompute));
     options.devices = 3;
@@ -175,7 +175,7 @@ TEST(Recomputation, GivesTheSameBitsOnPlacedParts) {
   for (const auto& form : forms()) expect_same(run(form), plain);
 }
 
-TEST(Recomputation, GivesTheSameBitsInThePartsOfAPipeline) {
+TEST(Recomputation, IsBitwiseIdenticalInThePartsOfAPipeline) {
   const auto run = [](RecomputeChoice recompute) {
     test::PartedModule module(0.5);
     seed_everything(7);
@@ -209,7 +209,7 @@ TEST(Recomputation, ContinuesARunThatBeganWithoutIt) {
   expect_same_bits(run(forms()[1], {}), run({}, {}));
 }
 
-TEST(Recomputation, SaysWhatTheStepDoesNotCallWhereItIsSeen) {
+TEST(Recomputation, ReportsWhatTheStepDoesNotCallWhereItIsSeen) {
   const std::string all = error_of([] { train(options_of(RecomputeOptions{.modules = {"pred"}})); });
   expect_parts(all,
                {"TrainerOptions.recompute: the first training step has called no segment where it could be seen: pred",

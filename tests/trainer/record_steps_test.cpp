@@ -1,5 +1,5 @@
-// TrainerOptions::record_steps on a CPU: what is said, decided and left alone. That the bits are the same is in
-// step_graph_test.cpp.
+// TrainerOptions::record_steps on a CPU: messages, decisions and what stays unchanged. step_graph_test.cpp tests
+// that the results are bitwise identical.
 #include <gtest/gtest.h>
 
 #include "callbacks/quiet_trainer.h"
@@ -81,7 +81,7 @@ TEST(RecordSteps, TheFormerNameStillWorks) {
   EXPECT_EQ(train(false, [](TrainerOptions& o, Dropping&) { o.cuda_graph = true; }).calls, 11);
 }
 
-TEST(RecordSteps, GoesOnAsItIsWhenTheHostTakesAnotherWay) {
+TEST(RecordSteps, ContinuesEagerlyWhenTheHostTakesADifferentPath) {
   const auto branch = [](TrainerOptions&, Dropping& m) {
     m.on_training_step = [&m](int64_t batch_idx) { m.factor = batch_idx < 11 ? 1 : 0.5; };
   };
@@ -135,7 +135,7 @@ TEST(RecordSteps, AutoDecidesAfterTimingBothWays) {
       << console.text();
 }
 
-TEST(RecordingTrial, PaysIfReplaysAreFaster) {
+TEST(RecordingTrial, IsAcceptedIfReplaysAreFaster) {
   for (const double replayed : {30e-6, 74e-6, 80e-6}) {
     RecordingTrial trial;
     int64_t windows = 0;
@@ -251,7 +251,7 @@ TEST(RecordSteps, CallbacksBeforeTheUpdateAndTheModulesOptimizerStepRunInEveryWi
   for (size_t i = 0; i < weights[0].size(); ++i) EXPECT_TRUE(torch::equal(weights[0][i], weights[1][i])) << i;
 }
 
-TEST(RecordSteps, AnUpdateOnTheHostIsSkippedIfThePolicySaysSo) {
+TEST(RecordSteps, AnUpdateOnTheHostIsSkippedIfThePolicyRequiresIt) {
   const auto options = [](TrainerOptions& o, Dropping& m) {
     m.make_optimizers = [](TinyModule& module) { return *named_optimizer(module, "rmsprop"); };
     o.nonfinite_loss = NonFiniteLoss::skip;
@@ -277,7 +277,7 @@ TEST(RecordSteps, WorksWithRecomputationThatDrawsNothing) {
   expect_equal(train(false, options), recorded);
 }
 
-TEST(RecordSteps, AResumedRunRecordsAnewAndEndsWithTheSameBits) {
+TEST(RecordSteps, AResumedRunRecordsAgainAndEndsBitwiseIdentically) {
   const TemporaryFolder folder;
   torch::manual_seed(3);
   const Trained whole = train(true, [](TrainerOptions& o, Dropping&) { o.max_epochs = 2; });

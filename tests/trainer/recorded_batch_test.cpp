@@ -38,7 +38,7 @@ TEST(RecordedBatch, KeepsTheMemoryOfABatchUntilTheNext) {
   EXPECT_TRUE(memory.expired());
 }
 
-TEST(RecordedBatch, TakesAPartOfAnotherTensorFromWhereItBegins) {
+TEST(RecordedBatch, TakesAPartOfADifferentTensorFromItsOffset) {
   RecordedBatch recorded;
   recorded.make(Batch({numbers(0)}));
   const at::Tensor all = at::arange(100.0, 112.0).reshape({4, 3});

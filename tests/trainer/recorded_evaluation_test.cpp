@@ -165,7 +165,7 @@ struct Refusal {
   const char* text;
 };
 
-TEST(RecordedEvaluation, SaysWhatCannotBeRecordedAndRunsStepsAsTheyAre) {
+TEST(RecordedEvaluation, ReportsWhatCannotBeRecordedAndRunsStepsEagerly) {
   std::vector<at::Tensor> kept;
   metrics::MeanMetric mean;
   double sum = 0;

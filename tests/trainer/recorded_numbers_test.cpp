@@ -76,7 +76,7 @@ Outcome run(bool record, const std::function<void(Net&)>& change) {
   return outcome;
 }
 
-// What is printed of recordings.
+// Returns what is printed about recordings.
 std::string expect_same_numbers(const std::function<void(Net&)>& change) {
   const Outcome plain = run(false, change);
   const CapturedConsole console;
@@ -90,7 +90,7 @@ std::string expect_same_numbers(const std::function<void(Net&)>& change) {
 // ---- what is logged -------------------------------------------------------------------------------------------------
 
 TEST(RecordedNumbers, AValueIsLoggedAsItWasWhenLogWasCalled) {
-  const std::string said = expect_same_numbers([](Net& m) {
+  const std::string printed = expect_same_numbers([](Net& m) {
     m.step = [](Net& net, const Batch& batch, int64_t) {
       at::Tensor loss = net.loss_of(batch[0], batch[1]);
       net.log("error", loss, {.on_step = true, .on_epoch = true});
@@ -103,7 +103,7 @@ TEST(RecordedNumbers, AValueIsLoggedAsItWasWhenLogWasCalled) {
       loss += 100;
     };
   });
-  EXPECT_EQ(said, "");
+  EXPECT_EQ(printed, "");
 }
 
 TEST(RecordedNumbers, ALazilyNegatedValueIsLoggedWithItsSign) {
@@ -148,7 +148,7 @@ TEST(RecordedNumbers, ATensorThatAStepKeepsForLaterEndsItsRecording) {
       << listed;
 }
 
-// What is kept shares the memory of what the run has, but is another tensor.
+// The kept tensor shares memory with the run's, but is a different tensor.
 TEST(RecordedNumbers, ViewsOfWhatAStepHasAreKeptAsTheyWere) {
   struct Kind {
     std::function<at::Tensor(const Batch&, const at::Tensor& output)> kept;
@@ -162,7 +162,7 @@ TEST(RecordedNumbers, ViewsOfWhatAStepHasAreKeptAsTheyWere) {
       {[](const Batch&, const at::Tensor& output) { return output.detach().view({-1}); },
        "training_step keeps the output \"output\""}};
   for (const Kind& kind : kinds) {
-    const std::string said = expect_same_numbers([&](Net& m) {
+    const std::string printed = expect_same_numbers([&](Net& m) {
       m.step = [&kind](Net& net, const Batch& batch, int64_t) {
         const at::Tensor output = net.layer->forward(batch[0]).detach();
         net.step_output("output", output);
@@ -173,20 +173,20 @@ TEST(RecordedNumbers, ViewsOfWhatAStepHasAreKeptAsTheyWere) {
         for (const at::Tensor& kept : net.list) net.seen.push_back(kept.sum().item<double>());
       };
     });
-    EXPECT_TRUE(has(said, kind.text)) << kind.text << "\n" << said;
+    EXPECT_TRUE(has(printed, kind.text)) << kind.text << "\n" << printed;
   }
 }
 
 TEST(RecordedNumbers, AGradientThatIsKeptAfterItsWindowKeepsItsNumbers) {
   for (const int64_t accumulate : {1, 3}) {
-    const std::string said = expect_same_numbers([=](Net& m) {
+    const std::string printed = expect_same_numbers([=](Net& m) {
       m.accumulate = accumulate;
       m.after_batch = [](Net& net) {
         if (net.trainer().batch_idx() % 3 == 2) net.list.push_back(net.layer->weight.grad());
         for (const at::Tensor& kept : net.list) net.seen.push_back(kept.sum().item<double>());
       };
     });
-    EXPECT_TRUE(has(said, "the gradient of parameter 0 is kept after its window")) << said;
+    EXPECT_TRUE(has(printed, "the gradient of parameter 0 is kept after its window")) << printed;
   }
 }
 
@@ -209,7 +209,7 @@ TEST(RecordedNumbers, WhatChangesInsideAWindowIsFollowed) {
        }}};
   for (const Kind& kind : kinds) {
     SCOPED_TRACE(kind.name);
-    const std::string said = expect_same_numbers([&](Net& m) {
+    const std::string printed = expect_same_numbers([&](Net& m) {
       m.accumulate = 4;
       m.step = [](Net& net, const Batch& batch, int64_t) {
         return net.loss_of(batch[0], batch[1]) * (net.teacher->is_training() ? 1 : 2);
@@ -218,12 +218,12 @@ TEST(RecordedNumbers, WhatChangesInsideAWindowIsFollowed) {
         if (batch_idx == 18 || batch_idx == 21) kind.change(net, batch_idx == 18);  // windows begin at 16 and 20
       };
     });
-    EXPECT_EQ(said, "");
+    EXPECT_EQ(printed, "");
   }
 }
 
 TEST(RecordedNumbers, TheBatchBeforeIsReadAsItWas) {
-  const std::string said = expect_same_numbers([](Net& m) {
+  const std::string printed = expect_same_numbers([](Net& m) {
     m.kept = torch::zeros({4, 4});
     m.step = [](Net& net, const Batch& batch, int64_t) {
       const at::Tensor loss = net.loss_of(batch[0] + net.kept, batch[1]);
@@ -231,10 +231,10 @@ TEST(RecordedNumbers, TheBatchBeforeIsReadAsItWas) {
       return loss;
     };
   });
-  EXPECT_TRUE(has(said,
+  EXPECT_TRUE(has(printed,
                   "TrainerOptions.record_steps: training_step keeps a tensor of its batch, whose memory the next "
                   "batch replaces"))
-      << said;
+      << printed;
 }
 
 // ---- what is read ---------------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ TEST(RecordedNumbers, TensorsThatHooksReplaceAreReadWhereTheyAre) {
 }
 
 TEST(RecordedNumbers, ATrainedTensorThatIsNotRegisteredIsRecordedToo) {
-  const std::string said = expect_same_numbers([](Net& m) {
+  const std::string printed = expect_same_numbers([](Net& m) {
     m.kept = torch::ones({1}).requires_grad_();
     m.make_optimizers = [](TinyModule& module) { return SGD({static_cast<Net&>(module).kept}, {.lr = 0.05}); };
     m.step = [](Net& net, const Batch& batch, int64_t) { return net.loss_of(batch[0] * net.kept, batch[1]); };
@@ -270,7 +270,7 @@ TEST(RecordedNumbers, ATrainedTensorThatIsNotRegisteredIsRecordedToo) {
       net.kept.set_data(net.kept.detach() * 2);
     };
   });
-  EXPECT_FALSE(has(said, "record_steps")) << said;
+  EXPECT_FALSE(has(printed, "record_steps")) << printed;
 }
 
 TEST(RecordedNumbers, AGeneratorOfTheModulesOwnDrawsTheSame) {
@@ -290,7 +290,7 @@ TEST(RecordedNumbers, AGeneratorOfTheModulesOwnDrawsTheSame) {
 }
 
 TEST(RecordedNumbers, ACheckThatEndsARecordingLeavesSuchAGeneratorWhereTheStepDoes) {
-  const std::string said = expect_same_numbers([](Net& m) {
+  const std::string printed = expect_same_numbers([](Net& m) {
     at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(5);
     m.step = [generator](Net& net, const Batch& batch, int64_t batch_idx) {
       const at::Tensor noise = at::randn({batch.size(), 4}, generator, at::kFloat);
@@ -298,7 +298,7 @@ TEST(RecordedNumbers, ACheckThatEndsARecordingLeavesSuchAGeneratorWhereTheStepDo
     };
     m.after_batch = [generator](Net& net) { net.seen.push_back(at::rand({1}, generator).item<double>()); };
   });
-  EXPECT_TRUE(has(said, "differs from the recorded step")) << said;
+  EXPECT_TRUE(has(printed, "differs from the recorded step")) << printed;
 }
 
 TEST(RecordedNumbers, WhatAStepDoesOnceInAnEpochOrEverySixteenBatchesIsNoticed) {
@@ -319,13 +319,13 @@ TEST(RecordedNumbers, WhatAStepDoesOnceInAnEpochOrEverySixteenBatchesIsNoticed) 
 }
 
 TEST(RecordedNumbers, MemoryThatLibTorchDoesNotOwnIsRefused) {
-  const std::string said = expect_same_numbers([](Net& m) {
+  const std::string printed = expect_same_numbers([](Net& m) {
     m.step = [](Net& net, const Batch& batch, int64_t) {
       std::vector<float> numbers(4, 0.5F);
       return net.loss_of(batch[0] * torch::from_blob(numbers.data(), {4}), batch[1]);
     };
   });
-  EXPECT_TRUE(has(said, "aten::mul has memory that LibTorch does not own (torch::from_blob)")) << said;
+  EXPECT_TRUE(has(printed, "aten::mul has memory that LibTorch does not own (torch::from_blob)")) << printed;
 }
 
 // ---- batches --------------------------------------------------------------------------------------------------------
@@ -348,14 +348,15 @@ TEST(RecordedNumbers, BatchesThatAreMoreThanTheirMemoryAreNotRecorded) {
                                     },
                                     "requires a gradient"}};
   for (const Kind& kind : kinds) {
-    const std::string said = expect_same_numbers([&](Net& m) {
+    const std::string printed = expect_same_numbers([&](Net& m) {
       m.transfer = kind.transfer;
       m.step = [](Net& net, const Batch& batch, int64_t) {
         const at::Tensor x = batch[0].is_sparse() ? batch[0].to_dense() : batch[0];
         return net.loss_of(x, batch[1]);
       };
     });
-    EXPECT_TRUE(has(said, std::string("TrainerOptions.record_steps: tensor 0 of the batch ") + kind.text)) << said;
+    EXPECT_TRUE(has(printed, std::string("TrainerOptions.record_steps: tensor 0 of the batch ") + kind.text))
+        << printed;
   }
 }
 

@@ -4,7 +4,7 @@
 namespace levin::recorded_random_test {
 namespace {
 
-TEST(RecordedRandomRuns, EndWithTheSameBits) {
+TEST(RecordedRandomRuns, EndBitwiseIdentically) {
   test::compare_random_runs(/*first=*/1, /*count=*/60, "cpu");
 }
 

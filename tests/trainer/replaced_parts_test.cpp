@@ -31,7 +31,7 @@ TEST(ReplacedParts, OptimizerStepMayWarmUpAndLeaveStepsOut) {
   struct ByHand : TinyModule {
     at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
       const at::Tensor loss = TinyModule::training_step(batch, batch_idx);
-      return batch_idx % 2 == 1 ? loss : loss * 0;  // a gradient of zeros moves SGD nowhere
+      return batch_idx % 2 == 1 ? loss : loss * 0;  // SGD does nothing with a gradient of zeros
     }
   } zeros;
   EXPECT_TRUE(torch::equal(trained(module), trained(zeros)));
@@ -53,7 +53,7 @@ TEST(ReplacedParts, BackwardGetsTheLossThatCounts) {
   options.accumulate_grad_batches = 2;
   EXPECT_TRUE(torch::allclose(trained(module, options), trained(plain, options), 0, 1e-7));
   EXPECT_EQ(module.losses.size(), 6U);
-  TinyModule after;  // the trainer of one module leaves another's alone
+  TinyModule after;  // the trainer of one module does not affect another module's
   Trainer trainer(quiet(1, {}));
   trainer.fit(module, tiny_loader(24));
   trainer.fit(after, tiny_loader(24));
@@ -62,16 +62,18 @@ TEST(ReplacedParts, BackwardGetsTheLossThatCounts) {
 
 TEST(ReplacedParts, AnEvaluationsModesAreTheModules) {
   struct Modes : TinyModule {
-    void on_validation_model_eval() override { said += "eval "; }  // leaves the layers training
-    void on_validation_model_train() override { said += "train "; }
-    void validation_step(const Batch&, int64_t) override { said += layer->is_training() ? "training " : "evaluating "; }
-    void test_step(const Batch&, int64_t) override { said += layer->is_training() ? "training " : "evaluating "; }
-    std::string said;
+    void on_validation_model_eval() override { modes += "eval "; }  // leaves the layers training
+    void on_validation_model_train() override { modes += "train "; }
+    void validation_step(const Batch&, int64_t) override {
+      modes += layer->is_training() ? "training " : "evaluating ";
+    }
+    void test_step(const Batch&, int64_t) override { modes += layer->is_training() ? "training " : "evaluating "; }
+    std::string modes;
   } module;
   Trainer trainer(quiet(1, {}));
   trainer.validate(module, tiny_loader(4));
   trainer.test(module, tiny_loader(4));
-  EXPECT_EQ(module.said, "eval training train evaluating ");
+  EXPECT_EQ(module.modes, "eval training train evaluating ");
   EXPECT_TRUE(module.layer->is_training());
 }
 

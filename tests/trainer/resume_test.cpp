@@ -126,7 +126,7 @@ TrainerOptions options_of(const Setup& setup, const std::string& folder) {
   return options;
 }
 
-// As many batches as loader(26, …), kBatches.
+// Returns a loader with kBatches batches, as many as loader(26, …).
 std::shared_ptr<Loader> train_loader(const Setup& setup) {
   const std::string batches = setup.batches;
   if (batches == "of four") return loader(26, true, setup.num_workers);

@@ -54,7 +54,7 @@ struct Course {
   std::map<int64_t, double> rates = {};  // of each step after the resume
   int64_t estimated = 0;                 // steps of the fit, in configure_optimizers
   int64_t steps = 0;                     // at its end
-  std::string said = "";
+  std::string output = "";
 };
 
 /// Trains 3 epochs, saves after `batches` batches, and continues from there.
@@ -87,7 +87,7 @@ Course continued(const Part& before, int64_t batches, const Part& now, const Mak
   };
   trainer.fit(module, Loaders{tiny_loader(64, now.batch_size)}, Loaders{}, path);
   course.steps = trainer.global_step();
-  course.said = console.text();
+  course.output = console.text();
   return course;
 }
 
@@ -140,12 +140,12 @@ TEST(LengthOfAResumedRun, IsWhatIsDoneAndWhatIsLeft) {
 TEST(LengthOfAResumedRun, CountsMovesOfOtherFrequencies) {
   const LRSchedulerOptions every_third{.interval = Interval::step, .frequency = 3};
   const MakeSchedule cycle = a<OneCycleLR>({.max_lr = 0.5});
-  const auto said = [&](const LRSchedulerOptions& when) {
-    return continued({}, 16, {.accumulate = 4}, cycle, when).said;
+  const auto output_with = [&](const LRSchedulerOptions& when) {
+    return continued({}, 16, {.accumulate = 4}, cycle, when).output;
   };
   // 5 moves in an epoch of 16 steps, and 1 in one of 4.
-  EXPECT_TRUE(has(said(every_third), "OneCycleLR.total_steps was 15 and is 7 now")) << said(every_third);
-  EXPECT_FALSE(has(said({.interval = Interval::epoch}), "OneCycleLR.total_steps"));
+  EXPECT_TRUE(has(output_with(every_third), "OneCycleLR.total_steps was 15 and is 7 now")) << output_with(every_third);
+  EXPECT_FALSE(has(output_with({.interval = Interval::epoch}), "OneCycleLR.total_steps"));
 }
 
 // Bitwise: a schedule is not moved where nothing has changed, even if the run has fewer steps than were planned.
@@ -158,7 +158,7 @@ TEST(LengthOfAResumedRun, StaysWhatWasPlanned) {
       for (const int64_t frequency : {1, 3}) {
         const LRSchedulerOptions when{.interval = Interval::step, .frequency = frequency};
         const Course course = continued(part, batches, part, cycle, when);
-        EXPECT_FALSE(has(course.said, "total_steps")) << batches << ", " << frequency << ": " << course.said;
+        EXPECT_FALSE(has(course.output, "total_steps")) << batches << ", " << frequency << ": " << course.output;
       }
     }
   }
@@ -168,8 +168,8 @@ TEST(LengthOfAResumedRun, StaysWhatWasPlanned) {
 TEST(LengthOfAResumedRun, WithoutItsAccumulationScheduleHasItsOwnWindows) {
   const Course course = continued({.scheduling = {{0, 4}}}, 16, {}, a<CosineWithWarmup>({}));
   EXPECT_EQ(course.steps, 4 + 2 * 16);
-  EXPECT_TRUE(has(course.said, "TrainerOptions.accumulate_grad_batches was 4 by a callback and is 1 now"))
-      << course.said;
+  EXPECT_TRUE(has(course.output, "TrainerOptions.accumulate_grad_batches was 4 by a callback and is 1 now"))
+      << course.output;
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ struct Resumed {
   double lr = 0;  // of the first step after the resume, group by group
   double momentum = 0;
   double weight_decay = 0;
-  std::string said = "";
+  std::string output = "";
 };
 
 constexpr int64_t kSavedAfter = 3;  // epochs of 2 steps
@@ -58,7 +58,7 @@ Resumed resume_from(const std::string& path, const Make& now, int64_t epochs,
     seen = {group.lr, group.momentum, group.weight_decay, ""};
   };
   trainer.fit(module, Loaders{tiny_loader(8)}, Loaders{tiny_loader(4)}, path);
-  seen.said = console.text();
+  seen.output = console.text();
   return seen;
 }
 
@@ -91,33 +91,33 @@ Make sgd(SGDOptions options, const MakeSchedule& schedule = {}, const LRSchedule
   };
 }
 
-TEST(ResumedOptions, OfTheOptimizerAreThoseOfTheRunThatContinues) {
+TEST(ResumedOptions, OfTheOptimizerComeFromTheRunThatContinues) {
   const Make base = sgd(SGDOptions{.lr = 0.1, .momentum = 0.9});
   const Resumed lr = resume(base, sgd(SGDOptions{.lr = 0.001, .momentum = 0.9}));
   EXPECT_EQ(lr.lr, 0.001);
-  EXPECT_TRUE(has(lr.said,
+  EXPECT_TRUE(has(lr.output,
                   "saved.ckpt: SGD.lr was 0.1 and is 0.001 now. Training continues with the present options; "
                   "the learning rate is 0.001 instead of 0.1."))
-      << lr.said;
+      << lr.output;
   const Resumed momentum = resume(base, sgd(SGDOptions{.lr = 0.1, .momentum = 0.5}));
   EXPECT_EQ(momentum.momentum, 0.5);
-  EXPECT_TRUE(has(momentum.said, "SGD.momentum was 0.9 and is 0.5 now")) << momentum.said;
-  EXPECT_TRUE(has(momentum.said, "the learning rate is still 0.1")) << momentum.said;
+  EXPECT_TRUE(has(momentum.output, "SGD.momentum was 0.9 and is 0.5 now")) << momentum.output;
+  EXPECT_TRUE(has(momentum.output, "the learning rate is still 0.1")) << momentum.output;
   EXPECT_EQ(resume(sgd(SGDOptions{.lr = 0.1}), sgd(SGDOptions{.lr = 0.1, .momentum = 0.5})).momentum, 0.5);
   const Resumed decay = resume(base, sgd(SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.5}));
   EXPECT_EQ(decay.weight_decay, 0.5);
   EXPECT_EQ(decay.momentum, 0.9);
-  EXPECT_TRUE(has(decay.said, "SGD.weight_decay was 0.0 and is 0.5 now") ||
-              has(decay.said, "SGD.weight_decay was 0 and is 0.5 now"))
-      << decay.said;
+  EXPECT_TRUE(has(decay.output, "SGD.weight_decay was 0.0 and is 0.5 now") ||
+              has(decay.output, "SGD.weight_decay was 0 and is 0.5 now"))
+      << decay.output;
 
   const auto adam = [](AdamOptions options) {
     return [=](TinyModule& m) { return OptimizerConfig(Adam(m.parameters(), options)); };
   };
   const Resumed betas = resume(adam({.lr = 0.1}), adam({.lr = 0.1, .betas = {0.5, 0.99}}));
   EXPECT_EQ(betas.momentum, 0.5);
-  EXPECT_TRUE(has(betas.said, "Adam.betas[0] was 0.9 and is 0.5, Adam.betas[1] was 0.999 and is 0.99 now"))
-      << betas.said;
+  EXPECT_TRUE(has(betas.output, "Adam.betas[0] was 0.9 and is 0.5, Adam.betas[1] was 0.999 and is 0.99 now"))
+      << betas.output;
   const auto torch_sgd = [](double rate) {
     return [=](TinyModule& m) {
       return OptimizerConfig(torch::optim::SGD(m.parameters(), torch::optim::SGDOptions(rate)));
@@ -137,13 +137,13 @@ TEST(ResumedOptions, OfOneGroupAreFound) {
   };
   const Resumed seen = resume(groups(0.2), groups(0.4));
   EXPECT_EQ(seen.lr, 0.4);
-  EXPECT_TRUE(has(seen.said, "SGD.groups[0].lr was 0.2 and is 0.4 now")) << seen.said;
+  EXPECT_TRUE(has(seen.output, "SGD.groups[0].lr was 0.2 and is 0.4 now")) << seen.output;
 }
 
 TEST(ResumedOptions, ThatAreTheSameSayNothing) {
   const Make base = sgd({.lr = 0.1, .momentum = 0.9}, a<StepLR>({.step_size = 1, .gamma = 0.3}));
   const Resumed seen = resume(base, base);
-  EXPECT_FALSE(has(seen.said, "Continuing from")) << seen.said;
+  EXPECT_FALSE(has(seen.output, "Continuing from")) << seen.output;
   EXPECT_NEAR(seen.lr, 0.1 * std::pow(0.3, 3), 1e-15);
 }
 
@@ -175,7 +175,7 @@ TEST(ResumedOptions, OfASchedulePutItWhereItWouldBeWithThem) {
   EXPECT_NEAR(resume(sgd(low, decay(0.5)), sgd(high, decay(0.5))).lr, 0.2 / 8, 1e-15);
   const Resumed gamma = resume(sgd(low, decay(0.5)), sgd(low, decay(0.1)));
   EXPECT_NEAR(gamma.lr, 0.1 / 1000, 1e-15);
-  EXPECT_TRUE(has(gamma.said, "StepLR.gamma was 0.5 and is 0.1 now")) << gamma.said;
+  EXPECT_TRUE(has(gamma.output, "StepLR.gamma was 0.5 and is 0.1 now")) << gamma.output;
   const auto cosine = [](double eta_min) { return a<CosineAnnealingLR>({.T_max = 10, .eta_min = eta_min}); };
   const double way = (1 + std::cos(M_PI * 3 / 10)) / 2;
   EXPECT_NEAR(resume(sgd(low, cosine(0.01)), sgd(high, cosine(0.01))).lr, 0.01 + 0.19 * way, 1e-12);
@@ -204,7 +204,7 @@ TEST(ResumedOptions, OfASchedulePutItWhereItWouldBeWithThem) {
   EXPECT_DOUBLE_EQ(resume(sgd(low, plateau, watch), sgd(high, plateau, watch)).lr, 0.1);
 }
 
-TEST(ResumedOptions, ALongerRunMovesAScheduleOfItsLengthAndSaysSo) {
+TEST(ResumedOptions, ALongerRunMovesAScheduleOfItsLengthAndReportsIt) {
   const auto check = [](const MakeSchedule& schedule, const std::string& name) {
     const Make make = sgd({.lr = 0.1, .momentum = 0.9}, schedule, {.interval = Interval::step});
     double uninterrupted = 0;  // at step 6 of a run of 8 epochs
@@ -219,8 +219,8 @@ TEST(ResumedOptions, ALongerRunMovesAScheduleOfItsLengthAndSaysSo) {
     trainer.fit(module, tiny_loader(8));
     const Resumed seen = resume(make, make, 8);
     EXPECT_DOUBLE_EQ(seen.lr, uninterrupted);
-    EXPECT_TRUE(has(seen.said, name + ".total_steps was 6 and is 16 now")) << seen.said;
-    EXPECT_TRUE(has(seen.said, "the learning rate is ") && has(seen.said, " instead of ")) << seen.said;
+    EXPECT_TRUE(has(seen.output, name + ".total_steps was 6 and is 16 now")) << seen.output;
+    EXPECT_TRUE(has(seen.output, "the learning rate is ") && has(seen.output, " instead of ")) << seen.output;
   };
   check(a<OneCycleLR>({.max_lr = 0.5}), "OneCycleLR");
   check(a<CosineWithWarmup>({}), "CosineWithWarmup");
@@ -231,10 +231,10 @@ TEST(ResumedOptions, WithoutAScheduleTheRateIsTheConfiguredOne) {
   const SGDOptions options{.lr = 0.1, .momentum = 0.5};
   const Resumed decayed = resume(sgd(options, a<StepLR>({.step_size = 1})), sgd(options));
   EXPECT_EQ(decayed.lr, 0.1);
-  EXPECT_TRUE(has(decayed.said,
+  EXPECT_TRUE(has(decayed.output,
                   "saved.ckpt: SGD.lr_scheduler was StepLR and is not set now. Training continues with the present "
                   "options; the learning rate is 0.1 instead of 0.0001."))
-      << decayed.said;
+      << decayed.output;
   const Resumed cycled = resume(sgd(options, a<OneCycleLR>({.max_lr = 0.5, .total_steps = 9})), sgd(options));
   EXPECT_EQ(cycled.lr, 0.1);
   EXPECT_EQ(cycled.momentum, 0.5);
@@ -281,22 +281,22 @@ TEST(ResumedOptions, OfWhenAScheduleIsDueMoveItToo) {
   };
   const Resumed rarer = resume(decaying({}), decaying({.frequency = 2}));
   EXPECT_NEAR(rarer.lr, 0.1 * 0.5, 1e-15);
-  EXPECT_TRUE(has(rarer.said,
+  EXPECT_TRUE(has(rarer.output,
                   "StepLR.frequency was 1 and is 2 now. Training continues with the present options; the "
                   "learning rate is 0.05 instead of 0.0125."))
-      << rarer.said;
+      << rarer.output;
   const Resumed finer = resume(decaying({}), decaying({.interval = Interval::step}, 2, 0.1));
   EXPECT_NEAR(finer.lr, 0.1 * 0.001, 1e-15);
-  EXPECT_TRUE(has(finer.said,
+  EXPECT_TRUE(has(finer.output,
                   "StepLR.step_size was 1 and is 2, StepLR.gamma was 0.5 and is 0.1, StepLR.interval was "
                   "epoch and is step now"))
-      << finer.said;
+      << finer.output;
   EXPECT_NEAR(resume(decaying({.interval = Interval::step}), decaying({})).lr, 0.1 / 8, 1e-15);
   EXPECT_NEAR(resume(decaying({}), decaying({.interval = Interval::step, .frequency = 2})).lr, 0.1 / 8, 1e-15);
   EXPECT_NEAR(resume(decaying({}), decaying({.interval = Interval::step, .frequency = 3})).lr, 0.1, 1e-15);
   // An interval that is given, and the same as the scheduler's own.
   const Resumed same = resume(decaying({}), decaying({.interval = Interval::epoch}));
-  EXPECT_FALSE(has(same.said, "Continuing from")) << same.said;
+  EXPECT_FALSE(has(same.output, "Continuing from")) << same.output;
   EXPECT_NEAR(same.lr, 0.1 / 8, 1e-15);
 }
 
@@ -307,10 +307,10 @@ TEST(ResumedOptions, ALowestRateHoldsForAPlateauToo) {
   };
   const Resumed raised = resume(plateau(0.1, 0.0), plateau(0.1, 0.08));
   EXPECT_DOUBLE_EQ(raised.lr, 0.08);
-  EXPECT_TRUE(has(raised.said,
+  EXPECT_TRUE(has(raised.output,
                   "is 0.08 now. Training continues with the present options; the learning rate is 0.08 "
                   "instead of 0.05."))
-      << raised.said;
+      << raised.output;
   EXPECT_DOUBLE_EQ(resume(plateau(0.1, 0.0), plateau(0.1, 0.02)).lr, 0.05);
   EXPECT_DOUBLE_EQ(resume(plateau(0.1, 0.02), plateau(0.03, 0.02)).lr, 0.02);
   EXPECT_DOUBLE_EQ(resume(plateau(0.1, 0.0), plateau(0.02, 0.04)).lr, 0.02);  // it would have begun below
@@ -347,14 +347,14 @@ TEST(ResumedOptions, OfACallbacksScheduleHoldAtOnce) {
   for (const int64_t epochs : {0, 1, 2}) {  // it has arrived
     const Resumed lower = resume_swa(base, swa(0.05, epochs), base, swa(0.01, epochs));
     EXPECT_DOUBLE_EQ(lower.lr, 0.01);
-    EXPECT_TRUE(has(lower.said,
+    EXPECT_TRUE(has(lower.output,
                     "SWALR.swa_lr was 0.05 and is 0.01 now. Training continues with the present options; "
                     "the learning rate is 0.01 instead of 0.05."))
-        << lower.said;
+        << lower.output;
     const Resumed other = resume_swa(base, swa(0.05, epochs), high, swa(0.05, epochs));
     EXPECT_DOUBLE_EQ(other.lr, 0.05);
-    EXPECT_TRUE(has(other.said, "SGD.lr was 0.1 and is 0.2 now")) << other.said;
-    EXPECT_TRUE(has(other.said, "the learning rate is still 0.05")) << other.said;
+    EXPECT_TRUE(has(other.output, "SGD.lr was 0.1 and is 0.2 now")) << other.output;
+    EXPECT_TRUE(has(other.output, "the learning rate is still 0.05")) << other.output;
   }
   // On the way, after 2 of 4 moves from the rate before.
   EXPECT_NEAR(resume_swa(base, swa(0.05, 4), base, swa(0.05, 4)).lr, (0.1 + 0.05) / 2, 1e-15);
@@ -373,7 +373,7 @@ TEST(ResumedOptions, WithoutTheCallbackItsScheduleIsGone) {
   const StochasticWeightAveragingOptions swa{.swa_lrs = 0.05, .swa_epoch_start = int64_t{2}, .annealing_epochs = 0};
   const Resumed seen = resume_swa(base, swa, base, std::nullopt);
   EXPECT_EQ(seen.lr, 0.1);
-  EXPECT_TRUE(has(seen.said, "SGD.lr_scheduler was SWALR and is not set now")) << seen.said;
+  EXPECT_TRUE(has(seen.output, "SGD.lr_scheduler was SWALR and is not set now")) << seen.output;
 }
 
 TEST(ResumedOptions, OfTheTrainerAreReportedToo) {
@@ -384,12 +384,12 @@ TEST(ResumedOptions, OfTheTrainerAreReportedToo) {
       EXPECT_EQ(trainer.global_step(), 2 * kSavedAfter + 1);  // the last epoch is one step of two batches
     }})};
   });
-  EXPECT_TRUE(has(seen.said, "TrainerOptions.accumulate_grad_batches was 1 and is 2 now")) << seen.said;
+  EXPECT_TRUE(has(seen.output, "TrainerOptions.accumulate_grad_batches was 1 and is 2 now")) << seen.output;
 
   const uint64_t seed = default_seed();
   set_default_seed(seed + 1);
   const Resumed first = resume(base, base);
-  EXPECT_FALSE(has(first.said, "the seed of this start"));
+  EXPECT_FALSE(has(first.output, "the seed of this start"));
   const Resumed other = resume(
       [&](TinyModule& m) {
         set_default_seed(41);
@@ -399,7 +399,7 @@ TEST(ResumedOptions, OfTheTrainerAreReportedToo) {
         set_default_seed(42);
         return base(m);
       });
-  EXPECT_TRUE(has(other.said, "the seed of this start, 42, is not used")) << other.said;
+  EXPECT_TRUE(has(other.output, "the seed of this start, 42, is not used")) << other.output;
   EXPECT_EQ(default_seed(), 41U);
   set_default_seed(seed);
 }

@@ -1,5 +1,5 @@
 // How a run fails: which hooks are called, what is closed, what the caller gets; and entry points that are called while
-// another runs.
+// another one runs.
 #include "levin/trainer/loops/run_end.h"
 
 #include <gtest/gtest.h>
@@ -115,7 +115,7 @@ TEST(RunEnd, AMetricThatAMapDoesNotHoldIsAskedForWithNamesOfThoseThereAre) {
   }
 }
 
-TEST(RunEnd, AnErrorOfLibTorchInAStepSaysWhatTheBatchWas) {
+TEST(RunEnd, AnErrorOfLibTorchInAStepReportsWhatTheBatchWas) {
   struct Narrow : TinyModule {
     at::Tensor training_step(const Batch& batch, int64_t) override { return forward(batch[0].slice(1, 0, 3)).mean(); }
     void validation_step(const Batch& batch, int64_t) override { (void)forward(batch["x"].slice(1, 0, 3)); }
@@ -130,7 +130,7 @@ TEST(RunEnd, AnErrorOfLibTorchInAStepSaysWhatTheBatchWas) {
   EXPECT_TRUE(error.ends_with("(the batch: x (6, 4) Float, y (6) Long)")) << error;
 }
 
-TEST(RunEnd, WhatIsNoStdExceptionIsHeardOfAndPassedOnAsItIs) {
+TEST(RunEnd, WhatIsNotAStdExceptionIsReportedAndRethrownUnchanged) {
   std::vector<std::string> calls;
   auto one = std::make_shared<Witness>("one", calls);
   one->throws_a_number_in = "teardown";
@@ -169,16 +169,16 @@ struct ThrowsANumber : TinyModule {
   std::shared_ptr<Loader> train_dataloader() override { return tiny_loader(4); }
 };
 
-TEST(RunEnd, TheToolSaysWhatWasThrownAndEndsWithStatus1) {
+TEST(RunEnd, TheToolReportsWhatWasThrownAndEndsWithStatus1) {
   Registry<LightningModule>::instance().add<ThrowsANumber>("RunEndThrowsANumber", "throws 42");
-  std::vector<std::string> words = {"levin",
-                                    "fit",
-                                    "--model=RunEndThrowsANumber",
-                                    "--trainer.logger=false",
-                                    "--trainer.enable_checkpointing=false",
-                                    "--trainer.enable_progress_bar=false"};
+  std::vector<std::string> arguments = {"levin",
+                                        "fit",
+                                        "--model=RunEndThrowsANumber",
+                                        "--trainer.logger=false",
+                                        "--trainer.enable_checkpointing=false",
+                                        "--trainer.enable_progress_bar=false"};
   std::vector<char*> pointers;
-  for (auto& word : words) pointers.push_back(word.data());
+  for (auto& argument : arguments) pointers.push_back(argument.data());
   const CapturedConsole console;
   EXPECT_EQ(run_cli(static_cast<int>(pointers.size()), pointers.data()), 1);
   EXPECT_TRUE(console.has("error: the run ended with an exception of type int, which is not a std::exception."))
@@ -221,7 +221,7 @@ TEST(RunEnd, AnEntryPointCalledInAHookIsAnErrorThatNamesTheHook) {
   EXPECT_EQ(trainer.validate(module, tiny_loader(4)).size(), 1u);  // outside of a hook, with the same trainer
 }
 
-TEST(RunEnd, AHookThatCatchesTheErrorGoesOnTraining) {
+TEST(RunEnd, TrainingContinuesAfterAHookThatCatchesTheError) {
   TinyModule module, other;
   std::vector<std::string> errors;
   Trainer* trainer = nullptr;
@@ -298,7 +298,7 @@ TEST(RunEnd, ErrorsOfUserCodeSayWhereTheyWereThrownAndKeepTheirType) {
             "training_step, epoch 0, batch 0, global step 0: broken");
 }
 
-TEST(RunEnd, AnExceptionOfATypeOfItsOwnIsPassedOnAndItsPlaceSaid) {
+TEST(RunEnd, AnExceptionOfAUserDefinedTypeIsRethrownAndItsLocationReported) {
   struct OutOfWords : std::runtime_error {
     using std::runtime_error::runtime_error;
   };

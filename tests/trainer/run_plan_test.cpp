@@ -61,7 +61,7 @@ TEST(RunPlan, DefaultsAreLightnings) {
   EXPECT_FALSE(plan.fast_dev_run || plan.overfit || plan.detect_anomaly);
 }
 
-TEST(RunPlan, AnotherLimitOpensTheNumberOfEpochs) {
+TEST(RunPlan, ADifferentLimitOpensTheNumberOfEpochs) {
   EXPECT_EQ(resolve_plan({.max_steps = 10}).max_epochs, kUnlimited);
   EXPECT_EQ(resolve_plan({.max_steps = 10}).max_steps, 10);
   EXPECT_EQ(resolve_plan({.max_time = Seconds(60)}).max_epochs, kUnlimited);
@@ -137,7 +137,7 @@ TEST(RunPlan, TakesEveryWayToSayOneDevice) {
   EXPECT_TRUE(problems_of({.accelerator = "cpu"}).empty());
 }
 
-TEST(RunPlan, SeveralDevicesOrNodesMeanDdpUnlessSaidOtherwise) {
+TEST(RunPlan, SeveralDevicesOrNodesMeanDdpUnlessConfiguredOtherwise) {
   EXPECT_EQ(resolve_plan({}).strategy, "single_device");
   EXPECT_EQ(resolve_plan({.devices = int64_t{2}, .oversubscribe = true}).strategy, "ddp");
   EXPECT_EQ(resolve_plan({.devices = "2", .oversubscribe = true}).devices, 2);
@@ -259,7 +259,7 @@ TEST(LimitedBatches, RoundsSharesDown) {
   EXPECT_EQ(limited_batches(0.99, 10, "x"), 9);
   EXPECT_EQ(limited_batches(0.1, 10, "x"), 1);
   EXPECT_EQ(limited_batches(0.0, 10, "x"), 0);
-  EXPECT_EQ(limited_batches(0.5, 0, "x"), 0);  // an empty loader is another problem
+  EXPECT_EQ(limited_batches(0.5, 0, "x"), 0);  // an empty loader is a separate problem
 }
 
 TEST(LimitedBatches, NamesTheLeastShareThatLeavesABatch) {

@@ -102,9 +102,9 @@ TEST(RunRecords, OfAProgramWithOtherHyperParametersAreLeftAndTheRunIsRefused) {
   const std::string before = read_file(record);
   WithHparams other(0.2, 3);
   const CapturedConsole console;
-  const std::string said = error_of([&] { fit(other, options_in(folder.path(), 2)); });
-  EXPECT_NE(said.find("hyper_parameters.lr was 0.1 and is 0.2 now."), std::string::npos) << said;
-  EXPECT_NE(said.find("continue with the new ones by trainer.auto_resume: warn"), std::string::npos) << said;
+  const std::string message = error_of([&] { fit(other, options_in(folder.path(), 2)); });
+  EXPECT_NE(message.find("hyper_parameters.lr was 0.1 and is 0.2 now."), std::string::npos) << message;
+  EXPECT_NE(message.find("continue with the new ones by trainer.auto_resume: warn"), std::string::npos) << message;
   EXPECT_TRUE(console.has("auto_resume: hyper_parameters.num_workers was 0 and is 3 now.")) << console.text();
   EXPECT_EQ(read_file(record), before);
   TrainerOptions options = options_in(folder.path(), 2);
@@ -124,7 +124,7 @@ TEST(RunRecords, AreNoMatterWhereACheckpointWasNamed) {
                               folder / "first/levin_logs/version_0/checkpoints/epoch=0-step=6.ckpt"));
 }
 
-TEST(RunRecords, AreWrittenOnlyOnceTrainingGoesOn) {
+TEST(RunRecords, AreWrittenOnlyOnceTrainingContinues) {
   const TemporaryFolder folder;
   WithHparams first(0.1);
   fit(first, options_in(folder.path()));
@@ -142,14 +142,14 @@ TEST(FolderOfARun, IsGivenBackWithEachEntryPointAndTakenByOneTrainerAtATime) {
   TrainerOptions options = options_in(folder.path());
   Trainer trainer(options);
   TinyModule module;
-  std::string said;
+  std::string message;
   module.on_training_step = [&](int64_t batch_idx) {
     if (batch_idx != 0) return;
     TinyModule inner;
-    said = error_of([&] { fit(inner, options); });
+    message = error_of([&] { fit(inner, options); });
   };
   trainer.fit(module, tiny_loader(24));
-  EXPECT_NE(said.find("levin_logs/version_0 belongs to a run that is still alive"), std::string::npos) << said;
+  EXPECT_NE(message.find("levin_logs/version_0 belongs to a run that is still alive"), std::string::npos) << message;
   EXPECT_FALSE(std::filesystem::exists(folder / "levin_logs/version_0/run.lock"));
   trainer.test(module, {tiny_loader(8)});
   TinyModule next;
@@ -163,11 +163,11 @@ TEST(Saves, ThatAllFailMakeTheFitFailInTheEnd) {
   options.callbacks = {ModelCheckpoint({.dirpath = folder / "file/below"})};
   TinyModule module;
   const CapturedConsole console;
-  const std::string said = error_of([&] { fit(module, options); });
-  EXPECT_NE(said.find("the fit has ended, but nothing of it is saved: all of its checkpoints failed (1 of 1)"),
+  const std::string message = error_of([&] { fit(module, options); });
+  EXPECT_NE(message.find("the fit has ended, but nothing of it is saved: all of its checkpoints failed (1 of 1)"),
             std::string::npos)
-      << said;
-  EXPECT_NE(said.find(folder / "file/below"), std::string::npos) << said;
+      << message;
+  EXPECT_NE(message.find(folder / "file/below"), std::string::npos) << message;
 }
 
 // In a child, where descriptors 0 to 2 are closed.
@@ -197,11 +197,11 @@ TEST(Metrics, OfALogWithALineEndInTheirNameAreRefused) {
   };
   const TemporaryFolder folder;
   Bad module;
-  const std::string said = error_of([&] { fit(module, options_in(folder.path())); });
+  const std::string message = error_of([&] { fit(module, options_in(folder.path())); });
   EXPECT_NE(
-      said.find("log(\"loss\\n1,2\") in on_train_batch_end: the name holds a line end or another control character"),
+      message.find("log(\"loss\\n1,2\") in on_train_batch_end: the name holds a line end or another control character"),
       std::string::npos)
-      << said;
+      << message;
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ TEST(RunReporter, WritesWhatARunIsAndWhatItHasReached) {
   EXPECT_EQ(run["clock"].back()[0], 18);
 }
 
-TEST(RunReporter, SaysWhyARunEnded) {
+TEST(RunReporter, ReportsWhyARunEnded) {
   const auto ended = [](const std::function<void(TrainerOptions&)>& change, const std::string& stop = "") {
     const TemporaryFolder folder;
     TinyModule module;
@@ -93,7 +93,7 @@ TEST(RunReporter, SaysWhyARunEnded) {
   EXPECT_EQ(ended([](TrainerOptions&) {}, "val_loss has not improved"), "val_loss has not improved");
 }
 
-TEST(RunReporter, SaysHowARunFailed) {
+TEST(RunReporter, ReportsHowARunFailed) {
   const TemporaryFolder folder;
   TinyModule module;
   module.on_training_step = [](int64_t index) {
@@ -168,7 +168,7 @@ TEST(RunReporter, LeavesAFitsRecordAloneInAnEvaluation) {
   EXPECT_EQ(record(folder), before);
 }
 
-// As `levin fit` with test_after_fit does.
+// Measures after the fit, as `levin fit` does with test_after_fit.
 TEST(RunReporter, AddsWhatIsMeasuredAfterAFitToItsRecord) {
   const TemporaryFolder folder;
   TinyModule module;

@@ -87,7 +87,7 @@ TEST(Schedulers, PlateauWatchesItsMetric) {
   EXPECT_DOUBLE_EQ(moves(trainer), 3);
 }
 
-TEST(Schedulers, PlateauWithoutItsMetricIsAnErrorUnlessToldOtherwise) {
+TEST(Schedulers, PlateauWithoutItsMetricIsAnErrorUnlessConfiguredOtherwise) {
   TinyModule module;
   TrainerOptions unchecked = quiet(1, {});
   unchecked.num_sanity_val_steps = 0;
@@ -289,7 +289,7 @@ TEST(ScheduleOfARun, EndsWithTheRunWhereTheAccumulationChangesFromEpochToEpoch) 
   EXPECT_NEAR(rates.back(), 0.1 * (1 + std::cos(M_PI * 19 / 20)) / 2, 1e-12);  // the last step, 2 of 22 are the warm-up
 }
 
-TEST(ScheduleOfARun, OfACosineWithWarmupCountsStepsUnlessToldOtherwise) {
+TEST(ScheduleOfARun, OfACosineWithWarmupCountsStepsUnlessConfiguredOtherwise) {
   const auto rates = rates_of(
       quiet(2, {}), [] { return warm_cosine(); }, {}, 40);
   ASSERT_EQ(rates.size(), 20U);
@@ -383,7 +383,7 @@ TEST(OneCycleInARun, TakesItsShareOfASequence) {
                         quiet(2, {}), [&] { return sequence({.total_steps = 15}); }, when, 40));
 }
 
-TEST(OneCycleInARun, SaysWhereTheLengthIsNotKnown) {
+TEST(OneCycleInARun, ReportsWhereTheLengthIsNotKnown) {
   TrainerOptions endless = quiet(-1, {});
   endless.max_time = Seconds(60);
   const std::string error = error_of([&] {

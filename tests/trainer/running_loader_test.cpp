@@ -239,7 +239,7 @@ std::vector<double> resumed(bool ahead, int64_t accumulate, const std::function<
   return module.trained;
 }
 
-TEST(LoaderState, ContinuesBehindTheLastBatchThatWasTrained) {
+TEST(LoaderState, ContinuesAfterTheLastBatchThatWasTrained) {
   const TemporaryFolder folder;
   const std::string path = folder / "middle.ckpt";
   for (const bool ahead : {false, true}) {
@@ -254,7 +254,7 @@ TEST(LoaderState, ContinuesBehindTheLastBatchThatWasTrained) {
   }
 }
 
-TEST(LoaderState, OfACheckpointInsideABatchIsThatOfItsWindow) {
+TEST(LoaderState, OfACheckpointInsideABatchBelongsToItsWindow) {
   const TemporaryFolder folder;
   const std::string path = folder / "exception.ckpt";
   for (const bool ahead : {false, true}) {
@@ -274,7 +274,7 @@ TEST(LoaderState, OfACheckpointInsideABatchIsThatOfItsWindow) {
   }
 }
 
-TEST(LoaderState, IsThatOfEachLoaderOfACombination) {
+TEST(LoaderState, HoldsTheStateOfEachLoaderOfACombination) {
   const auto make = [] {
     return CombinedLoader(
         Loaders({std::make_shared<CountingStream>(8, false), std::make_shared<CountingStream>(8, true)}),

@@ -60,7 +60,7 @@ struct TwoLayers : LightningModule {
   std::vector<double> norms;
 };
 
-/// The same in float32, leaving out the steps in `skipped`.
+/// The same module trained in float32, leaving out the steps in `skipped`.
 struct TwoLayersPlain : TwoLayers {
   at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
     for (size_t i = 0; i < 2; ++i) {
@@ -177,7 +177,7 @@ TEST(MixedPrecision16, OptimizersThatNeedAClosureAreRefused) {
       << in_step;
 }
 
-TEST(MixedPrecision16, AStepThatGoesOnAfterAnUpdateSeesTheNewWeights) {
+TEST(MixedPrecision16, AStepThatContinuesAfterAnUpdateSeesTheNewWeights) {
   struct Twice : TwoLayers {
     at::Tensor training_step(const Batch& batch, int64_t) override {
       before = first->forward(batch[0]).sum();

@@ -1,4 +1,4 @@
-// A step engine under a loop that is not the Trainer's: the same weights to the last bit.
+// A step engine in a hand-written loop gives weights that are bitwise identical to the Trainer's.
 #include "levin/trainer/step/step_engine.h"
 
 #include <gtest/gtest.h>
@@ -112,7 +112,7 @@ void expect_trainers(const Net& module, TrainerOptions options, int64_t count) {
   expect_equal(module, other);
 }
 
-TEST(StepEngine, ALoopOfOnesOwnEndsAtTheTrainersWeights) {
+TEST(StepEngine, AHandWrittenLoopEndsAtTheTrainersWeights) {
   TrainerOptions options = quiet(1, {});
   options.accumulate_grad_batches = int64_t{3};
   options.gradient_clip_val = 0.1;

@@ -124,7 +124,7 @@ std::shared_ptr<DeviceLog> expect_the_same(const Wanted& wanted) {
   return log;
 }
 
-TEST(StepGraph, ARecordedStepTrainsToTheSameBits) {
+TEST(StepGraph, ARecordedStepTrainsBitwiseIdentically) {
   const auto log = expect_the_same({});  // 24 batches
   EXPECT_EQ(log->warm_ups, 3);
   EXPECT_EQ(log->records, 1);
@@ -143,26 +143,26 @@ TEST(StepGraph, AWindowOfTwoHasTwoRecordings) {
   EXPECT_EQ(log->records, 2);
 }
 
-TEST(StepGraph, AWindowThatTheEpochsEndCutsRunsAsItIs) {
+TEST(StepGraph, AWindowThatTheEpochsEndCutsRunsEagerly) {
   const auto log = expect_the_same(
       {.samples = 40, .epochs = 3, .options = [](TrainerOptions& o) { o.accumulate_grad_batches = 4; }});
   EXPECT_EQ(log->records, 3);
   EXPECT_EQ(log->replays, 4 * 4) << "of nine windows two are warm-up and whole, one is warm-up and cut, two are cut";
 }
 
-TEST(StepGraph, ABatchOfAnotherShapeRunsAsItIsAndIsToldOnce) {
+TEST(StepGraph, ABatchOfADifferentShapeRunsEagerlyAndIsReportedOnce) {
   const CapturedConsole console;
   const auto log = expect_the_same({.samples = 50, .epochs = 3});  // 13 batches, the last of 2
   EXPECT_EQ(log->records, 1);
   EXPECT_EQ(log->replays, 3 * 12 - 3);
-  int told = 0;
+  int warnings = 0;
   for (const auto& line : console.lines())
-    told += has(line, "batch 12 has the shapes (2, 4), (2, 1), (2, 1) and") ? 1 : 0;
-  EXPECT_EQ(told, 1) << console.text();
+    warnings += has(line, "batch 12 has the shapes (2, 4), (2, 1), (2, 1) and") ? 1 : 0;
+  EXPECT_EQ(warnings, 1) << console.text();
 }
 
 // Batches of equal shapes, but the last one is a transposed tensor, or of a different type.
-TEST(StepGraph, ABatchOfOtherStridesOrAnotherTypeIsNotReportedByItsShapes) {
+TEST(StepGraph, ABatchOfOtherStridesOrADifferentTypeIsNotReportedByItsShapes) {
   for (const bool strides : {true, false}) {
     std::vector<Batch> batches;
     for (int64_t k = 0; k < 12; ++k) {
@@ -197,7 +197,7 @@ TEST(StepGraph, ABatchOfOtherStridesOrAnotherTypeIsNotReportedByItsShapes) {
   }
 }
 
-TEST(StepGraph, AnotherShapeInsideAWindowIsAddedToTheSameGradients) {
+TEST(StepGraph, ADifferentShapeInsideAWindowIsAddedToTheSameGradients) {
   const CapturedConsole console;
   const auto log = expect_the_same({.samples = 46, .epochs = 4, .options = [](TrainerOptions& o) {
                                       o.accumulate_grad_batches = 3;  // 12 batches, the last of 2
@@ -240,7 +240,7 @@ TEST(StepGraph, ALossThatIsNotFiniteStopsBeforeItsUpdate) {
   for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(torch::equal(plain.tensors[i], repeated.tensors[i]));
 }
 
-TEST(StepGraph, ItsUpdateIsSkippedIfThePolicySaysSo) {
+TEST(StepGraph, ItsUpdateIsSkippedIfThePolicyRequiresIt) {
   for (const int64_t accumulate : {1, 3}) {
     const CapturedConsole console;
     expect_the_same({.options =
@@ -253,7 +253,7 @@ TEST(StepGraph, ItsUpdateIsSkippedIfThePolicySaysSo) {
   }
 }
 
-TEST(StepGraph, GoesBackToTheCheckpointIfThePolicySaysSo) {
+TEST(StepGraph, GoesBackToTheCheckpointIfThePolicyRequiresIt) {
   const CapturedConsole console;
   const TemporaryFolder folder;
   const auto log = std::make_shared<DeviceLog>();

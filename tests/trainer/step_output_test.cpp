@@ -121,7 +121,7 @@ TEST(StepOutput, ReachesTheHooksOfTests) {
   EXPECT_EQ(seen->tested, 3);
 }
 
-TEST(StepOutput, IsThatOfEachAccumulatedBatch) {
+TEST(StepOutput, BelongsToEachAccumulatedBatch) {
   const Seen seen = run([](TrainerOptions& options) { options.accumulate_grad_batches = 3; });
   EXPECT_EQ(seen.scores.size(), 6U);
 }
@@ -156,7 +156,7 @@ TEST(StepOutput, OfPartsIsRefusedWhereItCannotBeJoined) {
 }
 
 // Each replay gives the batch's own outputs, which stay when the next one runs.
-TEST(StepOutput, OfRecordedStepsIsThatOfEachReplay) {
+TEST(StepOutput, OfRecordedStepsBelongsToEachReplay) {
   const auto epochs = [](TrainerOptions& options) { options.max_epochs = 6; };
   const Seen plain = run(epochs);
   const Seen recorded = run([&](TrainerOptions& options) {

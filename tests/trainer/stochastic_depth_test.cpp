@@ -57,7 +57,7 @@ TEST(StochasticDepth, GrowsAlongALineToTheLastBlock) {
   EXPECT_DOUBLE_EQ(depth_probability(3, 4, 0.2), 0.2);
 }
 
-TEST(StochasticDepth, SaysWhatAProbabilityIs) {
+TEST(StochasticDepth, ReportsWhatAProbabilityIs) {
   EXPECT_EQ(test::error_of([] { StochasticDepth(1.5); }),
             "StochasticDepth.p: must be in [0, 1], got 1.5. It is the probability of a drop.");
   std::ostringstream text;

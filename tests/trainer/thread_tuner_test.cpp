@@ -1,9 +1,9 @@
-#include "levin/trainer/loops/tune_threads.h"
-
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <set>
+
+#include "levin/trainer/loops/tune_threads.h"
 
 namespace levin::thread_tuner_test {
 namespace {
@@ -64,7 +64,7 @@ TEST(ThreadTuner, MeasuresAgainWhenStepsSlowDown) {
   ThreadTuner tuner(4);
   measure(tuner, [](int threads) { return 0.04 / threads; });
   EXPECT_EQ(tuner.threads(), 4);
-  // Another program takes the cores: many threads wait for each other.
+  // A different program takes the cores: many threads wait for each other.
   measure(tuner, [](int threads) { return 0.01 * threads * threads; });
   EXPECT_EQ(tuner.threads(), 1);
 }

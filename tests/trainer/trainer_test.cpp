@@ -97,7 +97,7 @@ TEST(Trainer, ACallbackMayHaveOtherWeightsToSave) {
   EXPECT_GT(module.layer->weight.abs().sum().item<float>(), 0);
 }
 
-TEST(Trainer, HyperparametersLandBesideTheMetrics) {
+TEST(Trainer, HyperparametersAreWrittenNextToTheMetrics) {
   const TemporaryFolder folder;
   TinyModule module;
   module.save_hyperparameters(SGDOptions{.lr = 0.25, .nesterov = true});
@@ -137,7 +137,7 @@ struct WithCallbacks : TinyModule {
   Callbacks configure_callbacks() override { return {Tagged(2, "tagged")}; }
 };
 
-TEST(Trainer, TheModulesCallbacksReplaceThoseOfTheSameClass) {
+TEST(Trainer, TheModulesCallbacksReplaceCallbacksOfTheSameClass) {
   WithCallbacks module;
   Trainer trainer(quiet(1, {Tagged(1, "tagged"), OtherTagged(3)}));
   trainer.fit(module, tiny_loader(4));
@@ -215,7 +215,7 @@ TEST(Trainer, NamesTheLoaderToOverride) {
   EXPECT_TRUE(has(error_of([&] { trainer.fit(module, empty); }), "the training loader has no batches"));
 }
 
-TEST(Trainer, SaysWhatNeedsATrainer) {
+TEST(Trainer, ReportsWhatNeedsATrainer) {
   TinyModule module;
   EXPECT_TRUE(has(error_of([&] { (void)module.trainer(); }), "the module is not attached to a Trainer"));
   EXPECT_EQ(module.current_epoch(), 0);
@@ -236,9 +236,9 @@ TEST(Trainer, RefusesToLogWhereNothingCanBe) {
 
 /// Counts what a failure must call once.
 struct Failing : TinyModule {
-  void on_exception(const std::exception& error) override { told.emplace_back(error.what()); }
+  void on_exception(const std::exception& error) override { errors.emplace_back(error.what()); }
   void teardown(Stage) override { ++torn_down; }
-  std::vector<std::string> told = {};
+  std::vector<std::string> errors = {};
   int torn_down = 0;
 };
 
@@ -257,27 +257,27 @@ TEST(Trainer, TakesADataModuleThatIsMadeInTheCall) {
   EXPECT_EQ(trainer.predict(module, Data()).at(0).size(), 2U);
 }
 
-TEST(Trainer, AFailureIsToldOnceAndTheRunIsTornDown) {
+TEST(Trainer, AFailureIsReportedOnceAndTheRunIsTornDown) {
   struct Data : DataModule {
     std::shared_ptr<Loader> train_dataloader() override { return tiny_loader(24); }
-    void on_exception(const std::exception&) override { ++told; }
+    void on_exception(const std::exception&) override { ++exceptions; }
     void teardown(Stage) override { ++torn_down; }
-    int told = 0, torn_down = 0;
+    int exceptions = 0, torn_down = 0;
   } data;
-  int told = 0, torn_down = 0;
+  int exceptions = 0, torn_down = 0;
   LambdaCallback watch({.teardown = [&](Trainer&, LightningModule&, Stage) { ++torn_down; },
-                        .on_exception = [&](Trainer&, LightningModule&, const std::exception&) { ++told; }});
+                        .on_exception = [&](Trainer&, LightningModule&, const std::exception&) { ++exceptions; }});
   Failing module;
   module.on_training_step = [](int64_t batch_idx) {
     if (batch_idx == 2) throw std::out_of_range("the user's own");
   };
   Trainer trainer(quiet(1, watch));
   EXPECT_THROW(trainer.fit(module, data), std::out_of_range);  // the type is kept
-  EXPECT_EQ(module.told, std::vector<std::string>{"training_step, epoch 0, batch 2, global step 2: the user's own"});
+  EXPECT_EQ(module.errors, std::vector<std::string>{"training_step, epoch 0, batch 2, global step 2: the user's own"});
   EXPECT_EQ(module.torn_down, 1);
-  EXPECT_EQ(told, 1);
+  EXPECT_EQ(exceptions, 1);
   EXPECT_EQ(torn_down, 1);
-  EXPECT_EQ(data.told, 1);
+  EXPECT_EQ(data.exceptions, 1);
   EXPECT_EQ(data.torn_down, 1);
   EXPECT_EQ(trainer.global_step(), 2);
   module.on_training_step = nullptr;
@@ -329,8 +329,8 @@ TEST(Trainer, DetectAnomalyNamesTheBackward) {
   ignoring.nonfinite_loss = NonFiniteLoss::ignore;
   Trainer(ignoring).fit(module, tiny_loader(4));  // unnoticed
   struct Quiet : c10::WarningHandler {
-    void process(const c10::Warning& warning) override { told += warning.msg(); }
-    std::string told = "";
+    void process(const c10::Warning& warning) override { message += warning.msg(); }
+    std::string message = "";
   } quiet_handler;
   const c10::WarningUtils::WarningHandlerGuard guard(&quiet_handler);
   TrainerOptions options = quiet(1, {});
@@ -339,7 +339,7 @@ TEST(Trainer, DetectAnomalyNamesTheBackward) {
   const std::string error = error_of([&] { Trainer(options).fit(again, tiny_loader(4)); });
   EXPECT_TRUE(has(error, "SqrtBackward0")) << error;
   EXPECT_TRUE(has(error, "nan")) << error;
-  EXPECT_TRUE(has(quiet_handler.told, "Error detected in SqrtBackward0")) << quiet_handler.told;
+  EXPECT_TRUE(has(quiet_handler.message, "Error detected in SqrtBackward0")) << quiet_handler.message;
   EXPECT_FALSE(torch::autograd::AnomalyMode::is_enabled());
 }
 

@@ -15,7 +15,7 @@ using test::CapturedConsole;
 using test::has;
 using test::holds;
 
-// A registered layer, and another that the module merely has.
+// A registered layer, and one that is only a member of the module.
 class Forgetful : public LightningModule {
  public:
   at::Tensor training_step(const Batch& batch, int64_t) override {
@@ -108,7 +108,7 @@ TEST(UnregisteredLeaves, AreNamedWhereTheStepCallsBackwardOfTheLossItself) {
 }
 
 // A teacher that the step only reads has no gradient.
-TEST(UnregisteredLeaves, WithoutAGradientAreNoMistake) {
+TEST(UnregisteredLeaves, WithoutAGradientAreNotReported) {
   Forgetful module;
   module.set_automatic_optimization(false);
   module.calls_backward = true;
@@ -152,7 +152,7 @@ TEST(UnregisteredLeaves, ThatAnOptimizerHasAreMerelyInNoCheckpoint) {
   EXPECT_FALSE(has(lines[0], "never trained"));
 }
 
-TEST(UnregisteredLeaves, OfAFrozenLayerAreNoMistake) {
+TEST(UnregisteredLeaves, OfAFrozenLayerAreNotReported) {
   Forgetful module;
   module.forgotten = nn::Linear(5, 3);
   for (at::Tensor& parameter : module.forgotten->parameters()) parameter.set_requires_grad(false);
@@ -175,7 +175,7 @@ TEST(UnregisteredLeaves, ThatAStepMakesAreInputs) {
 
 TEST(UnregisteredLeaves, OfARegisteredModelDoNotExist) {
   Forgetful module;
-  const at::Tensor tied = module.known->weight;  // another handle of a registered tensor
+  const at::Tensor tied = module.known->weight;  // a second handle of a registered tensor
   module.add_to_loss = [&](const Batch&) { return tied.abs().mean(); };
   EXPECT_TRUE(warnings(module).empty());
 }

@@ -46,7 +46,7 @@ TEST(ValidationPeriod, OfEpochsIsAfterTheirEnds) {
   EXPECT_EQ(validated_after(checking_every("0.5ep", 2)), (Batches{3, 6, 9, 12}));
 }
 
-TEST(ValidationPeriod, OfTheRunFollowsWhateverLimitsIt) {
+TEST(ValidationPeriod, OfTheRunFollowsEveryLimit) {
   EXPECT_EQ(validated_after(checking_every("0.25dur", 4)), (Batches{6, 12, 18, 24}));
   TrainerOptions steps = checking_every("0.5dur", -1);
   steps.max_steps = 10;
@@ -153,7 +153,7 @@ TEST(ValidationPeriod, RefusesAShareOfARunWithoutAnEnd) {
   EXPECT_TRUE(has(error, "max_epochs, max_steps or max_time")) << error;
 }
 
-TEST(ValidationPeriod, RefusesEpochsBesideAPeriod) {
+TEST(ValidationPeriod, RefusesEpochsInAdditionToAPeriod) {
   TrainerOptions options = checking_every("500ba", 3);
   options.check_val_every_n_epoch = 2;
   const std::string error = error_of([&] { (void)resolve_plan(options); });

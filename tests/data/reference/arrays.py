@@ -45,7 +45,7 @@ class Hdf5File:
         self.cases = []
 
     def add(self, name, array, mapped, stored=None, **options):
-        """`mapped`: whether the values lie in the file as in memory. `stored`: the type in the file, if it is another."""
+        """`mapped`: whether the file holds the values as memory does. `stored`: the type in the file, if it is different."""
         self.h5.create_dataset(name, data=array, dtype=stored, **options)
         self.cases.append({"name": name, "dtype": array.dtype.name, "sizes": array.shape, "mapped": mapped,
                            "values": array.tobytes().hex()})

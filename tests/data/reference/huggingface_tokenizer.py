@@ -45,7 +45,7 @@ def with_words(normalizer, cut, texts=TEXTS):
 
 
 def charsmap():
-    """A map of sentencepiece's kind with the two keys "①" to "1" and "ａ" to "a b": a double array made by hand."""
+    """Returns a hand-made charsmap in sentencepiece's format, which maps "①" to "1" and "ａ" to "a b"."""
     keys = {"①".encode(): "1", "ａ".encode(): "a b", b"\x07": ""}
     texts, begins = b"", {}
     for key, value in keys.items():
@@ -74,7 +74,7 @@ def charsmap():
 for name, normalizer in {
     "NFC": n.NFC(), "NFD": n.NFD(), "NFKC": n.NFKC(), "NFKD": n.NFKD(), "Lowercase": n.Lowercase(), "Nmt": n.Nmt(),
     "StripAccents": n.Sequence([n.NFD(), n.StripAccents()]), "Strip": n.Strip(), "Strip left": n.Strip(right=False),
-    "Strip right": n.Strip(left=False), "Prepend": n.Prepend("_"), "Replace a text": n.Replace("'", "’’"),
+    "Strip right": n.Strip(left=False), "Prepend": n.Prepend("_"), "Replace a string": n.Replace("'", "’’"),
     "Replace a pattern": n.Replace(Regex(r"\s+|\p{N}"), "#"), "ByteLevel normalizer": n.ByteLevel(),
     "BertNormalizer": n.BertNormalizer(), "BertNormalizer cased": n.BertNormalizer(lowercase=False),
     "BertNormalizer keeps": n.BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=True),
@@ -105,7 +105,7 @@ for name, cut in {
 }.items():
     record(name, with_words(None, cut))
 SCRIPT_TEXTS = ["  どこで生れ。Yes", "漢字カナひらがなー", "abcабвαβγ", "12 ab 34", "a\u0300b \u0378c", "   ", "ا ب a"]
-record("UnicodeScripts of mixed texts", with_words(None, p.UnicodeScripts(), SCRIPT_TEXTS), SCRIPT_TEXTS)
+record("UnicodeScripts of mixed strings", with_words(None, p.UnicodeScripts(), SCRIPT_TEXTS), SCRIPT_TEXTS)
 
 # Which word counts as the first after a normalizer.
 FIRST_TEXTS = ["", "  a b", "\x07a b", "\u0301a b", "a a", "aab a", "ﬁ a", "éa b", "漢a", "① b", "ａ b", "İ x", "xa b"]
@@ -149,7 +149,7 @@ record("WordPiece", word_piece, ["unaffable", "unaffablex", "aaaa a", "aaaaaaaaa
 scores = [("<unk>", 0.0), ("▁", -2.0), ("a", -1.0), ("ab", -1.5), ("b", -1.2), ("abc", -5.0), ("c", -3.5), ("▁a", -2.5), ("é", -4.0)]
 record("Unigram", Tokenizer(Unigram(scores, 0)), ["abc", "▁abc", "xyab", "aéx", "", "zz", "a<unk>b"])
 byte_scores = scores + [(f"<0x{byte:02X}>", 0.0) for byte in "xyz".encode()]
-# Two ways of cutting whose sums are equal, to the last bit, if each score is taken by its fewest digits.
+# Two segmentations whose sums are bitwise identical if each score is parsed from its shortest digits.
 equal = [("<unk>", 0.0), ("a", -7.37980081240593), ("b", -1.0), ("ab", -8.37980081240593)]
 record("Unigram with equal ways", Tokenizer(Unigram(equal, 0)), ["ab", "abab", "ba"])
 record("Unigram with byte_fallback", Tokenizer(Unigram(byte_scores, 0, True)), ["abc", "xyab", "aéx", "zz", "aqb"])

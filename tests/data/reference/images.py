@@ -22,7 +22,7 @@ RANDOM = np.random.default_rng(7)
 
 
 def smooth(height, width, channels=3):
-    """Noise that a JPEG can hold: (height, width, channels) uint8."""
+    """Returns noise that a JPEG can represent: (height, width, channels) uint8."""
     small = RANDOM.integers(0, 256, (height // 6 + 2, width // 6 + 2, channels), dtype=np.uint8)
     planes = [Image.fromarray(small[..., c]).resize((width, height), Image.BICUBIC) for c in range(channels)]
     return np.stack([np.asarray(plane) for plane in planes], axis=-1)

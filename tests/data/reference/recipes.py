@@ -20,7 +20,7 @@ def start(shapes=SHAPES):
 
 
 def gradient(p):
-    """Of sum((p - 0.3)^2 / 2 + p^3 / 30)."""
+    """Returns the gradient of sum((p - 0.3)^2 / 2 + p^3 / 30)."""
     return p - 0.3 + p * p / 10
 
 
@@ -98,7 +98,7 @@ def sam(rho, adaptive, lr, momentum):
 
 
 def lookahead(k, alpha, lr, momentum):
-    """Zhang et al. 2019, algorithm 1, around SGD whose momentum goes on."""
+    """Zhang et al. 2019, algorithm 1, around SGD that keeps its momentum."""
     fast, slow = start(), start()
     v = [np.zeros_like(p) for p in fast]
     for step in range(1, STEPS + 1):

@@ -26,7 +26,7 @@ def weights(kind, vocab, positions):
 
 
 def token_ids(pad):
-    """(3, TOKENS): tokens that are no padding, as many as LENGTHS says, then padding."""
+    """Returns (3, TOKENS): as many tokens as LENGTHS says, then padding."""
     rows = [[2 + (3 * b + 5 * t + t * t) % (VOCAB - 2) for t in range(TOKENS)] for b in range(len(LENGTHS))]
     return torch.tensor([[v if t < n else pad for t, v in enumerate(row)] for row, n in zip(rows, LENGTHS)])
 
@@ -102,7 +102,7 @@ def run(name):
 
 
 def text_loss(name):
-    """Of TEXTS with the weights for 260 tokens and 30 positions."""
+    """Returns the loss of TEXTS with the weights for 260 tokens and 30 positions."""
     kind = KINDS[name]
     with torch.no_grad():
         return F.cross_entropy(forward(kind, weights(kind, 260, 30), text_ids(), 1), torch.tensor(TEXT_LABELS)).item()
@@ -110,5 +110,5 @@ def text_loss(name):
 
 torch.set_num_threads(1)
 result = {"cases": [run(name) for name in KINDS],
-          "texts": {"texts": TEXTS, "labels": TEXT_LABELS, "losses": {name: text_loss(name) for name in KINDS}}}
+          "classifier": {"strings": TEXTS, "labels": TEXT_LABELS, "losses": {name: text_loss(name) for name in KINDS}}}
 Path(__file__).with_name("encoder.json").write_text(json.dumps(result).replace('{"kind"', '\n{"kind"') + "\n")

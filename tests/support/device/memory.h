@@ -34,7 +34,7 @@ class DeviceMemory {
     std::map<size_t, std::vector<char>> blocks;
   };
   [[nodiscard]] Snapshot snapshot() const;
-  /// Of the blocks that still exist.
+  /// Restores the contents of the blocks that still exist.
   void restore(const Snapshot& snapshot);
 
  private:

@@ -12,7 +12,7 @@
 
 namespace levin::test {
 
-/// Whether a tensor is on the test device; an undefined one is not.
+/// Returns true if the tensor is on the test device; an undefined tensor is not.
 [[nodiscard]] bool is_ours(const at::Tensor& tensor);
 
 /// Tensors of the CPU on a device's memory, for one operator.

@@ -13,7 +13,7 @@ namespace levin::test {
 [[nodiscard]] c10::Device current_device();
 [[nodiscard]] c10::StreamId current_stream(c10::Device device);
 
-/// Whether the backend has streams, events and pinned memory.
+/// Returns true if the backend has streams, events and pinned memory.
 [[nodiscard]] bool has_streams();
 
 /// Runs `work` when a stream or the host waits for what the calling thread's stream on `device` has to do.

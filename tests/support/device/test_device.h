@@ -39,7 +39,7 @@ void reset_device_counts();
 /// Bytes of the tensors on both devices.
 [[nodiscard]] int64_t device_bytes();
 
-/// Without them the backend is one without streams, events and pinned memory.
+/// Without them the backend has no streams, events and pinned memory.
 void set_device_streams(bool on);
 
 /// The operator in which the host read the last number: "aten::_local_scalar_dense".

@@ -42,7 +42,7 @@ class Meeting {
   void abort();
   /// This rank will not call again.
   void leave();
-  /// Whether the process of another rank is gone that has not left.
+  /// Returns true if another rank's process has ended without leaving the group.
   [[nodiscard]] bool has_lost_a_rank() const;
 
  private:

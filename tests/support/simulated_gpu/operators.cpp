@@ -54,7 +54,7 @@ bool is_small(const Stack& arguments) {
   return numbers > 0 && numbers <= kSmall;
 }
 
-// What is read of a computation that was not done, such as a loss, is finite.
+// Values read from a computation that was not done, for example a loss, are finite.
 void make_finite(const Stack& results) {
   for (const auto& result : results) {
     for_each_tensor(result, [](const at::Tensor& tensor) {
@@ -89,7 +89,7 @@ struct Call {
   OperatorHandle op;
   Random random;
 
-  // Of arguments on the CPU; the results are there, too.
+  // Takes arguments on the CPU, and returns results there.
   Stack operator()(Stack arguments) const {
     const c10::InferenceMode no_versions;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
@@ -175,7 +175,7 @@ void compute(const OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   stack->insert(stack->end(), made.begin(), made.end());
 }
 
-// To and from the host: CUDA's copies, which the runtime has.
+// Copies to and from the host are CUDA's own, which the runtime implements.
 void copy(const OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const size_t size = stack->size();
   const at::Tensor to = (*stack)[size - 3].toTensor(), from = (*stack)[size - 2].toTensor();

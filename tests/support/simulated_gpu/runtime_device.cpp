@@ -1,4 +1,4 @@
-// CUDA's runtime: devices and errors. The figures are an H100's.
+// CUDA's runtime: devices and errors. The properties are an H100's.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
@@ -148,7 +148,7 @@ cudaError_t cudaProfilerStop() {
   return cudaSuccess;
 }
 
-// LibTorch asks for what it can do without, such as segments of memory that grow.
+// LibTorch asks for optional features, for example growing memory segments.
 cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult* result) {
   *function = nullptr;

@@ -66,7 +66,7 @@ class Stream {
  public:
   explicit Stream(bool waits_for_default, int priority) : waits_for_default_(waits_for_default), priority_(priority) {}
 
-  /// Of a handle: nullptr is the default stream.
+  /// Returns the stream of a handle: nullptr is the default stream.
   static Stream& of(cudaStream_t handle);
   static cudaStream_t make(bool waits_for_default, int priority);
 
@@ -108,7 +108,7 @@ struct Event {
 
 [[nodiscard]] std::set<Stream*>& all_streams();
 [[nodiscard]] std::set<std::shared_ptr<Capture>>& open_captures();
-/// Of this thread: see cudaThreadExchangeStreamCaptureMode.
+/// This thread's capture mode: see cudaThreadExchangeStreamCaptureMode.
 [[nodiscard]] cudaStreamCaptureMode& thread_mode();
 
 /// Puts work into a stream, or into the capture that it takes part in.
@@ -116,7 +116,7 @@ cudaError_t enqueue(cudaStream_t stream, const Work& work);
 /// Blocks until the stream's work so far is done; an error in a capture.
 cudaError_t synchronize(Stream& stream, const std::string& call);
 void wait_for_all_streams();
-/// An error while a capture forbids calls such as `call`.
+/// An error while a capture forbids calls like `call`.
 cudaError_t refuse_in_capture(const std::string& call);
 /// An error for a call on the default stream, which waits for a stream that is captured.
 cudaError_t refuse_default_stream(const Stream& stream, const std::string& call);
