@@ -15,8 +15,6 @@
 
 namespace levin {
 
-// A file descriptor that is closed with its object.
-
 /// Owns a file descriptor and closes it. -1, which a failed open() returns, is allowed.
 class FileDescriptor {
  public:

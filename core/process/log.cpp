@@ -166,8 +166,8 @@ State& state() {
 }
 
 void show(Level level, const std::string& component, const std::string& text) {
-  const ConsoleOutput voice = console_output.load();
-  if (voice != nullptr) voice(level, component, text);
+  const ConsoleOutput output = console_output.load();
+  if (output != nullptr) output(level, component, text);
 }
 
 Line line_now(const std::string& component, Level level, std::string text) {
@@ -439,8 +439,8 @@ void set_position(int64_t epoch, int64_t step) {
   position_step.store(step, std::memory_order_relaxed);
 }
 
-void set_console_output(ConsoleOutput voice) {
-  console_output.store(voice);
+void set_console_output(ConsoleOutput output) {
+  console_output.store(output);
 }
 
 }  // namespace levin::log
