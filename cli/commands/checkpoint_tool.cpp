@@ -437,10 +437,7 @@ int run_checkpoint_tool(const std::vector<std::string>& arguments, int width) {
   Problems problems;
   const std::vector<OwnOption> own{{"tensors", OwnOption::Kind::flag}};
   const SplitArguments read = split_arguments(arguments, own, problems);
-  if (read.help) {
-    Console::instance().print(checkpoint_usage(width));
-    return kExitOk;
-  }
+  if (read.help) return print_usage(checkpoint_usage(width));
   refuse_rest(read.rest, own, SIZE_MAX, "", problems);
   if (!problems.empty()) return report_problems(problems, "nothing was done. See levin checkpoint --help.");
   const Compared compared = read.options.find("tensors") != nullptr ? Compared::tensors : Compared::everything;
