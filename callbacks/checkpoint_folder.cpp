@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <regex>
 #include <string_view>
@@ -42,9 +41,7 @@ std::string in_file_name(std::string metric) {
 }
 
 std::string printed(const std::string& format, double value) {
-  char buffer[512];
-  std::snprintf(buffer, sizeof buffer, format.c_str(), value);
-  return buffer;
+  return formatted(format.c_str(), value);
 }
 
 }  // namespace

@@ -1,9 +1,7 @@
 #include "levin/callbacks/learning_rate_finder.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <utility>
 
@@ -33,12 +31,6 @@ constexpr size_t kSkippedAtEnd = 1;
 
 constexpr double kWidth = 720, kHeight = 440;
 constexpr double kLeft = 80, kRight = 20, kTop = 40, kBottom = 60;
-
-std::string formatted(const char* format, double value) {
-  std::array<char, 64> text = {};
-  std::snprintf(text.data(), text.size(), format, value);
-  return text.data();
-}
 
 // Maps data to the plot.
 struct Frame {

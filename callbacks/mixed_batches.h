@@ -54,26 +54,33 @@ class MixedBatches : public Callback, public ChangesBatches {
   size_t input_, target_;
 };
 
-/// Options of MixUp.
-struct MixUpOptions {
+/// Options of MixUp and of CutMix.
+template <bool kCuts>
+struct MixedBatchesOptions {
   int64_t num_classes = 0;
-  double alpha = 0.2;
+  double alpha = kCuts ? 1 : 0.2;
   double p = 1;
   int64_t input = 0;
   int64_t target = 1;
 
   template <class = void>
   static auto fields() {
-    using O = MixUpOptions;
+    using O = MixedBatchesOptions;
     return levin::fields(
         field("num_classes", &O::num_classes, "number of classes, required").min(1),
-        field("alpha", &O::alpha, "the weight of a sample is from Beta(alpha, alpha): the larger, the more is mixed")
+        field("alpha", &O::alpha,
+              kCuts ? "the area that an image keeps is from Beta(alpha, alpha)"
+                    : "the weight of a sample is from Beta(alpha, alpha): the larger, the more is mixed")
             .above(0.0),
         field("p", &O::p, "fraction of the batches that are mixed").min(0.0).max(1.0),
-        field("input", &O::input, "index of the inputs in a batch").min(0),
+        field("input", &O::input,
+              kCuts ? "index of the images (batch, …, height, width) in a batch" : "index of the inputs in a batch")
+            .min(0),
         field("target", &O::target, "index of the labels in a batch").min(0));
   }
 };
+using MixUpOptions = MixedBatchesOptions<false>;
+using CutMixOptions = MixedBatchesOptions<true>;
 
 /// MixUp (Zhang et al. 2017, https://arxiv.org/abs/1710.09412): weighted means of two samples and of their labels.
 /// Inputs may have any shape (batch, …).
@@ -84,26 +91,6 @@ class MixUp final : public MixedBatches {
 
  private:
   at::Tensor mix_inputs(const at::Tensor& inputs, const at::Tensor& others, double& kept) const override;
-};
-
-/// Options of CutMix.
-struct CutMixOptions {
-  int64_t num_classes = 0;
-  double alpha = 1;
-  double p = 1;
-  int64_t input = 0;
-  int64_t target = 1;
-
-  template <class = void>
-  static auto fields() {
-    using O = CutMixOptions;
-    return levin::fields(
-        field("num_classes", &O::num_classes, "number of classes, required").min(1),
-        field("alpha", &O::alpha, "the area that an image keeps is from Beta(alpha, alpha)").above(0.0),
-        field("p", &O::p, "fraction of the batches that are mixed").min(0.0).max(1.0),
-        field("input", &O::input, "index of the images (batch, …, height, width) in a batch").min(0),
-        field("target", &O::target, "index of the labels in a batch").min(0));
-  }
 };
 
 /// CutMix (Yun et al. 2019, https://arxiv.org/abs/1905.04899): pastes a rectangle of another image of the batch into

@@ -13,6 +13,7 @@
 #include "levin/checkpoint/run_parts.h"
 #include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
@@ -248,11 +249,7 @@ void ModelCheckpoint::find_files_of_others(const State& saved, RankCollectives* 
     }
   }
   if (ranks != nullptr) others = ranks->broadcast(others);
-  for (size_t begin = 0; begin < others.size();) {
-    const size_t end = others.find('\n', begin);
-    not_ours_.insert(others.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  for (const std::string& name : split(others, '\n')) not_ours_.insert(name);
 }
 
 // Remembers the best file of another folder for tests and comparisons; it is never removed. The folder of the

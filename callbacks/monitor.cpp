@@ -1,10 +1,9 @@
 #include "levin/callbacks/monitor.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
-#include <sstream>
 
+#include "levin/core/options/error.h"
 #include "levin/trainer/measured_metrics.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
@@ -16,18 +15,13 @@ namespace {
 // One metric per line; hexadecimal digits preserve every bit.
 std::string to_text(const Metrics& metrics) {
   std::string text;
-  std::array<char, 64> number = {};
-  for (const auto& [name, value] : metrics) {
-    std::snprintf(number.data(), number.size(), "%a", value);
-    text += number.data() + (" " + name) + "\n";
-  }
+  for (const auto& [name, value] : metrics) text += formatted("%a ", value) + name + "\n";
   return text;
 }
 
 Metrics from_text(const std::string& text) {
   Metrics metrics;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : split(text, '\n')) {
     const size_t space = line.find(' ');
     metrics[line.substr(space + 1)] = std::strtod(line.c_str(), nullptr);
   }

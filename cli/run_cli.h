@@ -5,7 +5,7 @@
 
 namespace levin {
 
-/// Runs the command line and returns the exit code (exit_codes.h). Does not throw.
+/// Runs the command line and returns the exit code (ExitCode in core/process/main_guard.h). Does not throw.
 int run_cli(int argc, char** argv);
 
 }  // namespace levin

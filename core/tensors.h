@@ -23,8 +23,7 @@ namespace levin {
 // Page-locked memory of the host, from which a device copies by itself: the host does not wait for the copy. Internal.
 
 /// Returns a copy of the CPU tensor `tensor` in pinned memory, without gaps; `tensor` itself if it is not strided or
-/// already pinned. Throws
-/// c10::Error if LibTorch has no accelerator, or one without such memory.
+/// already pinned. Throws c10::Error if LibTorch has no accelerator, or one without such memory.
 [[nodiscard]] at::Tensor pinned(const at::Tensor& tensor);
 
 // The gradients of parameters, as foreach kernels require them.

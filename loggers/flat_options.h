@@ -9,9 +9,8 @@
 
 namespace levin {
 
-/// Returns ("model.lr", "0.1"), ("layers.0", "64"), … in the tree's order; null is "null", an empty list "[]", an empty
-/// map
-/// "{}".
+/// Returns ("model.lr", "0.1"), ("layers.0", "64"), … in the tree's order; null is "null", an empty list "[]", an
+/// empty map "{}".
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> flat_options(const ConfigNode& options);
 
 }  // namespace levin

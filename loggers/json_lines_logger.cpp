@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <utility>
 
@@ -39,9 +38,7 @@ void append_escaped(std::string& line, char c) {
     case '\t': line += "\\t"; return;
     default: break;
   }
-  std::array<char, 8> code{};
-  std::snprintf(code.data(), code.size(), "\\u%04x", static_cast<unsigned>(static_cast<unsigned char>(c)));
-  line += code.data();
+  line += formatted("\\u%04x", static_cast<unsigned char>(c));
 }
 
 // {"time":…,"step":…, up to the value of `key`.

@@ -129,7 +129,7 @@ void PrometheusLogger::log_metrics(const MetricList& metrics, const LogPoint& at
 
 void PrometheusLogger::log_system(const MetricList& measurements, const LogPoint&) {
   const std::lock_guard lock(mutex_);
-  for (const auto& [name, value] : measurements) figures_[name] = value;
+  for (const auto& [name, value] : measurements) measurements_[name] = value;
   changed();
 }
 
@@ -164,9 +164,9 @@ std::vector<PrometheusGauge> PrometheusLogger::gauges() const {
     const bool is_rate = std::string_view(key).ends_with("_per_second");
     if (found != progress_.end() && (is_active || !is_rate)) add(name, help, found->second);
   }
-  PrometheusGauge measurements{"levin_system", "The newest figure of the machine: memory, load, temperature.", {}};
-  for (const auto& [name, value] : figures_) measurements.samples.push_back({{{"run", run_}, {"name", name}}, value});
-  all.push_back(std::move(measurements));
+  PrometheusGauge gauge{"levin_system", "The newest figure of the machine: memory, load, temperature.", {}};
+  for (const auto& [name, value] : measurements_) gauge.samples.push_back({{{"run", run_}, {"name", name}}, value});
+  all.push_back(std::move(gauge));
   return all;
 }
 

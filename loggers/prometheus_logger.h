@@ -81,9 +81,9 @@ class PrometheusLogger final : public Logger {
   std::string run_ = "";
   std::mutex mutex_;  // the timer's thread writes
   std::map<std::string, double> metrics_ = {};
-  std::map<std::string, double> figures_ = {};   // of the machine
-  std::map<std::string, double> progress_ = {};  // how far the run is
-  double step_ = -1;                             // < 0: nothing was logged
+  std::map<std::string, double> measurements_ = {};  // of the machine
+  std::map<std::string, double> progress_ = {};      // how far the run is
+  double step_ = -1;                                 // < 0: nothing was logged
   double logged_ = 0;
   std::string status_ = "running";
   bool is_stale_ = false;  // the file does not have the newest values

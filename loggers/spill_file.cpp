@@ -200,12 +200,12 @@ std::string SpillFile::line_of(size_t index, size_t& in_memory) const {
   return line;
 }
 
-std::vector<SpilledEvent> SpillFile::next(size_t max_events, size_t most_bytes) const {
+std::vector<SpilledEvent> SpillFile::next(size_t max_events, size_t max_bytes) const {
   std::vector<SpilledEvent> events;
   size_t bytes = 0;
   size_t in_memory = 0;
   for (size_t k = 0; k < index_.size() && events.size() < max_events; ++k) {
-    if (!events.empty() && bytes + index_[k].size > most_bytes) break;
+    if (!events.empty() && bytes + index_[k].size > max_bytes) break;
     bytes += index_[k].size;
     events.push_back({index_[k].number, index_[k].values, line_of(k, in_memory)});
   }

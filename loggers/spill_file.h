@@ -48,7 +48,7 @@ class SpillFile {
   [[nodiscard]] const std::string& problem() const { return problem_; }
 
   /// Returns the next events to deliver, limited by number and bytes, but at least one if any is waiting.
-  [[nodiscard]] std::vector<SpilledEvent> next(size_t max_events, size_t most_bytes) const;
+  [[nodiscard]] std::vector<SpilledEvent> next(size_t max_events, size_t max_bytes) const;
   /// Events up to this number need not be delivered again. `refused`: values among them that were refused.
   void acknowledge(int64_t number, int64_t refused);
 

@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -92,12 +90,9 @@ std::vector<TensorBoardLogger::EarlierFile> TensorBoardLogger::find_event_files(
 // Sorted after the earlier ones, even if they are of the same second or of a host whose clock was ahead.
 std::string TensorBoardLogger::new_name() {
   static std::atomic<int> files_of_process = 0;
-  const long long time = std::max(static_cast<long long>(seconds_since_1970()), newest_ + 1);
-  std::array<char, 32> seconds{};
-  std::snprintf(seconds.data(), seconds.size(), "%010lld", time);
-  newest_ = time;
+  newest_ = std::max(static_cast<long long>(seconds_since_1970()), newest_ + 1);
   const std::string host = host_name().empty() ? "localhost" : host_name();
-  return kEventFile + std::string(seconds.data()) + "." + host + "." + std::to_string(::getpid()) + "." +
+  return kEventFile + formatted("%010lld", newest_) + "." + host + "." + std::to_string(::getpid()) + "." +
          std::to_string(files_of_process++) + options_.filename_suffix;
 }
 

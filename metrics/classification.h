@@ -30,19 +30,17 @@ inline constexpr const char* kScoresHelp =
 
 /// The fields of a classification metric's options: the labels, then `own`, then ignored labels and scores.
 template <class O>
-FieldList task_fields(FieldList own) {
-  FieldList all = levin::fields(field("task", &O::task, "what the labels of a sample are"),
-                                field("num_classes", &O::num_classes, "number of classes, for multiclass").min(0),
-                                field("num_labels", &O::num_labels, "number of labels, for multilabel").min(0));
-  const auto append = [&all](FieldList more) { all.insert(all.end(), more.begin(), more.end()); };
+FieldList task_fields(const FieldList& own) {
+  FieldList threshold;
   if constexpr (requires(O o) { o.threshold; }) {
-    append(levin::fields(
-        field("threshold", &O::threshold, "a score above it is 1, for binary and multilabel").min(0.0).max(1.0)));
+    threshold.push_back(
+        field("threshold", &O::threshold, "a score above it is 1, for binary and multilabel").min(0.0).max(1.0));
   }
-  append(std::move(own));
-  append(levin::fields(field("ignore_index", &O::ignore_index, "samples with this label are left out"),
-                       field("scores", &O::scores, kScoresHelp)));
-  return all;
+  return levin::fields(field("task", &O::task, "what the labels of a sample are"),
+                       field("num_classes", &O::num_classes, "number of classes, for multiclass").min(0),
+                       field("num_labels", &O::num_labels, "number of labels, for multilabel").min(0), threshold, own,
+                       field("ignore_index", &O::ignore_index, "samples with this label are left out"),
+                       field("scores", &O::scores, kScoresHelp));
 }
 }  // namespace detail
 

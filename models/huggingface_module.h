@@ -42,12 +42,11 @@ HuggingFaceSettings settings_of(const Options& o) {
 template <class Options>
 FieldList settings_fields(const FieldList& own, const char* mismatched_doc, const char* freeze_doc) {
   using O = Options;
-  FieldList all = levin::fields(
+  return levin::fields(
       field("path", &O::path, "a folder with config.json and, unless from_scratch, safetensors")
           .not_empty()
           .ranks_may_differ(),
-      field("from_scratch", &O::from_scratch, "new weights for the folder's config.json instead of its own"));
-  const FieldList others = levin::fields(
+      field("from_scratch", &O::from_scratch, "new weights for the folder's config.json instead of its own"), own,
       field("dropout", &O::dropout, "all dropout probabilities in training; null: config.json's")
           .check([](const auto& share) { return !share || (*share >= 0 && *share < 1); }, ">= 0 and < 1"),
       field("ignore_mismatched_sizes", &O::ignore_mismatched_sizes, mismatched_doc),
@@ -60,9 +59,6 @@ FieldList settings_fields(const FieldList& own, const char* mismatched_doc, cons
       field("save_weights", &O::save_weights,
             "what save_to holds: best, the weights of the best checkpoint by its callback's monitor (the last ones "
             "without a monitor), or last"));
-  all.insert(all.end(), own.begin(), own.end());
-  all.insert(all.end(), others.begin(), others.end());
-  return all;
 }
 
 /// The base of HuggingFaceClassifier and HuggingFaceLM.

@@ -1,10 +1,10 @@
 #include "levin/profilers/simple_profiler.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <map>
 
+#include "levin/core/options/error.h"
 #include "levin/profilers/time_split.h"
 
 namespace levin {
@@ -74,15 +74,11 @@ std::string SimpleProfiler::summary() const {
   size_t widest = 6;
   for (const Action& action : list) widest = std::max(widest, action.name.size());
   const int width = static_cast<int>(widest);
-  char line[512];
-  std::snprintf(line, sizeof line, "Profile of %.3f s (nested actions count in each)\n%-*s  %10s  %12s  %12s  %6s", run,
-                width, "action", "calls", "mean us", "total s", "share");
-  std::string text = line;
+  std::string text = formatted("Profile of %.3f s (nested actions count in each)\n%-*s  %10s  %12s  %12s  %6s", run,
+                               width, "action", "calls", "mean us", "total s", "share");
   for (const Action& action : list) {
-    std::snprintf(line, sizeof line, "\n%-*s  %10lld  %12.2f  %12.4f  %4.1f %%", width, action.name.c_str(),
-                  static_cast<long long>(action.calls), action.mean * 1e6, action.total,
-                  run > 0 ? 100 * action.total / run : 0.0);
-    text += line;
+    text += formatted("\n%-*s  %10ld  %12.2f  %12.4f  %4.1f %%", width, action.name.c_str(), action.calls,
+                      action.mean * 1e6, action.total, run > 0 ? 100 * action.total / run : 0.0);
   }
   return steps_.empty() ? text : text + "\n\n" + steps_;
 }

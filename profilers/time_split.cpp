@@ -1,7 +1,6 @@
 #include "levin/profilers/time_split.h"
 
 #include <cmath>
-#include <cstdio>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -53,20 +52,15 @@ double StepTimes::share(StepPart part) const {
 
 std::string StepTimes::table() const {
   if (steps == 0) return "";
-  char line[160];
-  std::snprintf(line, sizeof line, "%lld training steps in %.3f s, %.1f us each\n%-13s  %12s  %12s  %6s",
-                static_cast<long long>(steps), training(), 1e6 * training() / static_cast<double>(steps), "part",
-                "us a step", "total s", "share");
-  std::string text = line;
+  std::string text = formatted("%ld training steps in %.3f s, %.1f us each\n%-13s  %12s  %12s  %6s", steps, training(),
+                               1e6 * training() / static_cast<double>(steps), "part", "us a step", "total s", "share");
   for (size_t i = 0; i < kStepParts; ++i) {
     const auto part = static_cast<StepPart>(i);
     if (seconds[i] <= 0) continue;
-    std::snprintf(line, sizeof line, "\n%-13s  %12.2f  %12.4f", step_part_name(part),
-                  1e6 * seconds[i] / static_cast<double>(steps), seconds[i]);
-    text += line;
+    text += formatted("\n%-13s  %12.2f  %12.4f", step_part_name(part), 1e6 * seconds[i] / static_cast<double>(steps),
+                      seconds[i]);
     if (part == StepPart::validation) continue;  // not a part of the steps
-    std::snprintf(line, sizeof line, "  %4.1f %%", 100 * share(part));
-    text += line;
+    text += formatted("  %4.1f %%", 100 * share(part));
   }
   return text;
 }

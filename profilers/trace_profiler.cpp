@@ -4,7 +4,6 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -108,17 +107,12 @@ std::string operator_table(const std::vector<OperatorTotal>& totals, int64_t row
   size_t widest = 8;
   for (size_t i = 0; i < shown; ++i) widest = std::max(widest, totals[i].name.size());
   const int width = static_cast<int>(std::min<size_t>(widest, 60));
-  char line[256];
-  std::snprintf(line, sizeof line, "%-*s  %8s  %10s  %10s  %6s", width, "operator", "calls", "self ms", "total ms",
-                "self");
-  std::string text = line;
+  std::string text = formatted("%-*s  %8s  %10s  %10s  %6s", width, "operator", "calls", "self ms", "total ms", "self");
   for (size_t i = 0; i < shown; ++i) {
     const OperatorTotal& one = totals[i];
-    std::snprintf(line, sizeof line, "\n%-*.*s  %8lld  %10.3f  %10.3f  %4.1f %%", width, width, one.name.c_str(),
-                  static_cast<long long>(one.calls), 1e-6 * static_cast<double>(one.self),
-                  1e-6 * static_cast<double>(one.total),
-                  all > 0 ? 100.0 * static_cast<double>(one.self) / static_cast<double>(all) : 0.0);
-    text += line;
+    text += formatted("\n%-*.*s  %8ld  %10.3f  %10.3f  %4.1f %%", width, width, one.name.c_str(), one.calls,
+                      1e-6 * static_cast<double>(one.self), 1e-6 * static_cast<double>(one.total),
+                      all > 0 ? 100.0 * static_cast<double>(one.self) / static_cast<double>(all) : 0.0);
   }
   if (shown < totals.size()) text += "\n… and " + std::to_string(totals.size() - shown) + " more";
   return text;

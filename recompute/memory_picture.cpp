@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 
 #include "levin/core/files/svg.h"
+#include "levin/core/options/error.h"
 #include "levin/core/options/units.h"
 #include "levin/core/tensors.h"
 
@@ -41,11 +41,7 @@ struct Axis {
   Axis(double largest, const std::vector<Unit>& units) : most(std::max(largest, 1e-9)), unit(unit_for(most, units)) {
     step = tick_step(most / unit.size, 6) * unit.size;
   }
-  [[nodiscard]] std::string text(double value) const {
-    std::array<char, 32> digits = {};
-    std::snprintf(digits.data(), digits.size(), "%g", value / unit.size);
-    return digits.data();
-  }
+  [[nodiscard]] std::string text(double value) const { return formatted("%g", value / unit.size); }
 
   double most;
   Unit unit;

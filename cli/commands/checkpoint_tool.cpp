@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -119,11 +118,6 @@ std::string kind_text(const SafetensorsEntry& entry) {
   return std::string(safetensors_dtype(entry.dtype)) + " " + shape_text(entry.shape);
 }
 
-bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  return a.scalar_type() == b.scalar_type() &&
-         (a.nbytes() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0);
-}
-
 // The number of differing elements, and the largest difference. Both tensors have the same shape.
 std::string largest_difference(const at::Tensor& a, const at::Tensor& b) {
   const auto wide = a.is_complex() || b.is_complex() ? at::kComplexDouble : at::kDouble;
@@ -160,7 +154,7 @@ void compare_tensors(const CheckpointFile& a, const CheckpointFile& b, std::vect
     }
     const at::Tensor x = a.read(*entry), y = b.read(*found->second);
     const bool same_kind = kind_text(*entry) == kind_text(*found->second);
-    if (same_kind && same_bits(x, y)) continue;
+    if (same_kind && bitwise_equal(x, y)) continue;
     std::string what = same_kind ? kind_text(*entry) : kind_text(*entry) + " and " + kind_text(*found->second);
     if (entry->shape == found->second->shape && x.numel() > 0) what += ", " + largest_difference(x, y);
     lines.push_back(tensor + what);
@@ -443,10 +437,7 @@ int run_checkpoint_tool(const std::vector<std::string>& arguments, int width) {
   Problems problems;
   const std::vector<OwnOption> own{{"tensors", OwnOption::Kind::flag}};
   const SplitArguments read = split_arguments(arguments, own, problems);
-  if (read.help) {
-    Console::instance().print(checkpoint_usage(width));
-    return kExitOk;
-  }
+  if (read.help) return print_usage(checkpoint_usage(width));
   refuse_rest(read.rest, own, SIZE_MAX, "", problems);
   if (!problems.empty()) return report_problems(problems, "nothing was done. See levin checkpoint --help.");
   const Compared compared = read.options.find("tensors") != nullptr ? Compared::tensors : Compared::everything;

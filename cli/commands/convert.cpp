@@ -49,10 +49,7 @@ int run_convert(const std::vector<std::string>& arguments, int width) {
   Problems problems;
   ConvertOptions options;
   const SplitArguments read = read_own_options(arguments, options, problems);
-  if (read.help) {
-    console.print(convert_usage(width));
-    return kExitOk;
-  }
+  if (read.help) return print_usage(convert_usage(width));
   if (read.rest.empty()) problems.add({}, "levin convert", "no file was given. Write levin convert FILE.");
   refuse_rest(read.rest, own_options(ConvertOptions::fields()), 1, "a second file. Convert one at a time.", problems);
   check_output(options.output, problems);

@@ -17,7 +17,6 @@
 #include "levin/cli/config/arguments.h"
 #include "levin/cli/config/resolve_run.h"
 #include "levin/cli/config/run_parts.h"
-#include "levin/cli/config/text_layout.h"
 #include "levin/core/files/files.h"
 #include "levin/core/options/error.h"
 #include "levin/core/options/units.h"
@@ -207,7 +206,7 @@ void write_onnx(const ExportOptions& options, LightningModule& module, const Bat
                                          .fixed_batch = options.fixed_batch,
                                          .dynamic_length = options.dynamic_length,
                                          .external_data = options.external_data,
-                                         .input_names = comma_separated(options.input_names),
+                                         .input_names = split(options.input_names, ','),
                                          .output_names = {output}});
   Console& console = Console::instance();
   console.print(options.output + ": opset " + std::to_string(options.opset) + ", " + count_of(report.nodes, "node") +
@@ -363,10 +362,7 @@ int run_export(const std::vector<std::string>& arguments, int width) {
   Problems problems;
   ExportOptions options;
   const SplitArguments read = read_own_options(arguments, options, problems);
-  if (read.help) {
-    Console::instance().print(export_usage(width));
-    return kExitOk;
-  }
+  if (read.help) return print_usage(export_usage(width));
   const ResolvedRun run = resolve_fit_arguments(read.rest, RunPlace::elsewhere, problems).run;
   settle_format(options, problems);
   check_output(options, problems);

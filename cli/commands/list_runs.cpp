@@ -1,7 +1,6 @@
 #include "levin/cli/commands/list_runs.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <optional>
 #include <sstream>
@@ -9,7 +8,6 @@
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/report.h"
 #include "levin/cli/config/arguments.h"
-#include "levin/cli/config/text_layout.h"
 #include "levin/cli/runs/run_folder.h"
 #include "levin/cli/runs/run_table.h"
 #include "levin/core/options/error.h"
@@ -110,10 +108,7 @@ int run_send_logs(const std::vector<std::string>& arguments, int width) {
   Console& console = Console::instance();
   Problems problems;
   const SplitArguments read = split_arguments(arguments, {}, problems);
-  if (read.help) {
-    console.print(send_logs_usage(width));
-    return kExitOk;
-  }
+  if (read.help) return print_usage(send_logs_usage(width));
   refuse_rest(read.rest, {}, SIZE_MAX, "", problems);
   if (!problems.empty()) {
     return report_problems(problems, "levin runs send takes folders only. See levin runs send --help.");
@@ -140,16 +135,13 @@ int run_list_runs(const std::vector<std::string>& arguments, int width) {
   Problems problems;
   ListRunsOptions options;
   SplitArguments read = read_own_options(arguments, options, problems);
-  if (read.help) {
-    console.print(list_runs_usage(width));
-    return kExitOk;
-  }
+  if (read.help) return print_usage(list_runs_usage(width));
   refuse_rest(read.rest, own_options(ListRunsOptions::fields()), SIZE_MAX, "", problems);
   if (!problems.empty()) {
     return report_problems(problems, count_of(problems.size(), "problem") + ". See levin runs --help.");
   }
   if (read.rest.empty()) read.rest = {"."};
-  std::vector<std::string> metrics = comma_separated(options.metrics);
+  std::vector<std::string> metrics = split(options.metrics, ',');
   std::erase(metrics, "");
   try {
     FoundRuns found;

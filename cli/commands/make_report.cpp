@@ -81,10 +81,7 @@ int run_make_report(const std::vector<std::string>& arguments, int width) {
   std::replace(written.begin(), written.end(), std::string("-o"), std::string("--output"));
   MakeReportOptions options;
   const SplitArguments read = read_own_options(written, options, problems);
-  if (read.help) {
-    console.print(make_report_usage(width));
-    return kExitOk;
-  }
+  if (read.help) return print_usage(make_report_usage(width));
   refuse_rest(read.rest, own_options(MakeReportOptions::fields()), SIZE_MAX, "", problems);
   if (options.output == "") problems.add({}, "--output", "the file's name is empty. Write --output report.html.");
   if (read.rest.empty()) problems.add({}, "report", "no run was named. Write levin report levin_logs/version_0.");

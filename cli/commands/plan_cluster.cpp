@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <memory>
 #include <utility>
 
@@ -12,7 +11,6 @@
 #include "levin/cli/config/arguments.h"
 #include "levin/cli/config/resolve_run.h"
 #include "levin/cli/config/run_parts.h"
-#include "levin/cli/config/text_layout.h"
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/main_guard.h"
@@ -110,13 +108,11 @@ void print_plan(const PlanClusterOptions& options, double other_ms) {
   console.print(
       "nodes  devices  global batch |   ddp: step, efficient | fsdp 1, 2: step, eff. |    fsdp 3: step, eff.");
   for (const auto& line : plan_cluster(options, other_ms)) {
-    std::array<char, 160> text = {};
-    std::snprintf(text.data(), text.size(), "%5ld  %7ld  %12ld | %11s %6.1f %% | %11s %6.1f %% | %11s %6.1f %%",
-                  static_cast<long>(line.nodes), static_cast<long>(line.devices),
-                  static_cast<long>(line.devices * options.batch_size), duration_text(line.ddp.step).c_str(),
-                  100 * line.ddp.efficiency, duration_text(line.fsdp_2.step).c_str(), 100 * line.fsdp_2.efficiency,
-                  duration_text(line.fsdp_3.step).c_str(), 100 * line.fsdp_3.efficiency);
-    console.print(text.data());
+    console.print(formatted("%5ld  %7ld  %12ld | %11s %6.1f %% | %11s %6.1f %% | %11s %6.1f %%", line.nodes,
+                            line.devices, line.devices * options.batch_size, duration_text(line.ddp.step).c_str(),
+                            100 * line.ddp.efficiency, duration_text(line.fsdp_2.step).c_str(),
+                            100 * line.fsdp_2.efficiency, duration_text(line.fsdp_3.step).c_str(),
+                            100 * line.fsdp_3.efficiency));
   }
 }
 
@@ -209,10 +205,7 @@ int run_plan_cluster(const std::vector<std::string>& arguments, int width, const
   Problems problems;
   PlanClusterOptions options;
   const SplitArguments read = read_own_options(arguments, options, problems);
-  if (read.help) {
-    Console::instance().print(cluster_usage(width));
-    return kExitOk;
-  }
+  if (read.help) return print_usage(cluster_usage(width));
   if (!problems.empty()) return report_problems(problems, "nothing was planned. See levin plan cluster --help.");
   double other_ms = 0;
   if (!read.rest.empty()) {

@@ -1,8 +1,6 @@
 #include "levin/cli/commands/plan_memory.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <set>
 
 #include "levin/cli/commands/help_text.h"
@@ -33,16 +31,6 @@ namespace levin {
 namespace {
 
 constexpr size_t kInOneLine = 6;
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (size_t start = 0; start < text.size();) {
-    const size_t end = std::min(text.find('\n', start), text.size());
-    lines.push_back(text.substr(start, end - start));
-    start = end + 1;
-  }
-  return lines;
-}
 
 size_t indent_of(const std::string& line) {
   return std::min(line.find_first_not_of(' '), line.size());
@@ -149,11 +137,10 @@ void print_table(const MeasuredMemory& measured, MemoryBudget budget, const std:
   console.print("plan                   segments  predicted peak       step   slower   largest batch");
   for (const MemoryLine& line : lines) {
     const double slower = 100 * (line.prediction.seconds / lines[0].prediction.seconds - 1);
-    std::array<char, 160> text = {};
-    std::snprintf(text.data(), text.size(), "%9zu  %14s  %9s  %5.1f %%  %14s", line.segments.size(),
-                  text_of(line.prediction.peak).c_str(), step_text(line.prediction.seconds).c_str(), slower,
-                  line.largest_batch > 0 ? std::to_string(line.largest_batch).c_str() : "none");
-    console.print(padded_to(line.name, 22) + text.data());
+    console.print(padded_to(line.name, 22) +
+                  formatted("%9zu  %14s  %9s  %5.1f %%  %14s", line.segments.size(),
+                            text_of(line.prediction.peak).c_str(), step_text(line.prediction.seconds).c_str(), slower,
+                            line.largest_batch > 0 ? std::to_string(line.largest_batch).c_str() : "none"));
   }
 }
 
@@ -166,11 +153,10 @@ void print_devices(const MeasuredMemory& measured) {
   console.print("device  samples        weights      gradients  optimizer state  predicted peak");
   int64_t sum = 0;
   for (const DeviceMemory& one : all) {
-    std::array<char, 160> text = {};
-    std::snprintf(text.data(), text.size(), "%7lld %14s %14s %16s %15s", static_cast<long long>(one.samples),
-                  text_of(one.weights).c_str(), text_of(one.gradients).c_str(), text_of(one.optimizer_state).c_str(),
-                  text_of(one.peak).c_str());
-    console.print(padded_to(one.device, 8) + text.data());
+    console.print(padded_to(one.device, 8) + formatted("%7ld %14s %14s %16s %15s", one.samples,
+                                                       text_of(one.weights).c_str(), text_of(one.gradients).c_str(),
+                                                       text_of(one.optimizer_state).c_str(),
+                                                       text_of(one.peak).c_str()));
     sum += one.peak;
   }
   console.print("all of them together: " + text_of(sum));
@@ -375,7 +361,7 @@ std::optional<ModelOutputs> model_outputs(const ChainCost& one, const ChainCost&
 }
 
 std::string with_recompute(const std::string& text, const std::string& path, const std::vector<std::string>& modules) {
-  std::vector<std::string> lines = lines_of(text);
+  std::vector<std::string> lines = split(text, '\n');
   const auto trainer =
       std::find_if(lines.begin(), lines.end(), [](const std::string& line) { return line.starts_with("trainer:"); });
   if (trainer == lines.end()) {
@@ -414,10 +400,7 @@ int run_plan_memory(const std::vector<std::string>& arguments, int width, const 
   Problems problems;
   PlanMemoryOptions options;
   const SplitArguments read = read_own_options(arguments, options, problems);
-  if (read.help) {
-    Console::instance().print(memory_usage(width));
-    return kExitOk;
-  }
+  if (read.help) return print_usage(memory_usage(width));
   if (read.rest.empty()) problems.add({}, "plan memory", "no run to measure. Give --config FILE.");
   if (!problems.empty()) return report_problems(problems, kNothingPlanned);
   const MeasuredMemory measured = at_wanted_batch(measure(read.rest), options.batch_size);

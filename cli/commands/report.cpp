@@ -9,7 +9,6 @@
 #include <sstream>
 
 #include "levin/callbacks/progress_bar.h"
-#include "levin/cli/config/text_layout.h"
 #include "levin/cli/runs/metrics_reader.h"
 #include "levin/cli/sweep/trial_result.h"
 #include "levin/core/files/files.h"
@@ -109,6 +108,11 @@ void add_checkpoints(Trainer& trainer, bool stopped, json& result) {
 
 std::string best_or_current(Trainer& trainer) {
   return checkpoint_of(trainer, "best").empty() ? "" : "best";
+}
+
+int print_usage(const std::string& usage) {
+  Console::instance().print(usage);
+  return kExitOk;
 }
 
 int report_problems(const Problems& problems, const std::string& conclusion) {

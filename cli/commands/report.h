@@ -10,6 +10,9 @@
 
 namespace levin {
 
+/// Prints what `levin COMMAND --help` shows, and returns kExitOk.
+int print_usage(const std::string& usage);
+
 /// Prints the problems, one per line, and the conclusion; returns the exit status of a wrong configuration.
 int report_problems(const Problems& problems, const std::string& conclusion);
 

@@ -436,10 +436,7 @@ int submit_script(const std::string& path, const SubmitJob& job, const std::stri
 int run_submit(const std::vector<std::string>& arguments, int width) {
   Problems problems;
   const SubmitOptions options = read_submit_options(arguments, problems);
-  if (options.help) {
-    Console::instance().print(submit_usage(width));
-    return kExitOk;
-  }
+  if (options.help) return print_usage(submit_usage(width));
   if (!problems.empty()) return report_problems(problems, "nothing was submitted. See levin submit --help.");
   const SubmitJob job = make_job(options, problems);
   if (!problems.empty()) return report_problems(problems, "nothing was submitted. See levin submit --help.");

@@ -519,10 +519,7 @@ std::string sweep_usage(int width) {
 int run_sweep_tool(const std::vector<std::string>& arguments, int width) {
   Problems problems;
   const SweepArguments read = read_sweep_arguments(arguments, problems);
-  if (read.help) {
-    Console::instance().print(sweep_usage(width));
-    return kExitOk;
-  }
+  if (read.help) return print_usage(sweep_usage(width));
   const std::string conclusion = "nothing was done. See levin sweep --help.";
   if (read.names.empty())
     problems.add({}, "levin sweep", "expected a sweep file, or status, best, report, ask, tell, wait.");

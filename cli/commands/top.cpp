@@ -275,10 +275,7 @@ int run_top(const std::vector<std::string>& arguments, int width) {
   Problems problems;
   TopOptions options;
   const SplitArguments read = read_own_options(arguments, options, problems);
-  if (read.help) {
-    Console::instance().print(top_usage(width));
-    return kExitOk;
-  }
+  if (read.help) return print_usage(top_usage(width));
   refuse_rest(read.rest, own_options(TopOptions::fields()), 1, "a second run. Give one folder.", problems);
   if (!problems.empty()) return report_problems(problems, "nothing is shown. See levin top --help.");
   const ChosenRun chosen = choose_run(read.rest.empty() ? "." : read.rest[0]);

@@ -76,10 +76,7 @@ int run_tune(const std::vector<std::string>& arguments, int width) {
   Problems problems;
   TuneOptions options;
   const SplitArguments read = read_own_options(arguments, options, problems);
-  if (read.help) {
-    Console::instance().print(tune_usage(width));
-    return kExitOk;
-  }
+  if (read.help) return print_usage(tune_usage(width));
   const ResolvedRun run = resolve_fit_arguments(read.rest, RunPlace::here, problems).run;
   if (!problems.empty()) return report_problems(problems, kNothingTried);
 

@@ -1,8 +1,9 @@
 #include "levin/cli/config/commented_yaml.h"
 
 #include <algorithm>
-#include <sstream>
 #include <string_view>
+
+#include "levin/core/options/error.h"
 
 namespace levin {
 
@@ -23,8 +24,7 @@ bool has_comments(const ConfigNode& node) {
 
 std::string comment_lines(const std::string& text, size_t indent) {
   std::string out;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) out += std::string(indent, ' ') + "# " + line + "\n";
+  for (const std::string& line : split(text, '\n')) out += std::string(indent, ' ') + "# " + line + "\n";
   return out;
 }
 

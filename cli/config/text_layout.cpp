@@ -1,8 +1,6 @@
 #include "levin/cli/config/text_layout.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 
 #include "levin/core/options/utf8.h"
 
@@ -44,22 +42,6 @@ std::string one_line_text(const std::string& text) {
   std::replace_if(
       line.begin(), line.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
   return line;
-}
-
-std::vector<std::string> comma_separated(const std::string& text) {
-  std::vector<std::string> parts;
-  for (size_t start = 0; start < text.size();) {
-    const size_t comma = std::min(text.find(',', start), text.size());
-    parts.push_back(text.substr(start, comma - start));
-    start = comma + 1;
-  }
-  return parts;
-}
-
-std::string formatted(const char* format, double value) {
-  std::array<char, 64> text = {};
-  std::snprintf(text.data(), text.size(), format, value);
-  return text.data();
 }
 
 bool is_plain_argument(const std::string& text) {

@@ -1,4 +1,4 @@
-// Text for a terminal or a page: its width in columns, its parts, numbers in a given format.
+// Text for a terminal or a page: its width in columns, shortened, or quoted for a shell.
 #pragma once
 
 #include <string>
@@ -21,12 +21,6 @@ namespace levin {
 
 /// `text` on one line, made safe to print (printable_text).
 [[nodiscard]] std::string one_line_text(const std::string& text);
-
-/// The parts of "a,b,c"; an empty text has none.
-[[nodiscard]] std::vector<std::string> comma_separated(const std::string& text);
-
-/// A number in a format of printf with one double: formatted("%.1f %%", share).
-[[nodiscard]] std::string formatted(const char* format, double value);
 
 /// `text` as one argument of a POSIX shell, quoted where necessary.
 [[nodiscard]] std::string shell_argument(const std::string& text);

@@ -1,9 +1,7 @@
 #include "levin/cli/runs/chart_svg.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 
 #include "levin/cli/runs/html.h"
 #include "levin/core/files/svg.h"
@@ -145,10 +143,8 @@ std::vector<Tick> axis_ticks(double low, double high, int wanted) {
   const bool plain = most < 1e10 && step / unit >= 0.9e-4;
   for (double k = std::ceil(low / step - 1e-9); k * step <= high + 1e-9 * step && ticks.size() < 50; ++k) {
     const double value = k * step;
-    std::array<char, 48> text = {};
-    std::snprintf(text.data(), text.size(), plain ? "%.*f" : "%.*g", plain ? decimals : 3, value / unit + 0.0);
-    ticks.push_back({value, text.data() + std::string(value == 0 ? "" : unit == 1e3 ? "k" : unit == 1e6 ? "M" : "")});
-    if (value == 0) ticks.back().label = "0";
+    const std::string number = formatted(plain ? "%.*f" : "%.*g", plain ? decimals : 3, value / unit + 0.0);
+    ticks.push_back({value, value == 0 ? "0" : number + (unit == 1e3 ? "k" : unit == 1e6 ? "M" : "")});
   }
   return ticks;
 }

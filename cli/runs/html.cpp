@@ -3,7 +3,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "levin/cli/config/text_layout.h"
 #include "levin/core/options/error.h"
 #include "levin/core/options/utf8.h"
 

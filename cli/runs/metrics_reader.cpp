@@ -45,7 +45,7 @@ bool parse_cell(std::string_view cell, double& value) {
   return result.ec == std::errc() && result.ptr == cell.data() + cell.size();
 }
 
-// Not read by data/sets/csv_reader.h: the file grows while it is read, its last line may be incomplete, and a CsvField
+// Not read by core/files/csv.h: the file grows while it is read, its last line may be incomplete, and a CsvField
 // takes 48 bytes where a value takes 16 here.
 //
 // Where the header ends: at a line end outside of quotes.

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "levin/cli/config/text_layout.h"
 #include "levin/cli/runs/html.h"
 #include "levin/cli/runs/report_sections.h"
 #include "levin/cli/runs/run_table.h"

@@ -5,7 +5,6 @@
 #include <initializer_list>
 #include <vector>
 
-#include "levin/cli/config/text_layout.h"
 #include "levin/cli/runs/html.h"
 #include "levin/core/options/error.h"
 #include "levin/core/options/units.h"

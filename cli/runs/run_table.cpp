@@ -111,11 +111,6 @@ bool holds(const std::string& sign, int order) {
   return sign == ">" ? order > 0 : order >= 0;
 }
 
-std::string trimmed(const std::string& text) {
-  const size_t begin = text.find_first_not_of(" \t");
-  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
-}
-
 std::string what_a_column_takes(ColumnKind kind) {
   if (kind == ColumnKind::time) return "a date: 2026-11-23 or \"2026-11-23 10:57\"";
   return kind == ColumnKind::duration ? "seconds or a duration: 90, 10min, 1h30m" : "a number";

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <numeric>
 
@@ -99,11 +98,9 @@ std::string colour_at(double share) {
   size_t k = 0;
   while (k + 2 < kStops.size() && share > kStops[k + 1].at) ++k;
   const double inside = (share - kStops[k].at) / (kStops[k + 1].at - kStops[k].at);
-  std::array<char, 40> text = {};
   const auto mix = [inside](double a, double b) { return static_cast<int>(std::lround(a + (b - a) * inside)); };
-  std::snprintf(text.data(), text.size(), "rgb(%d,%d,%d)", mix(kStops[k].red, kStops[k + 1].red),
-                mix(kStops[k].green, kStops[k + 1].green), mix(kStops[k].blue, kStops[k + 1].blue));
-  return text.data();
+  return formatted("rgb(%d,%d,%d)", mix(kStops[k].red, kStops[k + 1].red), mix(kStops[k].green, kStops[k + 1].green),
+                   mix(kStops[k].blue, kStops[k + 1].blue));
 }
 
 // An axis of the parallel coordinates: where a value stands, from 0 (below) to 1.

@@ -8,7 +8,6 @@
 #include <array>
 #include <cerrno>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
@@ -283,9 +282,7 @@ void SweepStore::change_limits(const std::string& sweep) {
 }
 
 std::string SweepStore::trial_folder(int64_t id) const {
-  std::array<char, 32> name = {};
-  std::snprintf(name.data(), name.size(), "%04lld", static_cast<long long>(id));
-  return (fs::path(folder_) / "trials" / name.data()).string();
+  return (fs::path(folder_) / "trials" / formatted("%04ld", id)).string();
 }
 
 void SweepStore::read_trials() {

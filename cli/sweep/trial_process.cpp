@@ -11,7 +11,6 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "levin/cli/runs/run_alive.h"
 #include "levin/cli/sweep/trial_result.h"
@@ -97,8 +96,7 @@ std::vector<int> cores_of_this_process() {
 std::string gpus_of_slot(int64_t slot, int64_t count, int64_t slots) {
   std::vector<std::string> all;
   if (const auto listed = process_variables()("CUDA_VISIBLE_DEVICES")) {
-    std::istringstream names(*listed);
-    for (std::string name; std::getline(names, name, ',');) all.push_back(name);
+    all = split(*listed, ',');
     if (std::ssize(all) < count * slots) {
       throw Error("sweep: slots: " + std::to_string(slots) + " with gpus_per_slot: " + std::to_string(count) +
                   " need " + count_of(count * slots, "GPU") + ", and CUDA_VISIBLE_DEVICES names " +

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <random>
@@ -260,9 +259,7 @@ int locked(int fd) {
 }  // namespace
 
 std::string temporary_name(const std::string& path) {
-  char number[17];
-  std::snprintf(number, sizeof number, "%016llx", static_cast<unsigned long long>(unforeseeable_number()));
-  return path + ".tmp-" + number;
+  return path + ".tmp-" + formatted("%016lx", unforeseeable_number());
 }
 
 bool is_temporary_name(const std::string& name) {

@@ -15,8 +15,6 @@
 
 namespace levin {
 
-// A file descriptor that is closed with its object.
-
 /// An owned file descriptor, closed by the destructor. -1, which a failed open() returns, is allowed.
 class FileDescriptor {
  public:

@@ -1,18 +1,12 @@
 #include "levin/core/files/svg.h"
 
 #include <cmath>
-#include <cstdio>
+
+#include "levin/core/options/error.h"
 
 namespace levin {
 
 namespace {
-
-template <class... Values>
-std::string formatted(const char* pattern, Values... values) {
-  std::array<char, 512> text = {};
-  std::snprintf(text.data(), text.size(), pattern, values...);
-  return text.data();
-}
 
 std::string escaped(const std::string& text) {
   std::string safe;

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <cmath>
 #include <csignal>
+#include <cstdarg>
 #include <cstdio>
 #include <cstring>
 #include <string_view>
@@ -74,6 +75,21 @@ std::string join(const std::vector<std::string>& names, size_t most) {
   return names.size() > most ? text + " and " + std::to_string(names.size() - most) + " more" : text;
 }
 
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+std::string trimmed(const std::string& text) {
+  const size_t begin = text.find_first_not_of(" \t");
+  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
 std::string cut_text(const std::string& text, size_t most_bytes) {
   size_t end = std::min(text.size(), most_bytes);
   while (end < text.size() && end > 0 && is_continuation(text[end])) --end;  // not within a character
@@ -130,11 +146,18 @@ std::string count_of(int64_t count, const std::string& one, const std::string& m
   return std::to_string(count) + " " + (count == 1 ? one : many.empty() ? one + "s" : many);
 }
 
+std::string formatted(const char* format, ...) {
+  std::array<char, 512> text = {};
+  std::va_list values;
+  va_start(values, format);
+  std::vsnprintf(text.data(), text.size(), format, values);
+  va_end(values);
+  return text.data();
+}
+
 std::string short_number(double value, int digits) {
   if (std::isnan(value)) return "nan";  // printf may write -nan
-  std::array<char, 32> text = {};
-  std::snprintf(text.data(), text.size(), "%.*g", digits, value);
-  return text.data();
+  return formatted("%.*g", digits, value);
 }
 
 std::string stop_signal_name(int signal_number) {

@@ -59,6 +59,12 @@ class Interrupted : public Error {
 /// Joins names for a message: "a, b, c", or "a, b and 3 more" if there are more than `most`; "none" for an empty list.
 [[nodiscard]] std::string join(const std::vector<std::string>& names, size_t most = SIZE_MAX);
 
+/// Returns the parts of "a,b,c"; a separator at the end adds no part, and an empty text has none.
+[[nodiscard]] std::vector<std::string> split(const std::string& text, char separator);
+
+/// Returns `text` without blanks and tabs at its ends.
+[[nodiscard]] std::string trimmed(const std::string& text);
+
 /// Returns `text` for a message: on one line, with control characters escaped, truncated after `most_bytes`.
 [[nodiscard]] std::string cut_text(const std::string& text, size_t most_bytes = 80);
 
@@ -83,6 +89,9 @@ class Interrupted : public Error {
 [[nodiscard]] std::string count_of(int64_t count, const std::string& one, const std::string& many = "");
 
 // Numbers for people; number_text() is for programs.
+
+/// Formats like printf, at most 511 bytes: formatted("%.1f %%", percent).
+[[nodiscard, gnu::format(printf, 1, 2)]] std::string formatted(const char* format, ...);
 
 /// So many digits at most: "4", "0.0007038", "1e-08", "nan", "-inf".
 [[nodiscard]] std::string short_number(double value, int digits = 4);

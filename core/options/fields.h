@@ -180,11 +180,18 @@ struct Field : AnyField {
 /// The fields of an options struct, in order.
 using FieldList = std::vector<AnyField>;
 
-template <class... Ts>
-FieldList fields(Field<Ts>... list) {
+/// Each part is a field, or a list of fields that several structs share.
+template <class... Parts>
+FieldList fields(Parts... parts) {
   FieldList all;
-  all.reserve(sizeof...(Ts));
-  (all.push_back(std::move(static_cast<AnyField&>(list))), ...);
+  const auto add = [&all](auto& part) {
+    if constexpr (std::is_same_v<decltype(part), FieldList&>) {
+      all.insert(all.end(), part.begin(), part.end());
+    } else {
+      all.push_back(std::move(static_cast<AnyField&>(part)));
+    }
+  };
+  (add(parts), ...);
   return all;
 }
 

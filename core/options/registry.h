@@ -75,8 +75,9 @@ ConfigNode resolve_options(const ConfigNode& init_args, const std::string& path,
   return write_options(options);
 }
 [[noreturn]] void duplicate_class(const std::string& kind, const ClassEntry& first, const ClassEntry& second);
-/// Resolves an alias to its class and options; prints a note.
-extern std::atomic<void (*)(const std::string& text)> print_alias_note;  // set by Console; null: nothing is printed
+/// Prints the note that a class is an alias. Set by Console; null: nothing is printed.
+extern std::atomic<void (*)(const std::string& text)> print_alias_note;
+/// Resolves an alias to its class and options; calls print_alias_note.
 ClassSpec without_alias(const std::string& kind, const ClassSpec& spec, const ClassSpec& stands_for);
 std::string unknown_class(const std::string& kind, const std::string& name, const std::vector<std::string>& known);
 }  // namespace detail

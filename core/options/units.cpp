@@ -3,7 +3,6 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -69,9 +68,7 @@ double unit_bytes(const std::string& name) {
 }
 
 std::string amount_text(double amount, int digits, const char* unit) {
-  std::array<char, 48> text = {};
-  std::snprintf(text.data(), text.size(), "%.*f %s", digits, amount, unit);
-  return text.data();
+  return formatted("%.*f %s", digits, amount, unit);
 }
 
 constexpr const char* kExamples =
@@ -140,28 +137,17 @@ Seconds parse_duration(const std::string& text) {
 
 std::string duration_text(Seconds span) {
   const auto whole = static_cast<int64_t>(std::llround(span.count()));
-  char buffer[64];
-  std::snprintf(buffer, sizeof buffer, "%02ld:%02ld:%02ld:%02ld", whole / 86400, whole / 3600 % 24, whole / 60 % 60,
-                whole % 60);
-  return buffer;
+  return formatted("%02ld:%02ld:%02ld:%02ld", whole / 86400, whole / 3600 % 24, whole / 60 % 60, whole % 60);
 }
 
 std::string readable_duration(Seconds span) {
   const double seconds = span.count();
   const auto whole = static_cast<int64_t>(std::llround(seconds));
-  char buffer[64];
-  if (seconds < 0.9995) {
-    std::snprintf(buffer, sizeof buffer, "%.0f ms", seconds * 1000);
-  } else if (seconds < 59.95) {
-    std::snprintf(buffer, sizeof buffer, "%.1f s", seconds);
-  } else if (whole < 3600) {
-    std::snprintf(buffer, sizeof buffer, "%ld min %02ld s", whole / 60, whole % 60);
-  } else if (whole < 86400) {
-    std::snprintf(buffer, sizeof buffer, "%ld h %02ld min", whole / 3600, whole / 60 % 60);
-  } else {
-    std::snprintf(buffer, sizeof buffer, "%ld d %02ld h", whole / 86400, whole / 3600 % 24);
-  }
-  return buffer;
+  if (seconds < 0.9995) return formatted("%.0f ms", seconds * 1000);
+  if (seconds < 59.95) return formatted("%.1f s", seconds);
+  if (whole < 3600) return formatted("%ld min %02ld s", whole / 60, whole % 60);
+  if (whole < 86400) return formatted("%ld h %02ld min", whole / 3600, whole / 60 % 60);
+  return formatted("%ld d %02ld h", whole / 86400, whole / 3600 % 24);
 }
 
 ConfigNode ValueType<Seconds>::write(Seconds value) {

@@ -64,11 +64,6 @@ std::vector<std::string> known_levels() {
   return {"trace", "debug", "info", "warn", "error", "off"};
 }
 
-std::string trimmed(const std::string& text) {
-  const size_t begin = text.find_first_not_of(" \t");
-  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
-}
-
 Level read_level(const std::string& word, const std::string& source) {
   if (const auto level = level_of(word)) return *level;
   throw ConfigError(source + ": unknown level \"" + cut_text(word) + "\"." + did_you_mean(word, known_levels()) +
@@ -166,8 +161,8 @@ State& state() {
 }
 
 void show(Level level, const std::string& component, const std::string& text) {
-  const ConsoleOutput voice = console_output.load();
-  if (voice != nullptr) voice(level, component, text);
+  const ConsoleOutput output = console_output.load();
+  if (output != nullptr) output(level, component, text);
 }
 
 Line line_now(const std::string& component, Level level, std::string text) {
@@ -285,11 +280,9 @@ std::vector<std::string> component_names() {
 
 Levels parse_levels(const std::string& text, const std::string& source) {
   Levels levels;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const std::string item = trimmed(text.substr(begin, end - begin));
+  for (const std::string& part : split(text, ',')) {
+    const std::string item = trimmed(part);
     if (!item.empty()) read_item(item, source, levels);
-    begin = end + 1;
   }
   return levels;
 }
@@ -439,8 +432,8 @@ void set_position(int64_t epoch, int64_t step) {
   position_step.store(step, std::memory_order_relaxed);
 }
 
-void set_console_output(ConsoleOutput voice) {
-  console_output.store(voice);
+void set_console_output(ConsoleOutput output) {
+  console_output.store(output);
 }
 
 }  // namespace levin::log

@@ -234,6 +234,6 @@ void set_position(int64_t epoch, int64_t step);
 
 /// Shows a line on the console. Set by Console; called without a lock.
 using ConsoleOutput = void (*)(Level level, const std::string& component, const std::string& text);
-void set_console_output(ConsoleOutput voice);
+void set_console_output(ConsoleOutput output);
 
 }  // namespace levin::log

@@ -16,6 +16,10 @@ std::string fill(std::string_view text, std::span<const Argument> values) {
           if constexpr (std::is_integral_v<decltype(value)>) {  // libfmt refuses {:.1f} for an integer
             if (as_number) return void(result += fmt::format(fmt::runtime(format), static_cast<double>(value)));
           }
+          if constexpr (std::is_same_v<decltype(value), uint64_t>) {  // libfmt refuses {:+} for an unsigned integer
+            __extension__ using Signed = __int128;
+            return void(result += fmt::format(fmt::runtime(format), static_cast<Signed>(value)));
+          }
           result += fmt::format(fmt::runtime(format), value);
         },
         values[next++]);

@@ -24,6 +24,7 @@ enum class Kind { text, integer, number };
 
 /// Returns null if the spec (without its colon) fits a value of this kind, else what is wrong with it.
 constexpr const char* wrong_spec(std::string_view text, Kind kind) {
+  if (text.starts_with('{')) return "{ cannot fill";
   const auto is_align = [](char c) { return c == '<' || c == '>' || c == '^'; };
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   size_t at = 0;

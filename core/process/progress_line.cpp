@@ -4,10 +4,10 @@
 #include <array>
 #include <cctype>
 #include <cmath>
-#include <cstdio>
 #include <utility>
 #include <vector>
 
+#include "levin/core/options/error.h"
 #include "levin/core/options/units.h"
 #include "levin/core/process/console.h"
 
@@ -18,17 +18,10 @@ namespace {
 constexpr auto kRedrawEvery = std::chrono::milliseconds(100);
 constexpr auto kLineEvery = std::chrono::seconds(10);  // without a terminal
 
-template <class... Args>
-std::string printed(const char* format, Args... args) {
-  char buffer[64];
-  std::snprintf(buffer, sizeof buffer, format, args...);
-  return buffer;
-}
-
 // 0:00:03
 std::string clock_text(double seconds) {
   const auto whole = static_cast<long long>(std::ceil(std::min(seconds, 3.6e8)));
-  return printed("%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
+  return formatted("%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
 // `share` of `cells` columns in eighths of a column.
@@ -52,7 +45,7 @@ std::string count_text(const ProgressView& view) {
   if (view.unit == ProgressUnit::items) {
     return std::to_string(view.done) + (view.total ? "/" + std::to_string(*view.total) : "");
   }
-  const auto megabytes = [](int64_t bytes) { return printed("%.1f", static_cast<double>(bytes) / 1e6); };
+  const auto megabytes = [](int64_t bytes) { return formatted("%.1f", static_cast<double>(bytes) / 1e6); };
   return megabytes(view.done) + (view.total ? "/" + megabytes(*view.total) : "") + " MB";
 }
 
@@ -66,7 +59,7 @@ std::string noun_text(const ProgressView& view) {
 }
 
 std::string wait_text(const ProgressView& view, const char* separator) {
-  return view.data_wait > 0 ? separator + printed("waiting for data %.0f %%", 100 * view.data_wait) : "";
+  return view.data_wait > 0 ? separator + formatted("waiting for data %.0f %%", 100 * view.data_wait) : "";
 }
 
 // The optional parts of a live line in the order in which they stand, as many as fit by importance: rate, time left,
@@ -77,7 +70,7 @@ std::vector<std::string> parts_that_fit(const ProgressView& view, int& room) {
   if (const auto left = seconds_left(view)) parts.emplace_back(1, "  " + clock_text(*left) + " left");
   if (view.run_seconds_left) parts.emplace_back(4, " (run " + clock_text(*view.run_seconds_left) + ")");
   for (const auto& [name, value] : view.metrics) {
-    parts.emplace_back(name == view.metrics.begin()->first ? 2 : 6, "  " + name + " " + printed("%.4g", value));
+    parts.emplace_back(name == view.metrics.begin()->first ? 2 : 6, "  " + name + " " + formatted("%.4g", value));
   }
   if (view.data_wait > 0) parts.emplace_back(5, wait_text(view, "  "));
   if (view.memory_bytes > 0) parts.emplace_back(3, "  " + decimal_bytes_text(static_cast<double>(view.memory_bytes)));
@@ -99,13 +92,13 @@ std::vector<std::string> parts_that_fit(const ProgressView& view, int& room) {
 }  // namespace
 
 std::string rate_text(double rate) {
-  if (rate >= 100) return printed("%.0f it/s", rate);
-  return rate >= 1 ? printed("%.1f it/s", rate) : printed("%.2f s/it", 1 / rate);
+  if (rate >= 100) return formatted("%.0f it/s", rate);
+  return rate >= 1 ? formatted("%.1f it/s", rate) : formatted("%.2f s/it", 1 / rate);
 }
 
 std::string metrics_text(const std::map<std::string, double>& metrics, const char* separator) {
   std::string text;
-  for (const auto& [name, value] : metrics) text += separator + name + " " + printed("%.4g", value);
+  for (const auto& [name, value] : metrics) text += separator + name + " " + formatted("%.4g", value);
   return text;
 }
 
@@ -113,7 +106,7 @@ std::string metrics_text(const std::map<std::string, double>& metrics, const cha
 std::string live_line(const ProgressView& view, int columns) {
   const double share =
       view.total && *view.total > 0 ? static_cast<double>(view.done) / static_cast<double>(*view.total) : 1;
-  const std::string percent = view.total ? printed("  %3.0f %%", 100 * share) : "";
+  const std::string percent = view.total ? formatted("  %3.0f %%", 100 * share) : "";
   const std::string count = "  " + count_text(view) + (view.total ? "" : noun_text(view));
   int room = columns - static_cast<int>(view.title.size() + percent.size() + count.size());
   std::string rest;

@@ -48,6 +48,20 @@ struct BatchingOptions {
   [[nodiscard]] bool by_length() const { return bucket_by_length || max_tokens > 0; }
 };
 
+namespace detail {
+/// The fields that the options of data modules of rows share.
+template <class O>
+FieldList row_fields() {
+  return levin::fields(
+      field("batch_size", &O::batch_size, "samples of a batch").min(1),
+      field("val_fraction", &O::val_fraction, "of the rows, held out for validation").min(0.0).below(1.0),
+      field("split_seed", &O::split_seed, "which rows are held out").min(0),
+      field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024).ranks_may_differ(),
+      field("shuffle", &O::shuffle, "a new order of the training rows every epoch; false: the order of the file"),
+      field("drop_last", &O::drop_last, "leave out an incomplete last training batch"));
+}
+}  // namespace detail
+
 /// Throws ConfigError if options contradict each other or `drop_last`; `path` is how the user reaches them.
 void check_batching(const BatchingOptions& batching, const std::string& path, bool drop_last = false);
 

@@ -104,12 +104,7 @@ struct CsvDataOptions {
         field("target", &O::target, "a column by name or number, which rows to predict need not have; \"\": none"),
         field("id", &O::id, "a column that names the rows in files of predictions; \"\": their numbers, from 0"),
         field("target_is_class", &O::target_is_class, "y: class numbers of the target's values; else its numbers"),
-        field("batch_size", &O::batch_size, "samples of a batch").min(1),
-        field("val_fraction", &O::val_fraction, "of the rows, held out for validation").min(0.0).below(1.0),
-        field("split_seed", &O::split_seed, "which rows are held out").min(0),
-        field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024).ranks_may_differ(),
-        field("shuffle", &O::shuffle, "a new order of the training rows every epoch; false: the order of the file"),
-        field("drop_last", &O::drop_last, "leave out an incomplete last training batch"),
+        detail::row_fields<O>(),
         field("stratified_split", &O::stratified_split, "the held-out rows have the classes in the file's proportions"),
         field("batching", &O::batching, "weights and stratified, of the training batches"));
   }

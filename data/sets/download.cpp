@@ -92,8 +92,7 @@ Attempt attempt(const std::string& url, const std::string& path, const DownloadO
             answer.failure == HttpFailure::network};
   }
   if (!answer.is_success()) {
-    return {"the server answered HTTP status " + std::to_string(answer.status),
-            answer.status >= 500 || answer.status == 429};
+    return {"the server answered HTTP status " + std::to_string(answer.status), answer.is_passing()};
   }
   const std::string got = hasher.hex();
   if (!options.checksum.hex.empty() && got != options.checksum.hex) {

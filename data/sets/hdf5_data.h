@@ -60,12 +60,7 @@ struct Hdf5DataOptions {
         field("targets", &O::targets, "the data set of their targets, in the same order; \"\": none"),
         field("val_path", &O::val_path, "the file to validate on; \"\": val_fraction of path").ranks_may_differ(),
         field("test_path", &O::test_path, "the file to test and predict on; \"\": none").ranks_may_differ(),
-        field("batch_size", &O::batch_size, "samples of a batch").min(1),
-        field("val_fraction", &O::val_fraction, "of the rows, held out for validation").min(0.0).below(1.0),
-        field("split_seed", &O::split_seed, "which rows are held out").min(0),
-        field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024).ranks_may_differ(),
-        field("shuffle", &O::shuffle, "a new order of the training rows every epoch; false: the order of the file"),
-        field("drop_last", &O::drop_last, "leave out an incomplete last training batch"),
+        detail::row_fields<O>(),
         field(
             "inputs_dtype", &O::inputs_dtype,
             "auto: numbers with a fraction in the run's type (float32; float64 under 64-true), others as in the file"),

@@ -8,7 +8,6 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -35,9 +34,7 @@ constexpr std::array<std::pair<uint8_t, at::ScalarType>, 6> kTypes = {{{0x08, at
                                                                        {0x0E, at::kDouble}}};
 
 std::string hex(uint8_t byte) {
-  char text[3];
-  std::snprintf(text, sizeof text, "%02x", byte);
-  return text;
+  return formatted("%02x", byte);
 }
 
 // Reads a plain or gzipped file; offsets refer to the unpacked content.

@@ -12,6 +12,7 @@
 
 #include "levin/core/options/fields.h"
 #include "levin/data/data_module.h"
+#include "levin/data/loading/batching.h"
 #include "levin/data/loading/dataset.h"
 
 namespace levin {

@@ -3,7 +3,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
-#include <cstring>
 #include <utility>
 
 #include "levin/core/options/error.h"

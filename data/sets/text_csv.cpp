@@ -1,6 +1,5 @@
 #include "levin/data/sets/text_csv.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 

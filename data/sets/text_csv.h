@@ -64,12 +64,7 @@ struct TextCsvOptions {
         field("max_length", &O::max_length,
               "tokens of a sample with <s> and </s>: longer text is truncated, shorter text padded")
             .min(2),
-        field("batch_size", &O::batch_size, "samples of a batch").min(1),
-        field("val_fraction", &O::val_fraction, "of the rows, held out for validation").min(0.0).below(1.0),
-        field("split_seed", &O::split_seed, "which rows are held out").min(0),
-        field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024).ranks_may_differ(),
-        field("shuffle", &O::shuffle, "a new order of the training rows every epoch; false: the order of the file"),
-        field("drop_last", &O::drop_last, "leave out an incomplete last training batch"),
+        detail::row_fields<O>(),
         field("stratified_split", &O::stratified_split, "the held-out rows have the classes in the file's proportions"),
         field("batching", &O::batching,
               "weights, stratified: of the training batches; bucket_by_length, max_tokens: of all stages"));

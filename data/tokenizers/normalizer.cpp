@@ -316,22 +316,7 @@ class PrecompiledNormalizer final : public Normalizer {
   std::string texts_;
 };
 
-}  // namespace
-
-std::unique_ptr<const Normalizer> make_normalizer(const JsonNode& node, int depth) {
-  if (node.is_null()) return nullptr;
-  const std::string type = node.text("type");
-  if (const auto function = normalizer_function(type)) return std::make_unique<FunctionNormalizer>(function);
-  if (type == "BertNormalizer") return std::make_unique<BertNormalizer>(node);
-  if (type == "Strip") return std::make_unique<StripNormalizer>(node);
-  if (type == "Prepend") return std::make_unique<PrependNormalizer>(node);
-  if (type == "Replace") return std::make_unique<ReplaceNormalizer>(node);
-  if (type == "Precompiled") return make_precompiled_normalizer(node);
-  if (type == "Sequence" && depth < kMaxDepth) return std::make_unique<NormalizerSequence>(node, depth);
-  if (!type.empty()) node.at("type").refuse("the normalizer " + type + " is not supported.");
-  return nullptr;
-}
-
+// sentencepiece's character map in base64: a trie and the replacement strings.
 std::unique_ptr<const Normalizer> make_precompiled_normalizer(const JsonNode& node) {
   const JsonNode map = node.at("precompiled_charsmap");
   const std::string code = map.text();
@@ -353,6 +338,22 @@ std::unique_ptr<const Normalizer> make_precompiled_normalizer(const JsonNode& no
   }
   texts.push_back('\0');
   return std::make_unique<PrecompiledNormalizer>(std::move(trie), std::move(texts));
+}
+
+}  // namespace
+
+std::unique_ptr<const Normalizer> make_normalizer(const JsonNode& node, int depth) {
+  if (node.is_null()) return nullptr;
+  const std::string type = node.text("type");
+  if (const auto function = normalizer_function(type)) return std::make_unique<FunctionNormalizer>(function);
+  if (type == "BertNormalizer") return std::make_unique<BertNormalizer>(node);
+  if (type == "Strip") return std::make_unique<StripNormalizer>(node);
+  if (type == "Prepend") return std::make_unique<PrependNormalizer>(node);
+  if (type == "Replace") return std::make_unique<ReplaceNormalizer>(node);
+  if (type == "Precompiled") return make_precompiled_normalizer(node);
+  if (type == "Sequence" && depth < kMaxDepth) return std::make_unique<NormalizerSequence>(node, depth);
+  if (!type.empty()) node.at("type").refuse("the normalizer " + type + " is not supported.");
+  return nullptr;
 }
 
 }  // namespace levin::tokenizers

@@ -27,7 +27,4 @@ class Normalizer {
 /// Null if the node is. What cannot be used is noted in the node.
 [[nodiscard]] std::unique_ptr<const Normalizer> make_normalizer(const JsonNode& node, int depth = 0);
 
-/// sentencepiece's character map in base64: a trie and the replacement strings.
-[[nodiscard]] std::unique_ptr<const Normalizer> make_precompiled_normalizer(const JsonNode& node);
-
 }  // namespace levin::tokenizers

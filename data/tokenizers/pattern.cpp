@@ -75,7 +75,10 @@ std::string onig_message(int code, Info*... info) {
 
 // What one search writes to; each thread has its own because threads share patterns.
 struct Scratch {
-  Scratch() { onig_initialize_match_param(limits); }
+  Scratch() {
+    onig_initialize_match_param(limits);
+    onig_set_retry_limit_in_match_of_match_param(limits, kMaxRetries);
+  }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() {
@@ -123,7 +126,6 @@ bool Regex::find(std::string_view text, size_t from, Match& match, Budget& budge
   if (text.size() > INT_MAX) fail("the text is too long");
   OnigMatchParam* const limits = scratch.limits;
   onig_set_match_stack_limit_size_of_match_param(limits, static_cast<unsigned>(kMinStack + text.size()));
-  onig_set_retry_limit_in_match_of_match_param(limits, kMaxRetries);
   const OnigUChar* const begin = bytes_of(text);
   const OnigUChar* const end = begin + text.size();
   const auto option = [&](size_t at) { return at == from ? ONIG_OPTION_NONE : ONIG_OPTION_NOT_BEGIN_POSITION; };  // \G

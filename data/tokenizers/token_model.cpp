@@ -405,21 +405,13 @@ std::unique_ptr<const TokenModel> make_token_model(const JsonNode& node) {
     return nullptr;
   }
   const std::string type = type_of_model(node);
-  if (type == "BPE") return make_bpe_model(node);
-  if (type == "Unigram") return make_unigram_model(node);
+  if (type == "BPE") return std::make_unique<BpeModel>(node);
+  if (type == "Unigram") return std::make_unique<UnigramModel>(node);
   if (type == "WordPiece") return std::make_unique<WordPieceModel>(node);
   if (type == "WordLevel") return std::make_unique<WordLevelModel>(node);
   node.at("type").refuse("the model " + cut_text(type) +
                          " is not supported. Known: BPE, WordPiece, Unigram, WordLevel.");
   return nullptr;
-}
-
-std::unique_ptr<const TokenModel> make_bpe_model(const JsonNode& node) {
-  return std::make_unique<BpeModel>(node);
-}
-
-std::unique_ptr<const TokenModel> make_unigram_model(const JsonNode& node) {
-  return std::make_unique<UnigramModel>(node);
 }
 
 }  // namespace levin::tokenizers

@@ -54,8 +54,6 @@ class TokenModel {
 
 /// Returns a BPE, WordPiece, Unigram or WordLevel model. Notes a mistake and returns null if the model is unsupported.
 [[nodiscard]] std::unique_ptr<const TokenModel> make_token_model(const JsonNode& node);
-[[nodiscard]] std::unique_ptr<const TokenModel> make_bpe_model(const JsonNode& node);
-[[nodiscard]] std::unique_ptr<const TokenModel> make_unigram_model(const JsonNode& node);
 
 /// Returns the token that stands for a byte of an unknown character, such as "<0x0A>".
 [[nodiscard]] std::string byte_token(unsigned char byte);

@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <set>
 
-#include "levin/core/files/files.h"
 #include "levin/core/options/error.h"
 #include "levin/core/options/registry.h"
 #include "levin/data/text/text_reader.h"
+#include "levin/loggers/csv_table.h"
 
 LEVIN_REGISTER_DATA(BibleText, "the King James Bible as blocks of tokens: TextFile on Debian's bible-kjv-text");
 LEVIN_REGISTER_DATA(BibleVerses,
@@ -33,19 +33,14 @@ std::string compressed_part(const std::string& path, const std::string& bytes) {
   const uint64_t windows = number_at(kCount);
   const uint64_t data = kCount + 4 + (windows + 1) * 4;
   if (bytes.size() < data) {
-    fail(kCount, "the file ends too early: expected a table of " + std::to_string(windows) + " windows");
+    fail(kCount, "the file ends too early: expected a table of " + levin::count_of(windows, "window"));
   }
   const uint64_t end = number_at(data - 4);
   if (end != bytes.size()) {
     fail(data - 4, "expected the size of the file, " + std::to_string(bytes.size()) + ", saw " + std::to_string(end));
   }
+  if (bytes.compare(data, 2, "\x1f\x9d") != 0) fail(data, "expected compress data (1f 9d and a byte of flags)");
   return bytes.substr(data);
-}
-
-std::string quoted_field(const std::string& text) {
-  std::string field = "\"";
-  for (const char c : text) field += c == '"' ? "\"\"" : std::string(1, c);
-  return field + '"';
 }
 
 // "1Sa3:10 And the LORD came, …" as testament, book, verse, text: the book precedes the chapter.
@@ -61,7 +56,7 @@ std::string csv_row(const std::string& line, size_t number, std::set<std::string
   const std::string book = line.substr(0, chapter);
   books.insert(book);
   return std::string(books.size() > kBooksOfOldTestament ? "new," : "old,") + book + "," +
-         line.substr(chapter, blank - chapter) + "," + quoted_field(line.substr(blank + 1)) + "\n";
+         line.substr(chapter, blank - chapter) + "," + levin::csv_field(line.substr(blank + 1)) + "\n";
 }
 
 }  // namespace
@@ -78,9 +73,9 @@ std::string bible_text(const std::string& path) {
   if (!std::filesystem::exists(path, ignored)) {
     throw levin::DataError(path + ": no such file. Install Debian's bible-kjv-text, or set the data's .path.");
   }
-  std::string bytes = levin::read_input(path, levin::kMaxTextBytes);
-  if (bytes.starts_with("EC02Compressed")) bytes = compressed_part(path, bytes);
-  return levin::unpack_text(path, std::move(bytes));
+  std::string bytes = levin::read_text(path);
+  if (!bytes.starts_with("EC02Compressed")) return bytes;
+  return levin::unpack_text(path + ", compress data", compressed_part(path, bytes));
 }
 
 std::string BibleText::read_document() const {

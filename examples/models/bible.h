@@ -1,8 +1,7 @@
 // The King James Bible as data: 31102 verses from Debian's package bible-kjv-text.
 //
-//   data: {class_path: BibleText, init_args: {block_size: 128, batch_size: 16}}       # blocks of tokens
-//   data: {class_path: BibleVerses, init_args: {label: testament, max_length: 256}}   # a verse and its testament or
-//   book
+//   data: {class_path: BibleText, init_args: {block_size: 128, batch_size: 16}}      # blocks of tokens
+//   data: {class_path: BibleVerses, init_args: {label: testament, max_length: 256}}  # verses, their testament or book
 #pragma once
 
 #include <string>

@@ -15,7 +15,7 @@
 namespace levin::exported {
 
 /// Whether torch.export writes calls of this ATen operator for models, and the operator cannot reach memory outside of
-/// its tensors once check_arguments.h has seen its arguments. See docs/exported_models.md for the operators that are
+/// its tensors once argument_check() has seen its arguments. See docs/exported_models.md for the operators that are
 /// left out.
 [[nodiscard]] bool is_allowed_operator(const c10::FunctionSchema& schema);
 

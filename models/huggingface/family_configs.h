@@ -39,12 +39,6 @@ struct EncoderConfig {
   }
 };
 
-/// One list of fields after another.
-inline FieldList operator+(FieldList one, const FieldList& other) {
-  one.insert(one.end(), other.begin(), other.end());
-  return one;
-}
-
 /// BERT, RoBERTa, XLM-R and CamemBERT.
 struct BertConfig : EncoderConfig {
   int64_t vocab_size = 30522;
@@ -62,21 +56,19 @@ struct BertConfig : EncoderConfig {
   template <class = void>
   static auto fields() {
     using O = BertConfig;
-    return EncoderConfig::fields() +
-           levin::fields(
-               field("vocab_size", &O::vocab_size, "tokens").min(1),
-               field("max_position_embeddings", &O::max_position_embeddings, "positions").min(1),
-               field("type_vocab_size", &O::type_vocab_size, "token types").min(1),
-               field("pad_token_id", &O::pad_token_id, "the padding token"),
-               field("classifier_dropout", &O::classifier_dropout, "fraction dropped before a classifier"),
-               field("tie_word_embeddings", &O::tie_word_embeddings, "one matrix for tokens in and logits out"),
-               field("position_embedding_type", &O::position_embedding_type, "absolute")
-                   .check([](const std::string& type) { return type == "absolute"; },
-                          "\"absolute\": Levin has no other"),
-               field("is_decoder", &O::is_decoder, "false")
-                   .check([](bool is) { return !is; }, "false: Levin has this family as encoders only"),
-               field("add_cross_attention", &O::add_cross_attention, "false")
-                   .check([](bool is) { return !is; }, "false: Levin has no encoder-decoder models"));
+    return levin::fields(
+        EncoderConfig::fields(), field("vocab_size", &O::vocab_size, "tokens").min(1),
+        field("max_position_embeddings", &O::max_position_embeddings, "positions").min(1),
+        field("type_vocab_size", &O::type_vocab_size, "token types").min(1),
+        field("pad_token_id", &O::pad_token_id, "the padding token"),
+        field("classifier_dropout", &O::classifier_dropout, "fraction dropped before a classifier"),
+        field("tie_word_embeddings", &O::tie_word_embeddings, "one matrix for tokens in and logits out"),
+        field("position_embedding_type", &O::position_embedding_type, "absolute")
+            .check([](const std::string& type) { return type == "absolute"; }, "\"absolute\": Levin has no other"),
+        field("is_decoder", &O::is_decoder, "false")
+            .check([](bool is) { return !is; }, "false: Levin has this family as encoders only"),
+        field("add_cross_attention", &O::add_cross_attention, "false")
+            .check([](bool is) { return !is; }, "false: Levin has no encoder-decoder models"));
   }
 };
 
@@ -300,8 +292,8 @@ struct ViTConfig : EncoderConfig {
   template <class = void>
   static auto fields() {
     using O = ViTConfig;
-    return EncoderConfig::fields() +
-           levin::fields(field("image_size", &O::image_size, "pixels, of height and width").min(1),
+    return levin::fields(EncoderConfig::fields(),
+                         field("image_size", &O::image_size, "pixels, of height and width").min(1),
                          field("patch_size", &O::patch_size, "pixels, of height and width").min(1),
                          field("num_channels", &O::num_channels, "colours").min(1),
                          field("qkv_bias", &O::qkv_bias, "of queries, keys and values"),

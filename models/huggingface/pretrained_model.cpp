@@ -222,9 +222,7 @@ std::string in_folder(const std::string& folder, const std::string& name) {
 }
 
 std::string shard_name(size_t number, size_t count) {
-  char text[64];
-  std::snprintf(text, sizeof text, "model-%05zu-of-%05zu.safetensors", number, count);
-  return text;
+  return formatted("model-%05zu-of-%05zu.safetensors", number, count);
 }
 
 // "model-00001-of-00004.safetensors"

@@ -14,7 +14,6 @@
 #include <exception>
 #include <map>
 #include <set>
-#include <sstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -292,11 +291,9 @@ std::string ProcessRanks::merge_lines(const std::string& text) {
   at::Tensor bytes = at::empty({longest}, at::kByte).fill_('\n');
   std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
   const at::Tensor all = gather_on_rank_zero(bytes);
-  std::set<std::string> lines;
-  if (all.defined()) {
-    std::istringstream stream(std::string(static_cast<const char*>(all.const_data_ptr()), all.nbytes()));
-    for (std::string line; std::getline(stream, line);) lines.insert(line);
-  }
+  std::vector<std::string> gathered;
+  if (all.defined()) gathered = split({static_cast<const char*>(all.const_data_ptr()), all.nbytes()}, '\n');
+  const std::set<std::string> lines(gathered.begin(), gathered.end());
   std::string merged;
   for (const std::string& line : lines) merged += line.empty() ? "" : line + "\n";
   return broadcast(merged);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "levin/core/options/error.h"
+
 namespace levin {
 
 namespace {
@@ -10,16 +12,6 @@ namespace {
 using Lines = std::vector<std::string>;
 
 constexpr const char* kNothing = "nothing";
-
-Lines lines_of(const std::string& text) {
-  Lines lines;
-  for (size_t start = 0; start < text.size();) {
-    const size_t end = std::min(text.find('\n', start), text.size());
-    lines.push_back(text.substr(start, end - start));
-    start = end + 1;
-  }
-  return lines;
-}
 
 std::string line_name(const std::string& line) {
   return line.substr(0, line.find(' '));
@@ -54,7 +46,7 @@ RankDifference difference(size_t rank, const Lines& zero, const Lines& other) {
 
 std::optional<RankDifference> first_difference(const std::vector<std::string>& texts) {
   for (size_t rank = 1; rank < texts.size(); ++rank) {
-    if (texts[rank] != texts[0]) return difference(rank, lines_of(texts[0]), lines_of(texts[rank]));
+    if (texts[rank] != texts[0]) return difference(rank, split(texts[0], '\n'), split(texts[rank], '\n'));
   }
   return std::nullopt;
 }

@@ -131,7 +131,7 @@ constexpr size_t kShownBytes = 60;
 
 // A store returns the number of a ping. Line-based programs read this number as line ends, and respond.
 constexpr std::string_view kPing = "\n\n\n\n";
-// The first bytes that a gate sends; see shared_secret.cpp.
+// The first bytes that a gate sends; see kGreeting in strategies/launch/store_gate.cpp.
 constexpr std::string_view kGate = "LEVIN ";
 
 enum class Answerer { store, other, silent, closing, nobody };

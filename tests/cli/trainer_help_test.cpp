@@ -45,7 +45,7 @@ TEST(TrainerHelp, FitsTwoScreensWithALineForEveryOption) {
               1)
         << name;
   }
-  for (const auto& line : all) EXPECT_NE(line, "Others") << "a new option is in no group of trainer_help.cpp";
+  for (const auto& line : all) EXPECT_NE(line, "Others") << "a new option is in no group of help_text.cpp";
 }
 
 TEST(TrainerHelp, ShowsTheMostUsedFirstAndReportsHowToSeeAll) {

@@ -67,6 +67,24 @@ TEST(Join, PutsCommasBetweenAndSaysNone) {
   EXPECT_EQ(join({"a", "b", "c"}, 3), "a, b, c");
 }
 
+TEST(Split, GivesThePartsBetweenSeparators) {
+  using Parts = std::vector<std::string>;
+  EXPECT_EQ(split("a,b,,c", ','), (Parts{"a", "b", "", "c"}));
+  EXPECT_EQ(split("one\ntwo\n", '\n'), (Parts{"one", "two"}));
+  EXPECT_EQ(split(",", ','), Parts{""});
+  EXPECT_EQ(split("", ','), Parts{});
+}
+
+TEST(Trimmed, LeavesBlanksWithin) {
+  EXPECT_EQ(trimmed(" \ta b\t"), "a b");
+  EXPECT_EQ(trimmed(" "), "");
+}
+
+TEST(Formatted, FollowsPrintf) {
+  EXPECT_EQ(formatted("%.1f %% of %s", 12.34, "all"), "12.3 % of all");
+  EXPECT_EQ(formatted("%s", std::string(600, 'x').c_str()), std::string(511, 'x'));
+}
+
 TEST(CutText, StaysOnOneLineAndCutsLongText) {
   EXPECT_EQ(cut_text("plain é"), "plain é");
   EXPECT_EQ(cut_text("a\nb\x01\x7f"), "a\\nb\\x01\\x7f");

@@ -38,6 +38,9 @@ TEST(LogText, FollowsSpecs) {
   EXPECT_EQ(log::filled("{:x} {:X} {:o} {:b}", 255, 255, 8, 5), "ff FF 10 101");
   EXPECT_EQ(log::filled("{:*^7}|{:-<4}|{:.2}|{:.2s}", "ab", 1, "abc", "äöü"), "**ab***|1---|ab|äö");
   EXPECT_EQ(log::filled("{:.1f}", 3), "3.0");
+  EXPECT_EQ(log::filled("{:+} {:+d} {:06d}", 4u, std::numeric_limits<uint64_t>::max(), size_t{5}),
+            "+4 +18446744073709551615 000005");
+  EXPECT_EQ(log::filled("{:x} {:+.1f}", std::numeric_limits<uint64_t>::max(), 2u), "ffffffffffffffff +2.0");
 }
 
 // The compiler rejects format strings for which these functions return a message.
@@ -64,6 +67,7 @@ TEST(LogText, AMistakeIsFoundByTheCompiler) {
   EXPECT_EQ(wrong_spec("+", Kind::text), "+ and 0 are for numbers");
   EXPECT_EQ(wrong_spec("q", Kind::text), "the type of a spec is one of d x X o b f e g s");
   EXPECT_EQ(wrong_spec("#x", Kind::integer), "a spec is [[fill]align][+][0][width][.precision][type]");
+  EXPECT_EQ(wrong_spec("{^5", Kind::integer), "{ cannot fill");
   EXPECT_EQ(wrong_spec("999", Kind::integer), "a width is at most 200, a precision at most 60");
 }
 

@@ -57,6 +57,13 @@ TEST(Download, TriesAgainAfterACutConnectionAndABusyServer) {
   EXPECT_EQ(folder.names().size(), 1U);
 }
 
+TEST(Download, TriesAgainAfterTheServersTimeout) {
+  const TemporaryFolder folder;
+  const HttpServer server({HttpServer::answer("", "408 Request Timeout"), HttpServer::answer(kBody)});
+  download(server.url(), folder / "x", quick());
+  EXPECT_EQ(read_file(folder / "x"), kBody);
+}
+
 TEST(Download, GivesUpOnAConnectionThatIsAlwaysCut) {
   const TemporaryFolder folder;
   const HttpServer server({HttpServer::cut(kBody)});

@@ -56,6 +56,20 @@ TEST(BibleText, NamesFileAndByteOfDamage) {
   EXPECT_TRUE(holds(error_of<DataError>([&] { (void)bible_text(folder / "none"); }), {"none", "bible-kjv-text"}));
 }
 
+TEST(BibleText, NamesDamageInCompressData) {
+  const TemporaryFolder folder;
+  const auto message = [&](const std::string& data) {  // after a header and a table of 0 windows
+    const std::string sizes{'\0', '\0', '\0', '\0', '\0', '\0', '\0', static_cast<char>(96 + data.size())};
+    const std::string header = "EC02Compressed" + std::string(88 - 14, ' ');
+    const std::string path = folder.write("bad", header + sizes + data);
+    return error_of<DataError>([&] { (void)bible_text(path); });
+  };
+  EXPECT_TRUE(holds(message("\x1f\x8b\x90"), {"/bad: byte 96: expected compress data (1f 9d and a byte of flags)"}));
+  EXPECT_TRUE(holds(message(""), {"/bad: byte 96: expected compress data"}));
+  EXPECT_TRUE(holds(message("\x1f\x9d\x05"), {"/bad, compress data: byte 2: expected codes of 9 to 16 bits, saw 5"}));
+  EXPECT_TRUE(holds(error_of<DataError>([&] { (void)bible_text(folder.path()); }), {folder.path(), "directory"}));
+}
+
 TEST(BibleText, ReadsADifferentTextIfAPathIsSet) {
   const TemporaryFolder folder;
   BibleText data({.path = folder.write("a.txt", std::string(100, 'a')), .block_size = 9, .val_fraction = 0});

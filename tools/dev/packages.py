@@ -45,7 +45,8 @@ def is_root():
 
 def apt_packages(label, *names):
     """Installs the packages of these sections that are missing. Prints the command for root if this is another user."""
-    wanted = [package for name in names for package in sections()[name]]
+    listed = sections()
+    wanted = [package for name in names for package in listed[name]]
     if shutil.which("dpkg-query") is None:
         print(f"{label}: not a Debian machine, nothing installed; the build needs: {' '.join(wanted)}")
         return
