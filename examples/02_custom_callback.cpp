@@ -1,4 +1,4 @@
-// A custom callback: stops when the training loss is low enough, and remembers over restarts how often it looked.
+// A custom callback: stops when the training loss is low enough, and counts its checks across restarts.
 //
 //   02_custom_callback fit --config run.yaml      # or as `levin` with one additional class: see main
 #include <levin/cli/run_cli.h>

@@ -1,5 +1,5 @@
-// Gradient accumulation: eight batches of 32 images, one update, the weights of a batch of 256. With the
-// Trainer, and with a hand-written loop.
+// Gradient accumulation: eight batches of 32 images and one update give the weights of a batch of 256, with the
+// Trainer and with a hand-written loop.
 #include <levin/levin.h>
 
 constexpr int64_t kBatch = 256, kParts = 8, kUpdates = 20;

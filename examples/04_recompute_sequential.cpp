@@ -1,4 +1,4 @@
-// checkpoint_sequential in C++: of a deep Sequential only the inputs of some segments are kept, and the layers within a
+// checkpoint_sequential in C++: a deep Sequential keeps only the inputs of some segments, and the layers within a
 // segment are recomputed in backward. The gradients are bitwise identical, dropout included.
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -6,7 +6,7 @@
 
 constexpr int64_t kLayers = 300, kWidth = 64, kBatch = 1024;
 
-/// The most bytes of tensors alive at once, as LibTorch's allocator reports them on the thread that allocates.
+/// The peak memory of live tensors in bytes, as LibTorch's allocator reports it on the thread that allocates.
 struct Peak : c10::MemoryReportingInfoBase {
   int64_t alive = 0, most = 0;
   void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override {

@@ -16,7 +16,7 @@ struct Arguments {
   bool no_cuda = false;
   int64_t seed = 1;
   int64_t log_interval = 10;
-  // Not in the script.
+  // The following options are not in the script.
   double dropout = 0.5;
   std::optional<int64_t> devices = std::nullopt;
   std::string accelerator = "auto";
@@ -42,7 +42,7 @@ struct Arguments {
   }
 };
 
-/// As the script: --rank and --world-size alone meet at its default address.
+/// As in the script, --rank and --world-size without an address use its default address.
 std::vector<std::string> with_meeting_point(std::vector<std::string> words) {
   const auto has = [&](const std::string& option) {
     return std::any_of(words.begin(), words.end(), [&](const auto& word) { return word.starts_with(option); });
@@ -102,7 +102,7 @@ class Net : public levin::LightningModule {
   torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
     return torch::nll_loss(net_->forward(batch[0]), batch[1]);
   }
-  // The ranks' shares of the test images are one average: every image counts once.
+  // One average over the test images of all ranks: every image counts once.
   void validation_step(const levin::Batch& batch, int64_t) override {
     auto [x, y] = batch.unpack<2>();
     auto output = net_->forward(x);
@@ -185,7 +185,7 @@ void run(const Arguments& arguments) {
                                 .enable_model_summary = false};
   if (arguments.devices) options.devices = *arguments.devices;
   if (arguments.limit_batches) options.limit_train_batches = options.limit_val_batches = *arguments.limit_batches;
-  levin::Trainer trainer(options);  // here further ranks are started, if --devices asks for them
+  levin::Trainer trainer(options);  // starts the other ranks if --devices asks for them
   levin::seed_everything(static_cast<uint64_t>(arguments.seed));
   Net model(arguments);
   Images images(arguments);

@@ -3,9 +3,9 @@
 //   06_serve levin_logs/version_0 8080
 //   curl --json '[[5.1, 3.5, 1.4, 0.2], [6.7, 3.0, 5.2, 2.3]]' http://127.0.0.1:8080/predict      # [0,2]
 //
-// The body is a batch as nested lists of numbers, the answer its predictions; a mistake in it is answered with 400 and
-// what is wrong. Requests are handled by several threads, all on one copy of the weights. SIGTERM and Ctrl-C end it: a
-// thread waits for them, because a signal handler must not call what stops the server.
+// The body is a batch as nested lists of numbers, and the answer is its predictions; a bad body gets status 400 and the
+// reason. Several threads handle requests, all on one copy of the weights. SIGTERM and Ctrl-C end the server: a
+// thread waits for them, because a signal handler must not call the function that stops the server.
 #include <httplib.h>
 #include <levin/inference/json_tensor.h>
 #include <levin/inference/load_for_inference.h>
@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
     for (const int signal : {SIGINT, SIGTERM}) sigaddset(&stops, signal);
     pthread_sigmask(SIG_BLOCK, &stops, nullptr);  // before any thread begins: they all inherit it
     httplib::Server server;
-    at::set_num_threads(1);  // of one prediction; requests have threads of their own
+    at::set_num_threads(1);  // for one prediction; requests run on separate threads
     const levin::InferenceModel model = levin::load_for_inference(argc > 1 ? argv[1] : "levin_logs/version_0");
     server.Post("/predict", [&](const httplib::Request& request, httplib::Response& response) {
       try {
@@ -39,11 +39,11 @@ int main(int argc, char** argv) {
     std::jthread stopper([&](const std::stop_token& ended) {
       int signal = 0;
       sigwait(&stops, &signal);
-      while (!server.is_running() && !ended.stop_requested()) std::this_thread::yield();  // it has not begun yet
+      while (!server.is_running() && !ended.stop_requested()) std::this_thread::yield();  // not started yet
       server.stop();
     });
     server.listen_after_bind();
     stopper.request_stop();
-    pthread_kill(stopper.native_handle(), SIGTERM);  // if it still waits
+    pthread_kill(stopper.native_handle(), SIGTERM);  // wakes the thread if it is still waiting
   });
 }

@@ -257,7 +257,7 @@ def compile_step(model, inputs, loss="cross_entropy", output="net.pt2", target=N
         "graphs": {name: {"dynamic_batch": graph.dynamic, "inputs": graph.inputs, "outputs": graph.outputs}
                    for name, graph in (("training", training), ("evaluation", evaluation))},
     }
-    # Random numbers of compiled code are Inductor's own, so that a step with dropout is compared only as it was traced.
+    # Compiled code draws Inductor's own random numbers, so for a step with dropout only the traced graph is compared.
     worst = 0.0 if training.random else check_training(files["training"], training, step, batch, tolerance)
     worst = max(worst, check_evaluation(files["evaluation"], evaluation, Step(model, function, True), batch, tolerance))
     manifest["checked"] = {"tolerance": tolerance, "worst": worst}

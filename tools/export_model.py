@@ -110,7 +110,7 @@ def name_tuples(spec):
 
 @contextlib.contextmanager
 def kept(model):
-    """Gives a function that brings back the model's parameters, buffers and gradients; at the end they are back, and so
+    """Yields a function that restores the model's parameters, buffers and gradients; on exit they are restored, and so
     are the modes of its submodules."""
     import torch
 
@@ -154,7 +154,7 @@ def same_graph(one, other):
 
 
 def save(programs, output):
-    """One archive of the programs under their names, with the weights of the first, which all share."""
+    """Writes one archive of the programs under their names, with the weights of the first, which all share."""
     from torch.export.pt2_archive import PT2ArchiveReader, PT2ArchiveWriter
     from torch.export.pt2_archive._package import package_pt2
 
@@ -250,7 +250,7 @@ def compare_gradients(model, again, mode):
         finite, same = wanted.isfinite(), wanted.isfinite() == given.isfinite()
         if same.all():
             wanted, given = wanted.where(finite, 0), given.where(finite, 0)
-        # Where a gradient is rounding alone, as a bias's before a batch norm, it is compared with the others.
+        # A gradient that is only rounding error, such as a bias's before a batch norm, is compared with the others.
         scale = max(wanted.abs().max().item(), given.abs().max().item(), 1e-4 * largest)
         difference = (wanted - given).abs().max().item()
         if not difference <= 1e-3 * scale:  # also for nan
@@ -293,7 +293,7 @@ def make_input(text):
 
 @contextlib.contextmanager
 def recording(precision, model, inputs):
-    """The model and the inputs as a run of that precision has them; None: unchanged."""
+    """Returns the model and the inputs as a run with that precision has them; None: unchanged."""
     import torch
 
     dtype = getattr(torch, PRECISIONS.get(precision) or PRECISIONS[f"{precision}-true"]) if precision else None

@@ -48,7 +48,7 @@ def arguments():
                              "end run last")
     parser.add_argument("--list", action="store_true", help="print the steps and their time limits")
     parser.add_argument("--root", help=argparse.SUPPRESS)  # of the tree or bundle; default: where this file is
-    # Some steps are true of a CPU too: to test them.
+    # Some steps work on a CPU too, so that they can be tested.
     parser.add_argument("--accelerator", choices=("gpu", "cpu"), default="gpu", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.only = [name for word in options.only for name in word.split(",") if name]
@@ -121,8 +121,8 @@ def write(path, results):
 
 
 def steps_to_run(options, results):
-    """In their order. With --continue those that `results` holds already are left out, and one that was begun in an
-    earlier call and did not end is the last, so that it cannot keep the others from running again."""
+    """Returns the steps in their order. With --continue, steps that `results` already holds are left out, and a step
+    that was begun in an earlier call and did not end comes last, so that it cannot keep the others from running again."""
     wanted = [step for step in gpu_steps.STEPS if not options.only or step.name in options.only]
     cut = [entry["name"] for entry in results["steps"] if entry["outcome"] == CUT]
     known = [entry["name"] for entry in results["steps"] if entry["outcome"] != CUT]

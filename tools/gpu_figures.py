@@ -76,7 +76,7 @@ def predicted_peaks(output):
 
 
 def differing_tensors(output):
-    """The lines of levin checkpoint diff about tensors; its other lines are of values, such as options and paths."""
+    """The lines of levin checkpoint diff about tensors; its other lines are about values, such as options and paths."""
     return [line.strip() for line in output.splitlines() if line.strip().startswith("tensor ")]
 
 
@@ -111,8 +111,8 @@ def smi_rows(text):
 
 
 def smi_column(rows, field):
-    """A field of the rows that have it, memory in bytes. NVML's first interface, which Levin uses, counts as used what
-    the driver has reserved for itself; nvidia-smi counts that apart."""
+    """A field of the rows that have it, memory in bytes. NVML's first interface, which Levin uses, includes the memory
+    that the driver has reserved for itself; nvidia-smi reports that separately."""
     if not field.startswith("memory"):
         return [row[field] for row in rows if row[field] is not None]
     reserved = (lambda row: row["memory.reserved"] or 0) if field == "memory.used" else (lambda row: 0)

@@ -82,7 +82,7 @@ def everything(accelerator):
 
 
 def fit(run, one, which, options):
-    """Removes the run files' callbacks, which need metrics of a validation; a few steps have none."""
+    """Removes the run files' callbacks, which need validation metrics; a run of a few steps has none."""
     folder = "".join(letter if letter.isalnum() else "_" for letter in f"{one.name} {which}")
     unless_named = () if any(word.startswith("--trainer.callbacks") for word in options) else ("--trainer.callbacks=[]",)
     return Fit(run, folder, one.config, f"--trainer.max_steps={one.steps}", *COMMON, *unless_named, *options)

@@ -58,7 +58,7 @@ class Levin:
         return str(self.configs / name)
 
     def below(self, tool, words):
-        """(words, environment) that run a program of Levin's below a tool such as a sanitizer."""
+        """Returns (words, environment) that run a Levin program under a tool such as a sanitizer."""
         if self.bundled:
             return words, {"LEVIN_LAUNCH_WITH": " ".join(tool)}
         return [*tool, *words], {}
@@ -135,7 +135,7 @@ class Run:
         return max(0.1, self.end - time.monotonic())
 
     def command(self, words, allowed=(0,), environment=None, limit=math.inf):
-        """What it printed. Failed if it ends with another status, or takes longer than its limit or the step's."""
+        """Returns its output. Raises Failed if it ends with a different status or exceeds its limit or the step's."""
         with self.started(words, environment) as process:
             try:
                 output, _ = process.communicate(timeout=min(limit, self.left()))
@@ -149,7 +149,7 @@ class Run:
 
     @contextlib.contextmanager
     def started(self, words, environment=None):
-        """A running program with its output in a pipe. At the end it is stopped, with all that it started."""
+        """Yields a running program with its output in a pipe. On exit it is stopped with its child processes."""
         own = {**self.levin.environment, **(environment or {})}
         self.commands.append(" ".join([*(f"{key}={shlex.quote(value)}" for key, value in (environment or {}).items()),
                                        shlex.join(map(str, words))]))
@@ -172,7 +172,7 @@ class Run:
                 process.stdout.close()
 
     def stop(self):
-        """Ends what other threads have started, and keeps them from starting more."""
+        """Ends the programs that other threads have started, and keeps them from starting more."""
         self.ended = True
         for process in list(self.processes):
             with contextlib.suppress(ProcessLookupError, PermissionError):

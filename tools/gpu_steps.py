@@ -95,8 +95,8 @@ SECONDS_A_SUITE = 90
 
 @step(240, "Levin's own tests on a GPU (tests/cuda)")
 def tests(run):
-    """Each suite in a process of its own: after an illegal access or a failed assertion of a kernel, every later call of
-    CUDA in the process fails, too."""
+    """Runs each suite in a separate process: after an illegal access or a failed assertion of a kernel, every later CUDA
+    call in the process fails, too."""
     program = run.levin.program("cuda_test")
     passed, failed, skipped, ends = 0, [], 0, []
     for suite in figures.gtest_suites(run.command([program, "--gtest_list_tests"])):
@@ -153,7 +153,7 @@ def recorded(run):
     expect(passed == 1, f"the comparison was not made: {output[-1000:]}")
 
 
-# Without validation, and without the checkpoint of the best one.
+# Without validation, and without the checkpoint of the best validation.
 UNWATCHED = ("--trainer.limit_val_batches=0", "--trainer.callbacks=[]")
 
 # A step of ten milliseconds: the loader is faster than the GPU, so that there is always a batch to copy, and so is the

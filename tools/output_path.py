@@ -4,7 +4,7 @@ import os
 
 
 def output_path(path, error):
-    """Returns the file that `path` leads to: a link stays, and its target is replaced. Raises `error` for a folder, a
+    """Returns the file that `path` leads to: a link is kept, and its target is replaced. Raises `error` for a folder, a
     device or a FIFO."""
     path = os.path.realpath(path)
     if os.path.exists(path) and not os.path.isfile(path):

@@ -9,7 +9,7 @@ class Refused(Exception):
 
 
 class Step(torch.nn.Module):
-    """A module and its loss: `batch` are the module's inputs and, with a loss function, the target after them."""
+    """A module and its loss: `batch` holds the module's inputs and, with a loss function, the target after them."""
 
     def __init__(self, model, loss, predicts):
         super().__init__()
@@ -28,8 +28,8 @@ class Step(torch.nn.Module):
 
 
 class Traced(torch.nn.Module):
-    """A Step as torch.export sees it: each tensor of the module once, also a tied weight, under a name of its own.
-    `trained` are the names of those that get a gradient."""
+    """A Step as torch.export sees it: each tensor of the module once, even a tied weight, under a separate name.
+    `trained` holds the names of the tensors that get a gradient."""
 
     def __init__(self, step, tensors, trained):
         super().__init__()
@@ -84,7 +84,7 @@ def trace(step, tensors, batch, dynamic, training):
 
 
 def used_in_loss(step, tensors, batch):
-    """The parameters that a backward reaches."""
+    """Returns the parameters that a backward pass reaches."""
     saved = {name: value.clone() for name, value in tensors.items()}
     step.zero_grad()
     loss = step(*batch)[0]
@@ -105,7 +105,7 @@ def first_line(text):
 
 
 class Graph:
-    """A traced step with all it reads as inputs: which tensor each input is, and what each output means."""
+    """A traced step whose inputs are all tensors that it reads: what each input and each output is."""
 
     def __init__(self, traced, tensors, batch, dynamic):
         program, names = traced

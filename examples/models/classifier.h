@@ -1,4 +1,4 @@
-// An image classifier: a multilayer perceptron, or a small convolutional net. What `levin` trains as class_path:
+// An image classifier: a multilayer perceptron, or a small convolutional net. `levin` trains it as class_path:
 // Classifier.
 #pragma once
 

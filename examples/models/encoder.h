@@ -1,8 +1,8 @@
 // The transformer encoder of BERT (Devlin et al. 2019) and XLM-R (Conneau et al. 2020): learned positions,
 // bidirectional attention, norms after each residual addition (post-norm), GELU.
 //
-// Shapes: B batch, T tokens of a sample, C hidden_size, H attention heads. Names of parameters are those of Hugging
-// Face's files below "bert" or "roberta": embeddings.word_embeddings.weight,
+// Shapes: B batch, T tokens of a sample, C hidden_size, H attention heads. Parameters have the names of Hugging Face's
+// files below "bert" or "roberta": embeddings.word_embeddings.weight,
 // encoder.layer.0.attention.self.query.weight, …
 #pragma once
 
@@ -32,11 +32,11 @@ struct EncoderShape {
   int64_t type_vocab_size = 1;
   int64_t pad_token_id = 1;
   double layer_norm_eps = 1e-5;
-  double dropout = 0.1;  // share dropped of embeddings, attention and what each part adds
+  double dropout = 0.1;  // dropout rate of embeddings, attention and residual branches
 
-  /// As published: https://arxiv.org/abs/1911.02116 and https://arxiv.org/abs/1810.04805.
+  /// The published sizes: https://arxiv.org/abs/1911.02116 and https://arxiv.org/abs/1810.04805.
   [[nodiscard]] static EncoderShape of(Architecture architecture);
-  /// Tokens that a sample may have.
+  /// The largest number of tokens of a sample.
   [[nodiscard]] int64_t max_tokens() const { return max_position_embeddings - (is_roberta ? pad_token_id + 1 : 0); }
 };
 
@@ -74,14 +74,14 @@ class EncoderLayerImpl : public torch::nn::Module {
 };
 TORCH_MODULE(EncoderLayer);
 
-/// Embeddings and layers; with `pooler` (BERT's) also tanh(W x_0 + b) of the first token's features.
+/// Embeddings and layers; with BERT's `pooler` also tanh(W x_0 + b) of the first token's features.
 class EncoderImpl : public torch::nn::Module {
  public:
   EncoderImpl(const EncoderShape& shape, bool pooler);
   /// ids: (B, T) int64, T <= max_tokens(); returns (B, T, C). Layers are called through levin::call_chain, so that
   /// recomputation can act on each by its name, encoder.layer.0, …
   torch::Tensor forward(const torch::Tensor& ids);
-  /// Of forward's result: (B, C). Requires `pooler`.
+  /// Returns the pooled features of forward's result: (B, C). Requires `pooler`.
   torch::Tensor pooled(const torch::Tensor& features);
 
  private:
@@ -92,5 +92,5 @@ class EncoderImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Encoder);
 
-/// A linear layer as all of them here start: normal weights of deviation 0.02, no bias.
+/// Returns a linear layer with the initialization used here: normal weights with standard deviation 0.02, zero bias.
 [[nodiscard]] torch::nn::Linear encoder_linear(int64_t in, int64_t out);

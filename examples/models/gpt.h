@@ -1,5 +1,5 @@
-// GPT-2 (Radford et al. 2019) of any size: learned positions, pre-norm, GELU, tied embeddings. What
-// `levin` trains as class_path: GPT, on the tokens of TextFile; `levin predict` samples from it.
+// GPT-2 (Radford et al. 2019) of any size: learned positions, pre-norm, GELU, tied embeddings. `levin` trains it
+// as class_path: GPT, on the tokens of TextFile; `levin predict` samples from it.
 //
 // Shapes: B batch, T tokens of a block, C n_embd, V vocab_size. Parameters are named as in OpenAI's checkpoints
 // (wte.weight, h.0.attn.c_attn.weight), with the matrices the way torch::nn::Linear has them: (out, in).
@@ -15,16 +15,16 @@ struct GPTOptions {
   int64_t n_layer = 4;         // blocks
   int64_t n_head = 4;          // attention heads of a block
   int64_t n_embd = 128;        // width; a multiple of n_head
-  double dropout = 0.0;        // share dropped of embeddings, attention and what each block adds
+  double dropout = 0.0;        // dropout rate of embeddings, attention and residual branches
   bool bias = true;            // of the linear layers and norms
-  bool tie_embeddings = true;  // one matrix for the tokens that come in and the logits that go out
+  bool tie_embeddings = true;  // one matrix for input tokens and output logits
   double lr = 1e-3;            // AdamW's step size after the warmup
-  double min_lr = 0.1;         // where the cosine ends, as a share of lr
+  double min_lr = 0.1;         // where the cosine ends, as a fraction of lr
   int64_t warmup_steps = 100;  // optimizer steps of linear warmup
   double weight_decay = 0.1;   // of matrices; biases and norms have none
   std::array<double, 2> betas = {0.9, 0.95};
-  int64_t max_new_tokens = 200;  // what predict adds to the prompt
-  double temperature = 0.8;      // of predict: below 1 safer, above 1 bolder; 0: always the likeliest token
+  int64_t max_new_tokens = 200;  // tokens that predict adds to the prompt
+  double temperature = 0.8;      // for predict: below 1 more conservative, above 1 more varied; 0: the likeliest token
   int64_t top_k = 0;             // predict draws among the k likeliest tokens; 0: among all
 
   template <class = void>
@@ -84,14 +84,14 @@ class GPT : public levin::LightningModule {
   using Options = GPTOptions;
   explicit GPT(GPTOptions options = {});
 
-  /// Makes the layers if vocab_size is the data's.
+  /// Makes the layers if vocab_size comes from the data.
   void configure_model() override;
 
   /// tokens: (B, T) int64, T <= block_size; returns logits (B, T, V).
   torch::Tensor forward(const torch::Tensor& tokens) override;
   torch::Tensor training_step(const levin::Batch& batch, int64_t batch_idx) override;
   void validation_step(const levin::Batch& batch, int64_t batch_idx) override;
-  /// Continues each prompt by max_new_tokens: (B, T) to (B, T + max_new_tokens) int64. What it draws depends on the
+  /// Continues each prompt by max_new_tokens: (B, T) to (B, T + max_new_tokens) int64. The tokens drawn depend on the
   /// run's seed and batch_idx.
   torch::Tensor predict_step(const levin::Batch& batch, int64_t batch_idx) override;
   /// AdamW in two groups, and a cosine over the whole run after a linear warmup.

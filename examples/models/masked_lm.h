@@ -1,17 +1,17 @@
 // BERT's masked language model (Devlin et al. 2019): the encoder of encoder.h and a layer that gives each token its
-// logits over the vocabulary. What `levin` trains as class_path: MaskedLM, on the tokens of TextFile.
+// logits over the vocabulary. `levin` trains it as class_path: MaskedLM, on the tokens of TextFile.
 #pragma once
 
 #include "encoder.h"
 
 struct MaskedLMOptions {
   Architecture architecture = Architecture::bert_base;
-  int64_t num_hidden_layers = 0;  // here and below 0: the architecture's
+  int64_t num_hidden_layers = 0;  // 0, here and below: the architecture's value
   int64_t hidden_size = 0;
   int64_t num_attention_heads = 0;
   int64_t intermediate_size = 0;
   int64_t vocab_size = 0;
-  double masked = 0.15;  // share of the tokens that are hidden, and predicted
+  double masked = 0.15;  // fraction of the tokens that are hidden and predicted
   double dropout = 0.1;
   double lr = 1e-4;
 
@@ -47,7 +47,7 @@ class MaskedLM : public levin::LightningModule {
   [[nodiscard]] const MaskedLMOptions& options() const { return options_; }
 
  private:
-  /// The mean loss of the tokens that it hides, and how many these are: (). A small batch may have none.
+  /// Returns the mean loss of the tokens that it hides, and their number: (). A small batch may have none.
   std::pair<torch::Tensor, torch::Tensor> loss_of(const torch::Tensor& ids);
 
   MaskedLMOptions options_;

@@ -1,4 +1,4 @@
-// A residual network (He et al. 2015) for small images, such as 28 x 28. What `levin` trains as class_path: ResNet.
+// A residual network (He et al. 2015) for small images, such as 28 x 28. `levin` trains it as class_path: ResNet.
 //
 // Shapes: B batch, C channels.
 #pragma once
@@ -7,12 +7,12 @@
 
 struct ResNetOptions {
   int64_t in_channels = 1;
-  int64_t width = 16;                       // channels of the first stage; each later one has twice those before it
-  int64_t first_stride = 1;                 // of the first convolution; 2 halves the image, and a step costs a third
-  std::vector<int64_t> blocks = {1, 1, 1};  // of each stage; the image is halved between stages
+  int64_t width = 16;                       // channels of the first stage; each later stage has twice as many
+  int64_t first_stride = 1;                 // stride of the first convolution; 2 takes a third of the time
+  std::vector<int64_t> blocks = {1, 1, 1};  // blocks of each stage; the image is halved between stages
   int64_t num_classes = 10;
   double label_smoothing = 0.0;
-  double stochastic_depth = 0.0;  // of the last block; smaller towards the first
+  double stochastic_depth = 0.0;  // drop rate of the last block; smaller towards the first
   double lr = 0.1;                // the peak of one cycle over the complete run
   double momentum = 0.9;
   double weight_decay = 5e-4;  // of convolutions and the last layer; norms and biases have none

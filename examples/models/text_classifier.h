@@ -1,5 +1,5 @@
-// A text's class by BERT or XLM-R: the encoder of encoder.h and a head on the features of the first token. What `levin`
-// trains as class_path: TextClassifier, on the batches of TextCsv.
+// Classifies text with BERT or XLM-R: the encoder of encoder.h and a head on the features of the first token. `levin`
+// trains it as class_path: TextClassifier, on the batches of TextCsv.
 //
 // Parameters are named as in Hugging Face's files: roberta.… and classifier.dense, classifier.out_proj for XLM-R,
 // bert.… and classifier for BERT, so that `weights:` of a run file loads them unchanged.
@@ -9,7 +9,7 @@
 
 struct TextClassifierOptions {
   Architecture architecture = Architecture::xlmr_base;
-  int64_t num_hidden_layers = 0;  // here and below 0: the architecture's
+  int64_t num_hidden_layers = 0;  // 0, here and below: the architecture's value
   int64_t hidden_size = 0;
   int64_t num_attention_heads = 0;
   int64_t intermediate_size = 0;
@@ -19,7 +19,7 @@ struct TextClassifierOptions {
   int64_t num_classes = 0;                             // 0: as many as the data has
   double dropout = 0.1;
   double lr = 2e-5;            // AdamW's step size after the warmup
-  int64_t warmup_steps = 0;    // optimizer steps of linear warmup; then lr falls to 0 on a line
+  int64_t warmup_steps = 0;    // optimizer steps of linear warmup; then lr falls linearly to 0
   double weight_decay = 0.01;  // of matrices and embeddings; biases and norms have none
 
   template <class = void>
@@ -47,10 +47,10 @@ struct TextClassifierOptions {
 class TextClassifier : public levin::LightningModule {
  public:
   using Options = TextClassifierOptions;
-  /// Throws ConfigError for numbers that do not go together.
+  /// Throws ConfigError for numbers that do not fit together.
   explicit TextClassifier(TextClassifierOptions options = {});
 
-  /// Makes the layers if num_classes is the data's; throws ConfigError if the data's tokens do not fit the encoder.
+  /// Makes the layers if the data sets num_classes; throws ConfigError if the data's tokens do not fit the encoder.
   void configure_model() override;
 
   /// ids: (B, T) int64 with padding; returns logits (B, num_classes).
@@ -60,7 +60,7 @@ class TextClassifier : public levin::LightningModule {
   void test_step(const levin::Batch& batch, int64_t) override { evaluate(batch, "test"); }
   /// The likeliest classes: (B) int64.
   torch::Tensor predict_step(const levin::Batch& batch, int64_t batch_idx) override;
-  /// AdamW in two groups, with a linear warmup and a linear way to 0 at the run's end.
+  /// AdamW in two groups, with a linear warmup and a linear decay to 0 at the run's end.
   levin::OptimizerConfig configure_optimizers() override;
 
   [[nodiscard]] const TextClassifierOptions& options() const { return options_; }
@@ -73,6 +73,6 @@ class TextClassifier : public levin::LightningModule {
   TextClassifierOptions options_;
   EncoderShape shape_;
   Encoder encoder_{nullptr};
-  torch::nn::Linear dense_{nullptr};  // XLM-R's head has a layer more; BERT's is the pooler of its encoder
+  torch::nn::Linear dense_{nullptr};  // XLM-R's head has one more layer; BERT has the encoder's pooler instead
   torch::nn::Linear logits_{nullptr};
 };

@@ -26,7 +26,7 @@ class PaddleMlp : public levin::LightningModule {
   using Options = PaddleMlpOptions;
   explicit PaddleMlp(PaddleMlpOptions options = {});
 
-  /// x: (batch, …), in_features numbers a sample; returns logits (batch, num_classes).
+  /// x: (batch, …), in_features numbers per sample; returns logits (batch, num_classes).
   torch::Tensor forward(const torch::Tensor& x) override;
   torch::Tensor training_step(const levin::Batch& batch, int64_t batch_idx) override;
   void validation_step(const levin::Batch& batch, int64_t batch_idx) override;

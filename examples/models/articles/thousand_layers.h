@@ -1,10 +1,10 @@
-// A chain of as many Linear layers as wanted: what checkpoint_sequential is for. The weights begin orthogonal, so that
-// a signal keeps its length through all layers, and the gradient on its way back (Saxe 2014, arXiv:1312.6120): without
-// norms and shortcuts a thousand layers can be trained.
+// A chain of any number of Linear layers, the use case of checkpoint_sequential. The weights begin orthogonal, so that
+// a signal keeps its norm through all layers, and so does the gradient in backward (Saxe 2014, arXiv:1312.6120): a
+// thousand layers can be trained without norms and shortcuts.
 //
-// What a step keeps: with batches of B samples a layer keeps its input, 4 * B * width bytes, for backward; in k
-// segments a step keeps the k - 1 inputs of segments, and of one segment at a time the inputs of its layers (Chen 2016,
-// arXiv:1604.06174). That is least near the square root of the number of layers.
+// With batches of B samples a layer keeps its input, 4 * B * width bytes, for backward. With k segments a step keeps
+// the k - 1 inputs of segments, and the inputs of the layers of one segment at a time (Chen 2016, arXiv:1604.06174).
+// This is least near the square root of the number of layers.
 #pragma once
 
 #include "levin/levin.h"
@@ -33,7 +33,7 @@ class ThousandLayers : public levin::LightningModule {
   using Options = ThousandLayersOptions;
   explicit ThousandLayers(ThousandLayersOptions options = {});
 
-  /// x: (batch, …), in_features numbers a sample; returns logits (batch, num_classes).
+  /// x: (batch, …), in_features numbers per sample; returns logits (batch, num_classes).
   torch::Tensor forward(const torch::Tensor& x) override;
   torch::Tensor training_step(const levin::Batch& batch, int64_t batch_idx) override;
   void validation_step(const levin::Batch& batch, int64_t batch_idx) override;
