@@ -1,6 +1,4 @@
 // effective_batch_size and lr_scale: how many batches make a step, and what it does to learning rates.
-#include "levin/trainer/run/loader_set.h"
-
 #include <gtest/gtest.h>
 
 #include "callbacks/quiet_trainer.h"
@@ -8,6 +6,7 @@
 #include "levin/optim/cyclic_schedulers.h"
 #include "levin/optim/lbfgs.h"
 #include "levin/optim/step_schedulers.h"
+#include "levin/trainer/run/loader_set.h"
 #include "support/captured_console.h"
 #include "support/tiny_module.h"
 
@@ -58,7 +57,7 @@ TEST(EffectiveBatchSize, NeedsALoaderThatTellsItsBatchSize) {
   };
   TinyModule module;
   EXPECT_TRUE(has(error_of([&] { Trainer(effective(16)).fit(module, std::make_shared<Silent>()); }),
-                  "16 samples cannot be counted, because the training loader does not tell its batch size"));
+                  "16 samples cannot be counted, because the training loader does not report its batch size"));
 }
 
 TEST(EffectiveBatchSize, RefusesWhatDecidesToo) {

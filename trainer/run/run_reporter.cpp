@@ -93,7 +93,7 @@ void RunReporter::report(Run& run, const std::string& status, const std::string&
   run.log_stream->then([record = record_, now = std::move(now)] { record->write(now); });
 }
 
-// To loggers that show how far a run is. Rates are those since the last time.
+// Sends the status to loggers that show the progress of a run. Rates are measured since the last call.
 void RunReporter::send_status(Run& run, const RunProgress& now) {
   MetricList figures{{"epoch", static_cast<double>(now.epoch)},
                      {"global_step", static_cast<double>(now.step)},
