@@ -20,7 +20,7 @@
 #include "levin/trainer/run/run.h"
 #include "levin/trainer/run/run_access.h"
 #include "levin/trainer/run/run_folders.h"
-#include "levin/trainer/step/step_context.h"
+#include "levin/trainer/step/step_values.h"
 #include "levin/trainer/step/step_share.h"
 
 namespace levin {

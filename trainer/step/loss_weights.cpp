@@ -17,8 +17,7 @@
 #include "levin/strategies/device/scatter_gather.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/step/step_core.h"
-#include "levin/trainer/step/step_notes.h"
-#include "levin/trainer/step/step_share.h"
+#include "levin/trainer/step/step_values.h"
 
 namespace levin {
 

@@ -4,7 +4,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,10 +12,6 @@
 #include "levin/trainer/metrics.h"
 
 namespace levin {
-
-struct StepCore;
-struct StepNotes;
-struct StepShare;
 
 /// The receiver of a step's values.
 class StepContext {
@@ -35,23 +30,11 @@ class StepContext {
   virtual void set_loss_weight(const at::Tensor& weight) = 0;
 };
 
-/// Returns the context of the step that the calling thread runs.
-[[nodiscard]] StepContext& context_of(StepCore& core);
-/// Returns the context of a step that runs by itself: values go to the hooks, outputs and weights to the core.
-[[nodiscard]] std::unique_ptr<StepContext> make_live_context(StepCore& core);
-
+/// Throws Error for the name of an output that is empty, or was already given in this step.
+void check_output_name(std::string_view name, bool is_taken);
 /// Adds a detached output. Throws Error for a name that is empty or taken.
 void add_output(StepContext::Outputs& outputs, std::string_view name, const at::Tensor& value);
-
-/// Logs the values of the shares as values of a whole batch: the k-th values of a name are reduced by their reduce_fx;
-/// mean is weighted by samples.
-void log_shares(StepCore& core, const std::vector<StepShare>& shares);
-/// Publishes the outputs of the shares as outputs of a whole batch, on the first share's slot: rows are
-/// concatenated if the first dimension is the share's samples; numbers () become their mean weighted by samples. Throws
-/// Error for other shapes, and for an output that a share lacks.
-void join_outputs(StepCore& core, const std::vector<StepShare>& shares);
-/// Logs the recorded step's values after a replay, and publishes copies of its outputs, which the next replay
-/// overwrites.
-void repeat_notes(StepCore& core, const StepNotes& notes);
+/// Returns the beginning of a message about an output.
+[[nodiscard]] std::string about_output(std::string_view name);
 
 }  // namespace levin

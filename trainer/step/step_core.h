@@ -32,12 +32,12 @@ struct StepNotes;
 
 /// The state of an engine: its optimizers, its window, the running batch, and the flags to send and to act on.
 struct StepCore : StepParts {
-  explicit StepCore(const StepParts& parts) : StepParts(parts), live(make_live_context(*this)), context(live.get()) {}
+  explicit StepCore(const StepParts& parts) : StepParts(parts) {}
   StepCore(const StepCore&) = delete;
   StepCore& operator=(const StepCore&) = delete;
 
-  std::unique_ptr<StepContext> live;  // of steps that run by themselves
-  StepContext* context;               // of the running step
+  std::unique_ptr<StepContext> live = nullptr;  // of steps that run by themselves
+  StepContext* context = nullptr;               // of the running step; never null in an engine
 
   std::vector<LightningOptimizer> optimizers = {};
   std::shared_ptr<WindowVerdict> verdict = nullptr;         // never null in an engine

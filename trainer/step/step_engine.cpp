@@ -10,12 +10,15 @@
 #include "levin/trainer/step/recorded_evaluation.h"
 #include "levin/trainer/step/step_core.h"
 #include "levin/trainer/step/step_graph.h"
+#include "levin/trainer/step/step_values.h"
 #include "levin/trainer/step/unregistered_leaves.h"
 #include "levin/trainer/step/window_verdict.h"
 
 namespace levin {
 
 StepEngine::StepEngine(const StepParts& parts) : core_(std::make_unique<StepCore>(parts)) {
+  core_->live = make_live_context(*core_);
+  core_->context = core_->live.get();
   core_->verdict = std::make_shared<WindowVerdict>(*core_);
 }
 

@@ -14,7 +14,7 @@
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/step/automatic_step.h"
 #include "levin/trainer/step/check_recordable.h"
-#include "levin/trainer/step/step_context.h"
+#include "levin/trainer/step/step_values.h"
 #include "levin/trainer/step/step_notes.h"
 #include "levin/trainer/step/undo_scope.h"
 #include "levin/trainer/step/update.h"
