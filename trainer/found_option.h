@@ -1,4 +1,4 @@
-// For modules that take an option from the data: a vocabulary's size, a number of classes.
+// Keeps options that modules take from the data: a vocabulary's size, a number of classes.
 #pragma once
 
 #include <string>

@@ -175,8 +175,7 @@ class LightningModule : public torch::nn::Module {
   /// Gives the hooks after the batch a tensor, detached, which they read with trainer().step_output(); PredictionWriter
   /// also writes what predict_step gives. With dp, micro-batches and pipelines the rows of the parts become one tensor
   /// again, and numbers their mean weighted by samples; with several ranks each has its own. For training_step,
-  /// validation_step, test_step and predict_step. Throws Error elsewhere, and for a name that is empty or given twice
-  /// in a step.
+  /// validation_step, test_step and predict_step. Throws Error for a name that is empty or given twice in a step.
   void step_output(std::string_view name, const at::Tensor& value);
 
   /// Keeps the constructor's options for the logs and checkpoints.
@@ -221,6 +220,7 @@ class LightningModule : public torch::nn::Module {
   /// optimizer is toggled already.
   void toggle_optimizer(Optimizer& optimizer);
   void toggle_optimizer(LightningOptimizer& optimizer) { toggle_optimizer(optimizer.optimizer()); }
+  /// Restores the flags that toggle_optimizer has changed.
   void untoggle_optimizer(Optimizer& optimizer);
   void untoggle_optimizer(LightningOptimizer& optimizer) { untoggle_optimizer(optimizer.optimizer()); }
 

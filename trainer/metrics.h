@@ -108,8 +108,8 @@ class MetricStore {
   /// Forgets the values; the slots stay, for fast lookup in the next epoch.
   void reset();
 
-  /// Returns what was logged since the last reset. A value that was on a device is saved as a
-  /// number; after load_state, values that follow on a device are added to it on the device.
+  /// Returns what was logged since the last reset. A value that was on a device is saved as a number; after load_state,
+  /// values that follow on a device are added to it on the device.
   [[nodiscard]] State state() const;
   /// Resets the sums, but not which metrics were logged.
   void drop_totals();

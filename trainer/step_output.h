@@ -13,9 +13,9 @@
 
 namespace levin {
 
-/// The tensors that a step has published by name, detached and in order, and its loss. The trainer
-/// fills it and frees it after the batch's hooks; a copy keeps the tensors. With dp and micro-batches it has the values
-/// of the whole batch; every rank has its own.
+/// The tensors that a step has published by name, detached and in order, and its loss. The trainer fills it and frees
+/// it after the batch's hooks; a copy keeps the tensors. With dp and micro-batches it has the values of the whole
+/// batch; every rank has its own.
 class StepOutput {
  public:
   using Named = std::vector<std::pair<std::string, at::Tensor>>;

@@ -32,8 +32,7 @@ struct RunPlan;
 class StepOutput;
 class TimeSplit;
 
-/// The result of predict: for each loader, the result of each batch, on the CPU. Each rank has those of its own
-/// batches.
+/// The result of predict: for each loader, the result of each of this rank's batches, on the CPU.
 using Predictions = std::vector<std::vector<at::Tensor>>;
 
 /// A run of a LightningModule: devices and ranks, loops, hooks, logging and checkpoints. Each rank has its own Trainer

@@ -1,4 +1,4 @@
-// After which training batches a fit validates.
+// Decides after which training batches a fit validates.
 #pragma once
 
 #include <chrono>

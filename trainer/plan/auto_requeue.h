@@ -1,6 +1,6 @@
-// Requeues Slurm jobs: SIGUSR1, which Slurm sends before the job's time limit (sbatch
-// --signal=SIGUSR1@90), saves a checkpoint and requeues the job; a requeued job continues from there. Turned off by
-// TrainerOptions.auto_requeue. Other steps of the same job are requeued with it.
+// Requeues Slurm jobs: SIGUSR1, which Slurm sends before the job's time limit (sbatch --signal=SIGUSR1@90), saves a
+// checkpoint and requeues the job; a requeued job continues from there. TrainerOptions.auto_requeue turns it off. Other
+// steps of the same job are requeued with it.
 #pragma once
 
 #include <string>

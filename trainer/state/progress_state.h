@@ -1,5 +1,5 @@
 // The position of a run and its metrics, as stored in a checkpoint. See Note [Where a checkpoint continues] in
-// run.h.
+// run/fit.h.
 #pragma once
 
 #include "levin/core/state.h"

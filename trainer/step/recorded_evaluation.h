@@ -1,6 +1,6 @@
-// TrainerOptions::record_steps for evaluation: validation_step, test_step and predict_step on one loader's batches are
-// recorded once and then replayed, on CPUs. As in training (step_graph.h), replays are checked against the step itself:
-// the first, second, fourth, eighth and so on, and the first of each pass over the loader.
+// Implements TrainerOptions::record_steps for evaluation: validation_step, test_step and predict_step on one loader's
+// batches are recorded once and then replayed, on CPUs. As in training (step_graph.h), replays are checked against the
+// step itself: the first, second, fourth, eighth and so on, and the first of each pass over the loader.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -101,8 +101,8 @@ class StepEngine {
 
   // ---- state ------------------------------------------------------------------------------------------------------
   /// Adds the open window, counters and loss weights to `state`. `in_batch`: a batch is being computed, so that a
-  /// restored run begins the window anew. `failing`: the other ranks no longer communicate.
-  /// `engine`: null for a run that has not trained.
+  /// restored run begins the window anew. `failing`: the other ranks no longer communicate. `engine`: null for a run
+  /// that has not trained.
   static void save(const StepEngine* engine, State& state, bool in_batch, bool failing);
   /// Continues from what save() has written. `next_batch`: the first batch that the window has not seen.
   void load(const State& saved, int64_t next_batch);
