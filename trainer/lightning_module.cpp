@@ -18,8 +18,8 @@
 #include "levin/trainer/state/sharded_state.h"
 #include "levin/trainer/step/loss_weights.h"
 #include "levin/trainer/step/pass.h"
-#include "levin/trainer/step/step_values.h"
 #include "levin/trainer/step/step_core.h"
+#include "levin/trainer/step/step_values.h"
 #include "levin/trainer/step/window_verdict.h"
 #include "levin/trainer/trainer.h"
 
