@@ -39,7 +39,7 @@ class OtherAndThis final : public RankCollectives {
     EXPECT_EQ(op, ReduceOp::max);
     const auto window = std::ssize(other_->heard);
     const double* votes = value.const_data_ptr<double>() + kRankFlags;
-    other_->heard.push_back({.replays = votes[0] == 0, .is_recorded = votes[1] == 0, .goes_on = votes[2] == 0});
+    other_->heard.push_back({.replays = votes[0] == 0, .is_recorded = votes[1] == 0, .continues = votes[2] == 0});
     at::Tensor said = at::zeros_like(value);
     auto* numbers = said.mutable_data_ptr<double>();
     if (window >= other_->stops.value_or(window + 1)) numbers[static_cast<size_t>(RankFlag::stop)] = 1;
@@ -136,7 +136,7 @@ TEST(ReplayAgreement, ARankThatCannotRecordTellsTheOthersOnce) {
   const auto lazily_negated = std::make_shared<TensorLoader>(std::vector<at::Tensor>{at::_neg_view(all[0]), all[1]}, 4);
   const Seen seen = train({}, 1, lazily_negated);
   ASSERT_EQ(std::ssize(seen.other->heard), 1);
-  EXPECT_FALSE(seen.other->heard[0].goes_on);
+  EXPECT_FALSE(seen.other->heard[0].continues);
   EXPECT_EQ(seen.device->records, 0);
   EXPECT_EQ(seen.steps, 12);
 }

@@ -60,9 +60,9 @@ void RunReporter::begin(Run& run, bool continues) {
   if (run.loggers.empty()) return;
   started_ = seconds_since_1970();
   share_at_start_ = run.entry.stage == Stage::fit ? share_done(run) : std::nullopt;
-  const bool goes_on = std::exchange(has_begun_, true) || continues;
+  const bool resumes = std::exchange(has_begun_, true) || continues;
   if (record_ != nullptr) {
-    run.log_stream->then([record = record_, status = status_of(run), goes_on] { record->begin(status, goes_on); });
+    run.log_stream->then([record = record_, status = status_of(run), resumes] { record->begin(status, resumes); });
   }
   report(run, "running", "");
 }
