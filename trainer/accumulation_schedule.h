@@ -7,11 +7,12 @@
 
 namespace levin {
 
+/// The base of callbacks that know in advance how many batches each epoch accumulates.
 class AccumulationSchedule {
  public:
   virtual ~AccumulationSchedule() = default;
-  /// Batches per optimizer step in `epoch` (from 0), at least 1: what the callback gives to
-  /// Trainer::set_accumulate_grad_batches there. The same on every rank.
+  /// Returns the batches per optimizer step in `epoch` (from 0), at least 1: what the callback gives to
+  /// Trainer::set_accumulate_grad_batches in that epoch. Every rank returns the same number.
   [[nodiscard]] virtual int64_t factor(int64_t epoch) const = 0;
 
  protected:

@@ -1,5 +1,4 @@
-// The interface of callbacks: override the hooks you need. Names and order are Lightning's (docs/hooks.md). All hooks
-// run on the training thread of every rank; whatever a hook logs goes through Trainer::log.
+// The interface of callbacks: override the hooks you need. Names and order are Lightning's (docs/hooks.md).
 //
 //   class PrintLoss : public levin::Callback {
 //    public:
@@ -23,7 +22,7 @@ class LightningModule;
 class Optimizer;
 class Trainer;
 
-/// The best of a checkpoint callback's files.
+/// The best of a checkpoint callback's files, by the metric that it monitors.
 struct BestCheckpoint {
   std::string monitor = "";  // "": none is monitored
   std::string mode = "";     // "min" or "max"
@@ -31,6 +30,10 @@ struct BestCheckpoint {
   std::string path = "";
 };
 
+/// The base of callbacks: objects whose hooks a Trainer calls during a run. Every hook does nothing unless overridden.
+/// Each rank has its own callbacks, and calls their hooks on its training thread, in the order of the options and
+/// before the module's hook of the same name. A hook logs with Trainer::log. An exception from a hook ends the run,
+/// except one from on_exception or, while the run fails, from teardown: it is reported as a warning.
 class Callback {
  public:
   virtual ~Callback() = default;
@@ -40,8 +43,8 @@ class Callback {
   virtual void setup(Trainer&, LightningModule&, Stage) {}
   virtual void teardown(Trainer&, LightningModule&, Stage) {}
   /// Changes the module after configure_model and the weights of the run file's `weights`, before a checkpoint is
-  /// loaded and before the optimizers are made: adds parameters, replaces or freezes some. In every stage, on every
-  /// rank, and once for each replica of dp.
+  /// loaded and before the optimizers are made: adds parameters, replaces or freezes some. Called in every stage, on
+  /// every rank, and once for each replica of dp.
   virtual void adapt_model(Trainer&, LightningModule&) {}
 
   virtual void on_fit_start(Trainer&, LightningModule&) {}
@@ -54,8 +57,8 @@ class Callback {
   virtual void on_train_epoch_start(Trainer&, LightningModule&) {}
   virtual void on_train_epoch_end(Trainer&, LightningModule&) {}
   virtual void on_train_batch_start(Trainer&, LightningModule&, const Batch&, int64_t /*batch_idx*/) {}
-  /// `loss` is detached and divided by the accumulation window; undefined if the step returned none,
-  /// nan or inf where TrainerOptions.nonfinite_loss lets the run continue after such a loss.
+  /// `loss`: () detached and divided by the accumulation window's size; undefined if the step returned none, nan or inf
+  /// if TrainerOptions.nonfinite_loss lets the run continue after such a loss.
   virtual void on_train_batch_end(Trainer&, LightningModule&, const at::Tensor& /*loss*/, const Batch&,
                                   int64_t /*batch_idx*/) {}
 
@@ -91,37 +94,39 @@ class Callback {
   virtual void on_predict_batch_end(Trainer&, LightningModule&, const at::Tensor& /*prediction*/, const Batch&,
                                     int64_t /*batch_idx*/, int64_t /*dataloader_idx*/) {}
 
+  /// Called on a rank that fails; the other ranks may not, so it must not communicate with them.
   virtual void on_exception(Trainer&, LightningModule&, const std::exception&) {}
 
-  /// What the callback needs to continue after a restart; saved in checkpoints under state_key().
+  /// Returns what the callback needs to continue after a restart. It is saved in checkpoints under state_key(). Called
+  /// on every rank; rank 0's result is saved.
   [[nodiscard]] virtual State state() const { return {}; }
   virtual void load_state(const State&) {}
-  /// Unique among a trainer's callbacks that have state: the class name, plus whatever distinguishes two of the same
-  /// class.
+  /// Returns a key that is unique among the trainer's callbacks with state: the class name, followed by the options
+  /// that distinguish two callbacks of the same class.
   [[nodiscard]] virtual std::string state_key() const { return ""; }
-  /// The weights that checkpoints store instead of the module's, by name, such as their average; weights-only
-  /// checkpoints too. For names that are absent the module's own weights are stored. Its values are stored beside
-  /// them: what a reader of the weights must know, such as LoRA's scaling.
+  /// Returns the weights that checkpoints store instead of the module's, by name, such as their average; also for
+  /// weights-only checkpoints. The module's own weights are stored for names that are absent. The State's values are
+  /// stored next to the weights: what a reader of the weights must know, such as LoRA's scaling.
   [[nodiscard]] virtual State weights_to_save(const LightningModule&) const { return {}; }
-  /// Not called for weights-only checkpoints (as in Lightning).
+  /// Adds keys to a checkpoint, or changes its weights. Not called for weights-only checkpoints (as in Lightning).
   virtual void on_save_checkpoint(Trainer&, LightningModule&, State& /*checkpoint*/) {}
   virtual void on_load_checkpoint(Trainer&, LightningModule&, const State& /*checkpoint*/) {}
 
-  /// Bytes of the tensors that it keeps on the module's device during training, such as an average of the weights; the
-  /// memory planner adds them to a step's memory.
+  /// Returns the bytes of the tensors that it keeps on the module's device during training, such as an average of the
+  /// weights; the memory planner adds them to a step's memory.
   [[nodiscard]] virtual int64_t held_bytes(const LightningModule&) const { return 0; }
 
-  /// Whether its on_train_epoch_end must run after the module's, to see the values logged there: early stopping and
-  /// checkpoints do.
+  /// Returns whether its on_train_epoch_end must run after the module's, to see the values logged there, as for early
+  /// stopping and checkpoints.
   [[nodiscard]] virtual bool is_monitoring() const { return false; }
-  /// "progress_bar" or "summary" if it replaces the trainer's default of that kind.
+  /// Returns "progress_bar" or "summary" if it replaces the trainer's default of that kind, otherwise "".
   [[nodiscard]] virtual std::string default_for() const { return ""; }
-  /// Whether it is a checkpoint callback: those run after all others.
+  /// Returns whether it is a checkpoint callback. Checkpoint callbacks run after all others.
   [[nodiscard]] virtual bool is_checkpoint() const { return false; }
-  /// For a checkpoint callback: the path of "best" or "last", "" if there is none; for "interrupted", where a stopped
-  /// run is saved.
+  /// Returns a checkpoint callback's path of "best" or "last", "" if there is none; for "interrupted", the path to
+  /// which a stopped run is saved.
   [[nodiscard]] virtual std::string checkpoint_path(Trainer&, const std::string& /*which*/) { return ""; }
-  /// For a checkpoint callback: what it monitors, and the best so far.
+  /// Returns what a checkpoint callback monitors, and the best file so far.
   [[nodiscard]] virtual BestCheckpoint best_checkpoint() const { return {}; }
 };
 

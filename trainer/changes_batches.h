@@ -12,12 +12,15 @@
 
 namespace levin {
 
+/// The base of callbacks that replace training batches; each rank's callbacks change its own batches, one after another
+/// in the order of the callbacks.
 class ChangesBatches {
  public:
   virtual ~ChangesBatches() = default;
-  /// Called for each training batch, on its device, just before on_train_batch_start, by every rank. What it changes
-  /// must be new tensors: the given ones may be views of the data set. Random numbers from LibTorch's default
-  /// generators are in checkpoints, so that a resumed run draws the same ones.
+  /// Returns the batch to train on instead of `batch`, which is on its device. Every rank calls it for each training
+  /// batch, just before on_train_batch_start. What it changes must be new tensors: the given ones may be views of the
+  /// data set. The states of LibTorch's default generators are in checkpoints, so a resumed run draws the same random
+  /// numbers.
   [[nodiscard]] virtual Batch change_batch(Batch batch) = 0;
 
  protected:

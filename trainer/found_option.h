@@ -1,4 +1,4 @@
-// For modules that take an option from the data: a vocabulary's size, a number of classes.
+// Keeps options that modules take from the data: a vocabulary's size, a number of classes.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace levin {
 
-/// Call it in configure_model once the option is known: made_from() then has the value, and so does a checkpoint, from
-/// which load_for_inference makes the module without the data. Does nothing for a module that a program has created
-/// directly.
+/// Writes an option's value to the module's made_from(), so that checkpoints contain it and load_for_inference makes
+/// the module without the data. Call it in configure_model once the value is known. Does nothing for a module that a
+/// program has created directly.
 template <class T>
 void keep_found_option(LightningModule& module, const std::string& name, const T& value) {
   ClassSpec spec = module.made_from();

@@ -1,5 +1,4 @@
-// How many bytes of weights, gradients and optimizer state a rank holds, by the storages behind the tensors: storage
-// shared by several views counts once, freed storage does not count.
+// The memory of a rank's weights, gradients and optimizer state.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +8,18 @@ namespace levin {
 
 class Trainer;
 
+/// The bytes that a rank holds, counted by the tensors' storages: storage shared by several views counts once, freed
+/// storage does not count.
 struct HeldMemory {
   int64_t parameters = 0;  // weights: the module's, and the strategy's copies or shards
   int64_t gradients = 0;
   int64_t optimizer_state = 0;  // of all optimizers, without their counters
 
-  /// "parameters 12.0 MiB, gradients 6.0 MiB, optimizer state 12.0 MiB"
+  /// Returns "parameters 12.0 MiB, gradients 6.0 MiB, optimizer state 12.0 MiB".
   [[nodiscard]] std::string str() const;
 };
 
-/// Of the running fit, now, on this rank.
+/// Returns what the running fit holds now, on this rank. Throws Error if the trainer has no module.
 [[nodiscard]] HeldMemory held_memory(Trainer& trainer);
 
 }  // namespace levin

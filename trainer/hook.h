@@ -5,7 +5,7 @@
 
 namespace levin {
 
-/// What `log` may do in a hook, and its defaults there.
+/// What `log` may do in a hook, and its defaults in that hook.
 struct LogRule {
   bool allowed = false;
   bool step_allowed = false;  // on_step: a value per batch
@@ -21,7 +21,7 @@ inline constexpr LogRule eval_batch{true, true, false, true};
 inline constexpr LogRule epoch{true, false, false, true};
 }  // namespace log_rules
 
-// Every hook, once, with its rule: the enumeration, the names, the rules and the check of docs/hooks.md are made of it.
+// The list of hooks with their rules, from which the enumeration, the names and the check of docs/hooks.md are made.
 // clang-format off
 #define LEVIN_HOOKS(X) \
   X(configure_callbacks, none) \
@@ -78,6 +78,7 @@ inline constexpr LogRule epoch{true, false, false, true};
   X(on_exception, none)
 // clang-format on
 
+/// A hook, in which user code runs.
 enum class Hook {
   none,  // outside a run
 #define LEVIN_HOOK(name, rule) name,
@@ -85,6 +86,7 @@ enum class Hook {
 #undef LEVIN_HOOK
 };
 
+/// Returns the hook's name for messages.
 [[nodiscard]] constexpr const char* hook_name(Hook hook) {
   constexpr const char* kNames[] = {"code outside a run",
 #define LEVIN_HOOK(name, rule) #name,
@@ -94,6 +96,7 @@ enum class Hook {
   return kNames[static_cast<size_t>(hook)];
 }
 
+/// Returns what `log` may do in the hook.
 [[nodiscard]] constexpr LogRule log_rule(Hook hook) {
   constexpr LogRule kRules[] = {log_rules::none,
 #define LEVIN_HOOK(name, rule) log_rules::rule,

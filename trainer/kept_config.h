@@ -1,4 +1,4 @@
-// What Trainer::keep_config takes.
+// The argument of Trainer::keep_config.
 #pragma once
 
 #include <functional>

@@ -18,8 +18,8 @@
 #include "levin/trainer/state/sharded_state.h"
 #include "levin/trainer/step/loss_weights.h"
 #include "levin/trainer/step/pass.h"
-#include "levin/trainer/step/step_values.h"
 #include "levin/trainer/step/step_core.h"
+#include "levin/trainer/step/step_values.h"
 #include "levin/trainer/step/window_verdict.h"
 #include "levin/trainer/trainer.h"
 
@@ -57,7 +57,8 @@ void end_module(Run& run, const LightningModule& module) {
 
 LightningModule::~LightningModule() {
   Trainer* trainer = trainer_;
-  while (trainer != nullptr && RunAccess::of(*trainer).entry.module == this) {  // a replica is no trainer's module
+  while (trainer != nullptr &&
+         RunAccess::of(*trainer).entry.module == this) {  // no trainer runs a replica as its module
     Run& run = RunAccess::of(*trainer);
     run.entry.module = nullptr;
     end_module(run, *this);

@@ -11,7 +11,7 @@
 //     levin::OptimizerConfig configure_optimizers() override { return levin::AdamW(parameters(), {.lr = 1e-3}); }
 //   };
 //
-// All hooks run on the training thread of every rank. One of the two public headers that include torch/nn/module.h.
+// One of the two public headers that include torch/nn/module.h.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -37,6 +37,11 @@ namespace levin {
 
 class Trainer;
 
+/// The base of models: layers, the steps that use them, and the hooks around the steps. Each rank has its own module
+/// and calls its steps and hooks on the training thread; with dp, and with the micro-batches of a pipeline, steps run
+/// on the strategy's threads. Parameters and buffers must be registered, as in any torch::nn::Module; Levin moves them
+/// to the device, saves and loads them. Errors that a hook throws end the run, with the hook, epoch and batch in the
+/// text. The functions to call inside a step are not for other threads.
 class LightningModule : public torch::nn::Module {
  public:
   LightningModule() = default;
@@ -48,19 +53,23 @@ class LightningModule : public torch::nn::Module {
   static const char* registry_name() { return "model"; }
 
   // ---- the steps ------------------------------------------------------------------------------------------------
-  /// The loss of one batch, a scalar with a graph. An undefined tensor skips the batch. In manual optimization the
-  /// result is only passed on to the hooks.
+  /// Returns the loss of one batch: a tensor of one element with a graph. An undefined tensor skips the batch. In
+  /// manual optimization the result is only passed on to the hooks. `batch_idx`: the batch's index in its epoch.
   virtual at::Tensor training_step(const Batch& batch, int64_t batch_idx);
+  /// Logs the metrics of one batch; without gradients, and in evaluation mode.
   virtual void validation_step(const Batch& batch, int64_t batch_idx);
   virtual void test_step(const Batch& batch, int64_t batch_idx);
-  /// What Trainer::predict returns for the batch; calls forward(batch[0]) unless overridden.
+  /// Returns what Trainer::predict returns for the batch; calls forward(batch[0]) unless overridden.
   virtual at::Tensor predict_step(const Batch& batch, int64_t batch_idx);
   virtual at::Tensor forward(const at::Tensor& input);
 
   // ---- what to train with -----------------------------------------------------------------------------------------
+  /// Returns the optimizers and their learning-rate schedulers. Every rank returns the same.
   virtual OptimizerConfig configure_optimizers() { return {}; }
+  /// Returns callbacks that the module needs; they replace callbacks of the trainer with the same class.
   virtual Callbacks configure_callbacks() { return {}; }
-  /// Creates layers that are too large or too late for the constructor.
+  /// Creates layers that are too large for the constructor, or depend on the data. Every entry point calls it, so it
+  /// must keep layers that exist already.
   virtual void configure_model() {}
   virtual std::shared_ptr<Loader> train_dataloader() { return nullptr; }
   virtual Loaders val_dataloader() { return {}; }
@@ -68,6 +77,7 @@ class LightningModule : public torch::nn::Module {
   virtual Loaders predict_dataloader() { return {}; }
 
   // ---- hooks, in the order of docs/hooks.md ------------------------------------------------------------------------
+  /// Downloads and unpacks. Called on one rank of every node, so it must not set members.
   virtual void prepare_data() {}
   virtual void setup(Stage) {}
   virtual void teardown(Stage) {}
@@ -78,13 +88,14 @@ class LightningModule : public torch::nn::Module {
   virtual void on_train_epoch_start() {}
   virtual void on_train_epoch_end() {}
   virtual void on_train_batch_start(const Batch&, int64_t /*batch_idx*/) {}
+  /// `loss`: () detached and divided by the accumulation window's size; undefined if the step returned none.
   virtual void on_train_batch_end(const at::Tensor& /*loss*/, const Batch&, int64_t /*batch_idx*/) {}
   virtual void on_before_zero_grad(Optimizer&) {}
   virtual void on_before_backward(const at::Tensor& /*loss*/) {}
   virtual void on_after_backward() {}
   virtual void on_before_optimizer_step(Optimizer&) {}
   virtual void on_validation_model_zero_grad() { zero_grad(); }
-  /// Switches to evaluation mode, and back: by default every layer returns to the mode it had.
+  /// Switches to evaluation mode. Afterwards every layer returns to the mode it had.
   virtual void on_validation_model_eval() { eval(); }
   virtual void on_validation_model_train() {}
   virtual void on_test_model_eval() { eval(); }
@@ -111,55 +122,60 @@ class LightningModule : public torch::nn::Module {
   virtual void on_predict_batch_end(const at::Tensor& /*prediction*/, const Batch&, int64_t /*batch_idx*/,
                                     int64_t /*dataloader_idx*/) {}
   virtual void on_exception(const std::exception&) {}
+  /// Adds keys to a checkpoint, or changes its weights. Called on every rank.
   virtual void on_save_checkpoint(State& /*checkpoint*/) {}
   virtual void on_load_checkpoint(const State& /*checkpoint*/) {}
 
   // ---- parts of a step that may be replaced ------------------------------------------------------------------------
   virtual Batch on_before_batch_transfer(Batch batch, int64_t /*dataloader_idx*/) { return batch; }
+  /// Returns the batch with its tensors on `device`.
   virtual Batch transfer_batch_to_device(Batch batch, at::Device device, int64_t dataloader_idx);
   virtual Batch on_after_batch_transfer(Batch batch, int64_t /*dataloader_idx*/) { return batch; }
-  /// Called after the gradients are complete; clip in another way here, or call clip_gradients with other values.
+  /// Clips the complete, unscaled gradients by norm or value if `clip_val` > 0. Override it to clip in a different way,
+  /// or to call clip_gradients with different values.
   virtual void configure_gradient_clipping(Optimizer& optimizer, double clip_val, ClipAlgorithm algorithm);
   virtual void optimizer_zero_grad(Optimizer& optimizer);
-  /// The update of automatic optimization, after clipping: optimizer.step(). Override it to warm up a learning rate, or
-  /// to skip a step. Not called for an optimizer that needs a closure (LBFGS).
+  /// Updates the weights in automatic optimization, after clipping: optimizer.step(). Override it to warm up a learning
+  /// rate, or to skip a step. Not called for an optimizer that needs a closure (LBFGS).
   virtual void optimizer_step(int64_t epoch, int64_t batch_idx, Optimizer& optimizer);
-  /// Adds the gradients of `loss`, which is already divided by the window size and scaled: loss.backward(). Not called
-  /// for micro-batches of a pipeline.
+  /// Adds the gradients of `loss`, (), which is already divided by the window size and scaled: loss.backward(). Not
+  /// called for micro-batches of a pipeline.
   virtual void backward(const at::Tensor& loss);
-  /// `metric` is set for plateau schedulers only.
+  /// Moves a scheduler. `metric` is set for plateau schedulers only.
   virtual void lr_scheduler_step(LRScheduler& scheduler, std::optional<double> metric);
 
   // ---- for the steps to call -------------------------------------------------------------------------------------
-  /// Logs one number (docs/logging.md). Never waits for a GPU. Throws Error where the hook forbids it. A module without
-  /// a trainer, such as a submodule of the module that is trained, drops the value and warns once.
+  /// Logs one number (docs/logging.md). Never waits for a device. Throws Error for a value that is not one element, a
+  /// name that is empty, taken or reserved, and in hooks that do not allow it. A module without a trainer, such as a
+  /// submodule of the module that is trained, drops the value and warns once.
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options = {});
   void log(std::string_view name, double value, const LogOptions& options = {});
-  /// A metric that accumulates by itself, a member of the module (docs/metrics.md): its value over the epoch and all
-  /// ranks. With on_step, that of the latest batch.
+  /// Logs a metric that accumulates by itself, a member of the module (docs/metrics.md): its value over the epoch and
+  /// all ranks. With on_step, its value for the latest batch.
   void log(std::string_view name, metrics::Metric& metric, const LogOptions& options = {});
   void log_dict(const std::map<std::string, at::Tensor>& values, const LogOptions& options = {});
   void log_dict(const std::map<std::string, double>& values, const LogOptions& options = {});
-  /// Each metric of the collection by its name.
+  /// Logs each metric of the collection by its name.
   void log_dict(metrics::MetricCollection& metrics, const LogOptions& options = {});
-  /// Values of other kinds; see Trainer.
+  // The following functions log values of other kinds; see Trainer.
   void log_histogram(std::string_view name, const at::Tensor& values);
   void log_image(std::string_view name, const at::Tensor& image);
   void log_text(std::string_view name, std::string_view text);
   void log_table(std::string_view name, LogTable table);
   void log_artifact(const std::string& path, std::string_view name = "");
 
-  /// In training_step: how much this batch counts in its accumulation window, e.g. its number of tokens, where the loss
-  /// is a mean over them. The update is then that of one big batch, however unequal its parts are; unset: all batches
-  /// count the same. Set it for every batch of a window, or for none. `weight`: a number >= 0, or a tensor () that may
-  /// be on a device.
+  /// Sets how much this batch counts in its accumulation window, e.g. its number of tokens if the loss is a mean over
+  /// them. The update is then the same as for one big batch, however unequal its parts are; unset: all batches count
+  /// the same. Set it for every batch of a window, or for none. `weight`: a number >= 0, or a tensor () that may be on
+  /// a device. Has no effect outside of training_step. Throws Error for a weight that is negative, not finite or not
+  /// one element, with manual optimization, and with record_steps: true.
   void set_loss_weight(double weight);
   void set_loss_weight(const at::Tensor& weight);
 
-  /// In a step (training_step, …, predict_step): gives the hooks after the batch a tensor, which they read with
-  /// trainer().step_output(); of predict_step, PredictionWriter writes it too. Detached. With dp, micro-batches and
-  /// pipelines the rows of the parts become one tensor again, and a number their mean weighted by samples; with several
-  /// ranks each has its own. Throws Error for a name that is empty or given twice in a step.
+  /// Gives the hooks after the batch a tensor, detached, which they read with trainer().step_output(); PredictionWriter
+  /// also writes what predict_step gives. With dp, micro-batches and pipelines the rows of the parts become one tensor
+  /// again, and numbers their mean weighted by samples; with several ranks each has its own. For training_step,
+  /// validation_step, test_step and predict_step. Throws Error for a name that is empty or given twice in a step.
   void step_output(std::string_view name, const at::Tensor& value);
 
   /// Keeps the constructor's options for the logs and checkpoints.
@@ -170,11 +186,11 @@ class LightningModule : public torch::nn::Module {
   void save_hyperparameters(ConfigNode hparams) { hparams_ = std::move(hparams); }
   [[nodiscard]] const ConfigNode& hparams() const { return hparams_; }
 
-  /// The registered class and options it was created from; empty if a program created it directly.
+  /// Returns the registered class and options it was created from; empty if a program created it directly.
   [[nodiscard]] const ClassSpec& made_from() const { return made_from_; }
   void set_made_from(ClassSpec spec) { made_from_ = std::move(spec); }
 
-  /// The result of configure_optimizers, or the run file's optimizers.
+  /// Returns the result of configure_optimizers, or the run file's optimizers.
   [[nodiscard]] OptimizerConfig wanted_optimizers() {
     return optimizer_override_ ? optimizer_override_(*this) : configure_optimizers();
   }
@@ -182,35 +198,43 @@ class LightningModule : public torch::nn::Module {
     optimizer_override_ = std::move(override_with);
   }
 
-  /// Manual optimization: the step calls manual_backward and optimizers()[i].step() itself.
+  /// Returns whether the trainer runs backward and the optimizer. With false (manual optimization) the step calls
+  /// manual_backward and optimizers()[i].step() itself.
   [[nodiscard]] bool automatic_optimization() const { return automatic_optimization_; }
   void set_automatic_optimization(bool automatic) { automatic_optimization_ = automatic; }
-  /// Adds the gradients of `loss`, scaled if the precision scales: the wrapped optimizer's step() undoes it.
+  /// Adds the gradients of `loss`, of one element, scaled if the precision scales: the wrapped optimizer's step()
+  /// undoes the scaling. Reduces the gradients over all ranks; every rank calls it. Throws Error with automatic
+  /// optimization and outside of a step.
   void manual_backward(const at::Tensor& loss);
+  /// Returns an optimizer of the running or last fit. Throws Error if there is none with this index.
   [[nodiscard]] LightningOptimizer& optimizer(size_t index = 0);
   [[nodiscard]] std::vector<LightningOptimizer>& optimizers();
   [[nodiscard]] std::vector<LRSchedulerConfig>& lr_schedulers();
-  /// Clips the gradients; in manual optimization, gradients of a scaled loss are unscaled first.
+  /// Clips the gradients by their total norm, or each element; in manual optimization, gradients of a scaled loss are
+  /// unscaled first. With sharded gradients every rank calls it.
   void clip_gradients(Optimizer& optimizer, double clip_val, ClipAlgorithm algorithm = ClipAlgorithm::norm);
   void clip_gradients(LightningOptimizer& optimizer, double clip_val, ClipAlgorithm algorithm = ClipAlgorithm::norm) {
     clip_gradients(optimizer.optimizer(), clip_val, algorithm);
   }
-  /// Only the parameters of `optimizer` require gradients until untoggle_optimizer.
+  /// Turns off gradients for all optimizers' parameters except this one's, until untoggle_optimizer. Throws Error if an
+  /// optimizer is toggled already.
   void toggle_optimizer(Optimizer& optimizer);
   void toggle_optimizer(LightningOptimizer& optimizer) { toggle_optimizer(optimizer.optimizer()); }
+  /// Restores the flags that toggle_optimizer has changed.
   void untoggle_optimizer(Optimizer& optimizer);
   void untoggle_optimizer(LightningOptimizer& optimizer) { untoggle_optimizer(optimizer.optimizer()); }
 
-  /// Turns off gradients and puts the layers in eval mode; unfreeze undoes both for all parameters.
+  /// Turns off gradients of all parameters and puts the layers into evaluation mode. unfreeze turns on gradients of all
+  /// parameters and training mode.
   void freeze();
   void unfreeze();
 
-  /// Every rank's tensor (same shape on all), rank by rank: (world_size, …), on this rank's device. Without gradients.
-  /// Blocks until all arrive; every rank calls it.
+  /// Returns every rank's tensor (same shape on all), rank by rank: (world_size, …), on the device of `value`, without
+  /// gradients. Blocks until all arrive; every rank calls it. Throws Error without a trainer.
   [[nodiscard]] at::Tensor all_gather(const at::Tensor& value) const;
 
-  /// Whether a checkpoint must contain exactly the module's weights, by name; false loads those that match and reports
-  /// the rest. For modules whose checkpoints omit frozen weights.
+  /// Returns whether a checkpoint must contain exactly the module's weights, by name; with false the weights that match
+  /// are loaded and the rest is reported, for modules whose checkpoints omit frozen weights.
   [[nodiscard]] bool strict_loading() const { return strict_loading_; }
   void set_strict_loading(bool strict) { strict_loading_ = strict; }
 
@@ -218,12 +242,13 @@ class LightningModule : public torch::nn::Module {
   void print(const std::string& text) const;
 
   [[nodiscard]] bool has_trainer() const { return trainer_ != nullptr; }
-  /// The last of the existing trainers that ran the module. Throws Error if there is none.
+  /// Returns the last of the existing trainers that ran the module. Throws Error if there is none.
   [[nodiscard]] Trainer& trainer() const;
+  // Without a trainer these are 0, and the device of the first parameter.
   [[nodiscard]] int64_t current_epoch() const;
   [[nodiscard]] int64_t global_step() const;
   [[nodiscard]] int64_t global_rank() const;
-  /// Which evaluation loader the running step's batch came from.
+  /// Returns the index of the evaluation loader that the running step's batch came from.
   [[nodiscard]] int64_t dataloader_idx() const;
   [[nodiscard]] at::Device device() const;
 

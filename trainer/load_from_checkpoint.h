@@ -13,9 +13,11 @@
 
 namespace levin {
 
-/// `Module` has `using Options = …` (a struct with fields(), see core/options/fields.h) and a constructor that takes it
-/// and calls save_hyperparameters(options); or it has a default constructor. Throws CheckpointError for a file that is
-/// missing, damaged, or whose weights do not fit, and ConfigError for hyper-parameters that the options do not have.
+/// Returns a module with the checkpoint's hyper-parameters and weights, on the CPU. `Module` has `using Options = …` (a
+/// struct with fields(), see core/options/fields.h) and a constructor that takes it and calls
+/// save_hyperparameters(options); or it has a default constructor. `strict`: false loads the weights that match and
+/// reports the rest. Throws CheckpointError for a file that is missing, damaged, or whose weights do not fit, and
+/// ConfigError for hyper-parameters that the options do not have.
 template <class Module>
 [[nodiscard]] std::shared_ptr<Module> load_from_checkpoint(const std::string& path, bool strict = true) {
   std::shared_ptr<Module> module;

@@ -1,4 +1,4 @@
-// When the trainer moves a learning-rate scheduler: the options beside its class in configure_optimizers and run files.
+// The options next to a learning-rate scheduler in configure_optimizers and run files.
 #pragma once
 
 #include <array>
@@ -11,19 +11,20 @@
 
 namespace levin {
 
+/// What a scheduler counts: epochs or optimizer steps.
 enum class Interval { epoch, step };
 template <>
 struct EnumNames<Interval> {
   static constexpr std::array names{std::pair{"epoch", Interval::epoch}, std::pair{"step", Interval::step}};
 };
 
-/// When a scheduler is stepped.
+/// When the trainer steps a scheduler, and which metric it watches.
 struct LRSchedulerOptions {
   std::optional<Interval> interval = std::nullopt;  // step: optimizer steps; unset: the scheduler's own, mostly epochs
   int64_t frequency = 1;                            // every n epochs or steps
-  std::string monitor = "";                         // the metric a plateau scheduler watches
+  std::string monitor = "";                         // the metric that a plateau scheduler watches
   bool strict = true;     // an absent metric is an error; false: a warning, and the scheduler waits
-  std::string name = "";  // the name LearningRateMonitor logs it under
+  std::string name = "";  // under which LearningRateMonitor logs it
 
   template <class = void>
   static auto fields() {

@@ -167,7 +167,7 @@ void MetricStore::check_same_options(const Slot& slot, const LogOptions& options
                     slot.on_epoch == options.on_epoch.value_or(slot.on_epoch);
   if (same) return;
   throw Error("log(\"" + slot.name + "\") in " + hook_name(slot.hook) +
-              ": it was logged before with other options. Use the same options each time, or another name.");
+              ": it was logged before with different options. Use the same options each time, or a different name.");
 }
 
 void MetricStore::add(Slot& s, double value, double weight) {

@@ -1,5 +1,4 @@
-// The values that user code logs: kept per (hook, name, loader), reduced over an epoch, read only when a logger, the
-// progress bar or a callback needs them. A value on a device stays there until then: `log` never waits for a GPU.
+// The values that user code logs, and the options of `log`.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,6 +24,7 @@ class Metric;
 class MetricCollection;
 }  // namespace metrics
 
+/// How the values of an epoch's batches become one value.
 enum class ReduceFx { mean, sum, min, max };
 template <>
 struct EnumNames<ReduceFx> {
@@ -32,19 +32,19 @@ struct EnumNames<ReduceFx> {
                                     std::pair{"min", ReduceFx::min}, std::pair{"max", ReduceFx::max}};
 };
 
-/// Of two values, or of two totals of a mean; a nan stays.
+/// Returns the reduction of two values, or the sum of two totals of a mean; nan if one of them is nan.
 [[nodiscard]] double reduced(ReduceFx reduce, double a, double b);
 
 class RankCollectives;
 
-/// Lightning's flags of self.log.
+/// The options of `log`: Lightning's arguments of self.log.
 struct LogOptions {
   bool prog_bar = false;                             // show it on the progress bar
   bool logger = true;                                // write it to the loggers
   std::optional<bool> on_step = std::nullopt;        // log the value of each batch; unset: depends on the hook
   std::optional<bool> on_epoch = std::nullopt;       // log the epoch's reduction; unset: depends on the hook
   ReduceFx reduce_fx = ReduceFx::mean;               // how batches become an epoch; mean weighs by batch_size
-  std::optional<int64_t> batch_size = std::nullopt;  // samples behind the value; unset: the batch's first dimension
+  std::optional<int64_t> batch_size = std::nullopt;  // samples of the value; unset: the batch's first dimension
   bool sync_dist = false;                            // reduce over ranks too
   bool add_dataloader_idx = true;                    // append /dataloader_idx_N if there are several loaders
 };
@@ -52,7 +52,9 @@ struct LogOptions {
 /// Names with values, sorted by name.
 using Metrics = std::map<std::string, double>;
 
-/// The metrics of one loop (training, validation or testing) during one epoch.
+/// The metrics of one loop (training, validation or testing) during one epoch: kept per (hook, name, loader), reduced
+/// over the epoch, and read only when a logger, the progress bar or a callback needs them. A value on a device stays
+/// there until then, so `log` never waits for a device. Not thread-safe.
 class MetricStore {
  public:
   /// The position of the loop; set by the loop before user code runs.
@@ -63,49 +65,51 @@ class MetricStore {
     int64_t num_dataloaders = 1;
   };
 
-  /// `value` must hold one element. Throws Error naming the metric, the hook and the rule that was broken. `other`: the
-  /// store of the other loop of a fit, in which the name must not be logged too.
+  /// Records a value of one element. `other`: the store of the other loop of a fit, in which the name must not be
+  /// logged too. Throws Error naming the metric, the hook and the rule that was broken.
   void log(const Place& place, std::string_view name, const at::Tensor& value, const LogOptions& options,
            const MetricStore* other = nullptr);
   void log(const Place& place, std::string_view name, double value, const LogOptions& options,
            const MetricStore* other = nullptr);
-  /// A metric that accumulates by itself: its value is computed when it is read, over all ranks for an epoch; NaN, with
-  /// a warning, if it has too few samples. The store resets it, and refers to it weakly. Throws Error for a metric that
-  /// is logged for another loader or in `other` too, or has samples of another loader, as its value would count the
-  /// samples of both.
+  /// Records a metric that accumulates by itself: its value is computed when it is read, over all ranks for an epoch;
+  /// NaN, with a warning, if it has too few samples. The store resets it, and holds a weak reference to it. Throws
+  /// Error for a metric that is also logged for a different loader or in `other`, or has samples of a different loader,
+  /// because its value would count the samples of both.
   void log(const Place& place, std::string_view name, metrics::Metric& metric, const LogOptions& options,
            const MetricStore* other = nullptr);
 
-  /// For the loggers: the last values of on_step metrics, or the reductions of on_epoch metrics. `only`: one loader's.
+  /// Returns the values for the loggers: the last values of on_step metrics, or the reductions of on_epoch metrics.
+  /// `only`: one loader's.
   [[nodiscard]] Metrics logged(bool on_step, std::optional<int64_t> only = std::nullopt) const;
-  /// The same values of steps, sorted by name. The names are shared with the last row as long as they do not change.
+  /// Returns the same values as logged(true), sorted by name. The names are shared with the last row as long as they do
+  /// not change.
   [[nodiscard]] MetricRow step_row();
-  /// For the progress bar. `failing`: here and below, values that cannot be computed are left out, so that they do not
-  /// hide the error of which the run fails.
+  /// Returns the values for the progress bar. `failing`: here and below, values that cannot be computed are left out,
+  /// so that they do not hide the error that makes the run fail.
   [[nodiscard]] Metrics shown(bool on_step, bool failing = false) const;
-  /// For callbacks: plain names in addition to the _step and _epoch ones. `training`: step values count too.
+  /// Returns the values for callbacks, by plain names in addition to the _step and _epoch names. `training`: step
+  /// values count too.
   [[nodiscard]] Metrics monitored(bool on_step, bool training, bool failing = false) const;
 
-  /// With several ranks, every rank: reduces epoch values logged with sync_dist over all samples of all ranks, and
-  /// replaces other epoch values by those of the first rank that has them, in one message. Values already reduced are
-  /// left alone. Throws Error naming the metrics if ranks have logged different ones.
-  /// `keep_states`: state() then holds the metrics' states over all ranks.
-  /// `idle_loaders`: those of which this rank has had no batch, so that it takes the other ranks' values of what is
-  /// logged for their batches.
+  /// Reduces epoch values logged with sync_dist over all samples of all ranks, and replaces other epoch values by the
+  /// values of the first rank that has them, in one message. Values already reduced are left alone. Every rank calls
+  /// it, if there are several. `keep_states`: state() then holds the metrics' states over all ranks. `idle_loaders`:
+  /// the loaders without a batch for this rank, which takes the other ranks' values of their metrics. Throws Error
+  /// naming the metrics if ranks have logged different ones.
   void sync_epoch(RankCollectives& ranks, bool keep_states = false, const std::vector<int64_t>& idle_loaders = {});
-  /// The metrics whose epoch value sync_epoch has taken from one rank although the ranks' values differ; each is named
-  /// once.
+  /// Returns the metrics whose epoch value sync_epoch has taken from one rank although the ranks' values differ; each
+  /// is named once.
   [[nodiscard]] std::vector<std::string> take_unsynced();
-  /// The last batch's values of on_step metrics with sync_dist, over all ranks.
+  /// Reduces the last batch's values of on_step metrics with sync_dist over all ranks. Every rank calls it.
   void sync_step(RankCollectives& ranks);
-  /// Whether a metric needs sync_step().
+  /// Returns whether a metric needs sync_step().
   [[nodiscard]] bool syncs_steps() const { return any_step_sync_; }
 
   /// Forgets the values; the slots stay, for fast lookup in the next epoch.
   void reset();
 
-  /// What was logged since the last reset. A value that was on a device is a number afterwards; a device value that
-  /// follows is added to it there.
+  /// Returns what was logged since the last reset. A value that was on a device is saved as a number; after load_state,
+  /// values that follow on a device are added to it on the device.
   [[nodiscard]] State state() const;
   /// Resets the sums, but not which metrics were logged.
   void drop_totals();
@@ -120,16 +124,16 @@ class MetricStore {
     ReduceFx reduce;
     bool sync_dist = false;
     bool used = false;            // logged since the last reset
-    bool synced = false;          // `total` and `weight` are those of all ranks
+    bool synced = false;          // `total` and `weight` are of all ranks
     bool differs = false;         // between ranks, in some epoch; not logged with sync_dist
     bool named = false;           // by take_unsynced
-    double last_weight = 0;       // samples behind `last`
-    double last = 0;              // of the latest batch
+    double last_weight = 0;       // samples of `last`
+    double last = 0;              // value of the latest batch
     double total = 0;             // weighted sum, sum, min or max
-    double weight = 0;            // samples behind `total`
+    double weight = 0;            // samples of `total`
     at::Tensor device_last = {};  // instead of last and total for values on a device
     at::Tensor device_total = {};
-    // Of a metric that accumulates by itself; then `total` is its value if `synced`.
+    // For a metric that accumulates by itself; then `total` is its value if `synced`.
     bool is_object = false;
     std::weak_ptr<metrics::Metric> object = {};
     State states = {};  // from a checkpoint, until it is logged again; or over all ranks, for one
@@ -177,10 +181,10 @@ class MetricStore {
   template <class Keep>
   void collect(bool on_step, Metrics& metrics, Keep keep, bool failing = false) const;
 
-  // Which slots a row of a step has.
+  // The slots in a row of a step.
   struct RowSlots {
-    std::vector<size_t> used = {};     // as they are logged
-    std::vector<size_t> by_name = {};  // of two with one name the last
+    std::vector<size_t> used = {};     // in the order in which they are logged
+    std::vector<size_t> by_name = {};  // the last of two slots with one name
     std::shared_ptr<const std::vector<std::string>> names = nullptr;
   };
   static bool has_value(const Slot& slot, bool on_step) {

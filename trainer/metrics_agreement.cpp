@@ -12,26 +12,26 @@ namespace levin {
 
 namespace {
 
-// What a rank tells the others: a line of its idle loaders, then one for each metric, "key<tab>description".
-struct Told {
+// What a rank sends to the others: a line of its idle loaders, then one for each metric, "key<tab>description".
+struct RankReport {
   std::vector<int64_t> idle_loaders = {};
   std::map<std::string, std::string> descriptions = {};  // by key
   std::vector<std::string> keys = {};                    // in its order
 };
 
-Told read_told(const std::string& text) {
-  Told told;
+RankReport read_report(const std::string& text) {
+  RankReport report;
   std::istringstream lines(text);
   std::string line;
   std::getline(lines, line);
   std::istringstream idle(line);
-  for (int64_t loader = 0; idle >> loader;) told.idle_loaders.push_back(loader);
+  for (int64_t loader = 0; idle >> loader;) report.idle_loaders.push_back(loader);
   while (std::getline(lines, line)) {
     const size_t tab = line.find('\t');
-    told.keys.push_back(line.substr(0, tab));
-    told.descriptions[told.keys.back()] = line.substr(tab + 1);
+    report.keys.push_back(line.substr(0, tab));
+    report.descriptions[report.keys.back()] = line.substr(tab + 1);
   }
-  return told;
+  return report;
 }
 
 struct Key {
@@ -49,8 +49,8 @@ Key read_key(const std::string& text) {
   return key;
 }
 
-bool is_idle(const Told& told, const std::string& key) {
-  return std::count(told.idle_loaders.begin(), told.idle_loaders.end(), read_key(key).loader) > 0;
+bool is_idle(const RankReport& report, const std::string& key) {
+  return std::count(report.idle_loaders.begin(), report.idle_loaders.end(), read_key(key).loader) > 0;
 }
 
 [[noreturn]] void throw_different(RankCollectives& ranks, const std::string& own_names) {
@@ -81,12 +81,12 @@ void MetricStore::agree(RankCollectives& ranks, std::vector<Shared>& shared, boo
   std::string own;
   for (const int64_t loader : idle_loaders) own += std::to_string(loader) + ' ';
   for (const Shared& s : shared) own += '\n' + key_of(*s.slot) + '\t' + description_of(s);
-  std::vector<Told> told;
-  for (const std::string& text : ranks.gather(own)) told.push_back(read_told(text));
+  std::vector<RankReport> reports;
+  for (const std::string& text : ranks.gather(own)) reports.push_back(read_report(text));
 
   std::vector<std::string> keys;  // in the order in which rank 0 has them, then rank 1, …
   std::map<std::string, std::string> descriptions;
-  for (const Told& rank : told) {
+  for (const RankReport& rank : reports) {
     for (const std::string& key : rank.keys) {
       if (descriptions.insert(*rank.descriptions.find(key)).second) keys.push_back(key);
     }
@@ -94,7 +94,7 @@ void MetricStore::agree(RankCollectives& ranks, std::vector<Shared>& shared, boo
   std::vector<std::vector<bool>> lacking;
   for (const std::string& key : keys) {
     std::vector<bool>& lacks = lacking.emplace_back();
-    for (const Told& rank : told) {
+    for (const RankReport& rank : reports) {
       lacks.push_back(rank.descriptions.count(key) == 0);
       if (lacks.back() && !is_idle(rank, key)) throw_different(ranks, names_of(shared, on_step));
     }

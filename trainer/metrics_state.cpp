@@ -11,7 +11,8 @@ Hook hook_called(const std::string& name) {
   for (int k = 0; k <= static_cast<int>(Hook::on_exception); ++k) {
     if (name == hook_name(static_cast<Hook>(k))) return static_cast<Hook>(k);
   }
-  throw CheckpointError("saved metrics: there is no hook \"" + name + "\". The checkpoint is from another Levin.");
+  throw CheckpointError("saved metrics: there is no hook \"" + name +
+                        "\". The checkpoint was written by a different version of Levin.");
 }
 
 }  // namespace

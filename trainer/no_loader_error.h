@@ -4,7 +4,8 @@
 
 namespace levin {
 
-/// An evaluation or a prediction has no loader: neither the data module, the module nor the call gives one.
+/// The error of an evaluation or a prediction without a loader: neither the data module, the module nor the call gives
+/// one.
 class NoLoaderError : public ConfigError {
  public:
   using ConfigError::ConfigError;

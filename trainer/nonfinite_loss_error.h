@@ -4,7 +4,8 @@
 
 namespace levin {
 
-/// The run stopped before an update with a loss that is nan or inf.
+/// The error of a run that stopped before an update with a loss or a gradient that is nan or inf. Its text names epoch,
+/// batch and step.
 class NonFiniteLossError : public Error {
  public:
   using Error::Error;

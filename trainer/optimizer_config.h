@@ -2,9 +2,12 @@
 //
 //   return AdamW(parameters(), {.lr = 1e-3});
 //   return {SGD(parameters(), {.lr = 0.1}), StepLR({.step_size = 30})};
-//   return {SGD(parameters(), {.lr = 0.1}), OneCycleLR({.max_lr = 0.5, .total_steps = 100}), {.interval =
-//   Interval::step}}; OptimizerConfig both(Adam(generator->parameters())); both.add(Adam(discriminator->parameters()));
-//   return both; return torch::optim::Adam(parameters(), 1e-3);        // LibTorch's optimizers work too
+//   return {Adam(parameters()), OneCycleLR({.max_lr = 0.5, .total_steps = 100}), {.interval = Interval::step}};
+//   return torch::optim::Adam(parameters(), 1e-3);  // LibTorch's optimizers work too
+//
+//   OptimizerConfig both(Adam(generator->parameters()));  // manual optimization
+//   both.add(Adam(discriminator->parameters()));
+//   return both;
 #pragma once
 
 #include <concepts>
@@ -20,15 +23,19 @@
 
 namespace levin {
 
+/// A scheduler, when it is stepped, and the index of the optimizer whose learning rates it sets.
 struct LRSchedulerConfig {
   std::shared_ptr<LRScheduler> scheduler;
   LRSchedulerOptions options = {};
   size_t optimizer_index = 0;
 };
 
+/// The optimizers and schedulers of a module. It keeps copies (or shared pointers) of the objects given to it;
+/// schedulers are attached to their optimizers when a fit begins. Automatic optimization steps one optimizer. Every
+/// rank makes the same.
 class OptimizerConfig {
  public:
-  /// No optimizer: the loop runs without steps.
+  /// Makes a configuration without an optimizer: batches run without updates.
   OptimizerConfig() = default;
 
   template <std::derived_from<Optimizer> T>
@@ -50,6 +57,7 @@ class OptimizerConfig {
     schedule(std::move(scheduler), std::move(options));
   }
 
+  /// Adds an optimizer. Throws ConfigError for a null pointer.
   template <std::derived_from<Optimizer> T>
   OptimizerConfig& add(T optimizer) {
     return add_shared(std::make_shared<T>(std::move(optimizer)));
@@ -60,7 +68,8 @@ class OptimizerConfig {
   }
   OptimizerConfig& add_shared(std::shared_ptr<Optimizer> optimizer);
 
-  /// A scheduler for the optimizer added last.
+  /// Adds a scheduler for the optimizer added last. Throws ConfigError without an optimizer, and for a scheduler that
+  /// watches a metric without .monitor.
   template <std::derived_from<LRScheduler> S>
   OptimizerConfig& schedule(S scheduler, LRSchedulerOptions options = {}) {
     return schedule_shared(std::make_shared<S>(std::move(scheduler)), std::move(options));

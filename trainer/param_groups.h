@@ -18,7 +18,7 @@ class Module;
 
 namespace levin {
 
-/// Settings of the parameters whose names match; what is unset is the optimizer's own.
+/// The settings of the parameters whose names match a pattern. Unset ones are taken from the optimizer.
 struct ParamGroupOptions {
   std::vector<std::string> params = {};
   std::optional<double> lr = {};
@@ -39,13 +39,13 @@ struct ParamGroupOptions {
   }
 };
 
-/// The parameters of `module` that require gradients, in groups. Each belongs to the first of `wanted` with a pattern
-/// that matches its name (as in named_parameters(); one of its names if its layer has several), the others to a group
-/// with the optimizer's settings. `no_decay`:
-/// biases and the parameters of normalization layers (those with "Norm" in their class's name) get weight decay 0,
-/// unless a matching group sets it. Groups come in the order of `wanted`, the rest last; within each, those with weight
-/// decay come first; empty groups are left out. Throws ConfigError, below `path`, for a pattern that matches no
-/// parameter, and if nothing can be trained.
+/// Returns the parameters of `module` that require gradients, in groups. Each belongs to the first of `wanted` with a
+/// pattern that matches its name (as in named_parameters(); one of its names if its layer has several), the others to a
+/// group with the optimizer's settings. `no_decay`: biases and the parameters of normalization layers (layers with
+/// "Norm" in their class's name) get weight decay 0, unless a matching group sets it. Groups come in the order of
+/// `wanted`, the rest last; within each, parameters with weight decay come first; empty groups are left out. Throws
+/// ConfigError, below `path`, for a pattern that matches no parameter or only parameters of earlier groups, and if
+/// nothing can be trained.
 [[nodiscard]] std::vector<ParamGroup> param_groups(const torch::nn::Module& module,
                                                    const std::vector<ParamGroupOptions>& wanted = {},
                                                    bool no_decay = false, const std::string& path = "param_groups");

@@ -1,4 +1,4 @@
-// All that predict_step gives, for the caller of predict: what it returns, and what it publishes with step_output.
+// Everything that predict_step gives to the caller of predict: its result, and what it publishes with step_output.
 //
 //   const auto results = levin::predict_outputs(trainer, model, data);     // step_output("scores", s) in predict_step
 //   for (const levin::PredictedBatch& batch : results[0]) use(batch.prediction, batch["scores"]);
@@ -16,21 +16,21 @@
 
 namespace levin {
 
-/// What predict_step gave for one batch, on the CPU.
+/// The results of predict_step for one batch, on the CPU.
 struct PredictedBatch {
-  at::Tensor prediction = {};  // what it returned; undefined: nothing
+  at::Tensor prediction = {};  // its result; undefined: nothing
   StepOutput outputs = {};     // what it published, by name
 
-  /// The output of this name. Throws Error with the names there are.
+  /// Returns the output of this name. Throws Error with the published names if it does not exist.
   [[nodiscard]] const at::Tensor& operator[](std::string_view name) const { return outputs[name]; }
 };
 
-/// For each loader, each of its batches; of several ranks, this rank's.
+/// For each loader, each of this rank's batches.
 using PredictedOutputs = std::vector<std::vector<PredictedBatch>>;
 
 namespace detail {
 
-/// During its lifetime, predictions of `trainer` go to `taken`.
+/// Collects the predictions of `trainer` in `taken` during its lifetime.
 class OutputsTaken {
  public:
   OutputsTaken(Trainer& trainer, PredictedOutputs& taken);
@@ -45,8 +45,9 @@ class OutputsTaken {
 
 }  // namespace detail
 
-/// As trainer.predict(module, …), with its other arguments: a data module, loaders or neither, then ckpt_path. Every
-/// rank calls it. A batch whose predict_step returns an undefined tensor has its entry too.
+/// Calls trainer.predict(module, …) with its other arguments (a data module, loaders or neither, then ckpt_path) and
+/// returns everything that predict_step gave. Throws what predict throws. Every rank calls it. A batch whose
+/// predict_step returns an undefined tensor has an entry too.
 // Lightning: predict returns what predict_step returned, of any type.
 template <class... Rest>
 requires requires(Trainer& trainer, LightningModule& module, Rest&&... rest) {

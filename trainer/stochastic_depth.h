@@ -13,17 +13,20 @@
 
 namespace levin {
 
-/// What is dropped together: the branch of the whole batch, or that of each sample (row) by itself.
+/// What is dropped together: the branch of the whole batch, or the branch of each sample (row) independently.
 enum class DropMode { batch, row };
 template <>
 struct EnumNames<DropMode> {
   static constexpr std::array names{std::pair{"batch", DropMode::batch}, std::pair{"row", DropMode::row}};
 };
 
-/// `branch`, (batch, …), with parts set to 0 with probability `p`, from the default generator of its device; what is
-/// left is divided by 1 - p, so that its mean stays. Unchanged unless `training`. Throws Error unless p is in [0, 1].
+/// Returns `branch`, (batch, …), with parts set to 0 with probability `p`, drawn from the default generator of its
+/// device; the rest is divided by 1 - p, so that the mean stays the same. Returns it unchanged unless `training`.
+/// Throws Error unless p is in [0, 1].
 [[nodiscard]] at::Tensor stochastic_depth(const at::Tensor& branch, double p, DropMode mode, bool training = true);
 
+/// A layer that drops its input, a residual branch (batch, …), at random in training mode and returns it unchanged in
+/// evaluation mode. Throws Error unless p is in [0, 1].
 class StochasticDepthImpl : public torch::nn::Module {
  public:
   explicit StochasticDepthImpl(double p, DropMode mode = DropMode::row);
@@ -36,8 +39,8 @@ class StochasticDepthImpl : public torch::nn::Module {
 };
 TORCH_MODULE(StochasticDepth);
 
-/// The probability of block `block` (from 0) of `blocks`: it grows along a line to `last`, that of the last one
-/// (section 3 of the paper).
+/// Returns the probability of a drop for block `block` (from 0) of `blocks`: it grows linearly to `last`, the
+/// probability of the last block (section 3 of the paper).
 [[nodiscard]] inline double depth_probability(int64_t block, int64_t blocks, double last) {
   return last * static_cast<double>(block + 1) / static_cast<double>(blocks);
 }

@@ -20,8 +20,8 @@
 #include "levin/trainer/run/run.h"
 #include "levin/trainer/run/run_access.h"
 #include "levin/trainer/run/run_folders.h"
-#include "levin/trainer/step/step_values.h"
 #include "levin/trainer/step/step_share.h"
+#include "levin/trainer/step/step_values.h"
 
 namespace levin {
 

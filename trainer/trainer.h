@@ -32,27 +32,41 @@ struct RunPlan;
 class StepOutput;
 class TimeSplit;
 
-/// What predict returns: for each loader, the result of each batch, on the CPU.
+/// The result of predict: for each loader, the result of each of this rank's batches, on the CPU.
 using Predictions = std::vector<std::vector<at::Tensor>>;
 
+/// A run of a LightningModule: devices and ranks, loops, hooks, logging and checkpoints. Each rank has its own Trainer
+/// and calls the same entry points in the same order. Strategy, loggers and counters last as long as the Trainer;
+/// optimizers and metrics belong to one entry point, and can be read until the next one begins.
+///
+/// Not thread-safe: it is used on the thread that calls the entry points, except for request_stop.
 class Trainer {
  public:
   explicit Trainer(Defaults = {}) : Trainer(TrainerOptions()) {}
-  /// Throws ConfigError naming every option that is not possible.
+  /// Starts the ranks if the options request several and no launcher has; the process that started them then ends here
+  /// when they have. Throws ConfigError naming every option that is not possible.
   explicit Trainer(TrainerOptions options);
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // ---- entry points; `ckpt_path`: "" (start as the module is), a file, "best" or "last" -----------------------------
+  // ---- entry points -------------------------------------------------------------------------------------------------
+  // `ckpt_path`: "" (start with the module's weights), a checkpoint, a run's folder, "best" or "last". Every rank calls
+  // them. They throw ConfigError for options that are not possible with this module and these data, CheckpointError for
+  // a checkpoint that is missing, damaged or of another model, Interrupted for a stop from outside, NonFiniteLossError,
+  // OutOfMemoryError, and what user code throws. Errors of LibTorch become Error, with the hook, epoch and batch. They
+  // throw Error if this trainer or another one is running the module.
+
+  /// Trains the module until a limit is reached or a stop is requested.
   void fit(LightningModule& module, DataModule& data, const std::string& ckpt_path = "");
   void fit(LightningModule& module, DataModule&& data, const std::string& ckpt_path = "");
-  /// `train`: one loader, e.g. DataLoader(data, {.batch_size = 64}).
+  /// Same as above with loaders. `train`: one loader, e.g. DataLoader(data, {.batch_size = 64}).
   void fit(LightningModule& module, Loaders train, Loaders val = {}, const std::string& ckpt_path = "");
-  /// With the module's own loaders.
+  /// Same as above with the module's own loaders.
   void fit(LightningModule& module, const std::string& ckpt_path = "");
 
-  /// One map of metrics per loader; none if a limit of 0 batches leaves nothing to evaluate.
+  /// Evaluates the module with validation_step (or test_step), without gradients. Returns one map of metrics per
+  /// loader; none if a limit of 0 batches leaves nothing to evaluate. Throws NoLoaderError without a loader.
   std::vector<Metrics> validate(LightningModule& module, DataModule& data, const std::string& ckpt_path = "");
   std::vector<Metrics> validate(LightningModule& module, DataModule&& data, const std::string& ckpt_path = "");
   std::vector<Metrics> validate(LightningModule& module, Loaders loaders, const std::string& ckpt_path = "");
@@ -61,7 +75,8 @@ class Trainer {
   std::vector<Metrics> test(LightningModule& module, DataModule&& data, const std::string& ckpt_path = "");
   std::vector<Metrics> test(LightningModule& module, Loaders loaders, const std::string& ckpt_path = "");
   std::vector<Metrics> test(LightningModule& module, const std::string& ckpt_path = "");
-  /// `return_predictions`: false keeps none, where a callback (PredictionWriter) takes them.
+  /// Calls predict_step for each batch and returns the results. `return_predictions`: false keeps none, because a
+  /// callback (PredictionWriter) takes them. Throws NoLoaderError without a loader.
   Predictions predict(LightningModule& module, DataModule& data, const std::string& ckpt_path = "",
                       bool return_predictions = true);
   Predictions predict(LightningModule& module, DataModule&& data, const std::string& ckpt_path = "",
@@ -70,9 +85,9 @@ class Trainer {
                       bool return_predictions = true);
   Predictions predict(LightningModule& module, const std::string& ckpt_path = "", bool return_predictions = true);
 
-  /// During the result's lifetime, modules are created with weights in the number format of this run's precision
-  /// (bf16-true, 16-true, 64-true), instead of float32 weights that are converted later. Null if that is float32.
-  /// Weights are created on the CPU; the run moves them to its device.
+  /// Returns a scope in which modules are created with weights in the number format of this run's precision (bf16-true,
+  /// 16-true, 64-true), instead of float32 weights that are converted later; null if the format is float32. Weights are
+  /// created on the CPU; the run moves them to its device.
   ///
   ///   std::shared_ptr<Gpt> model;
   ///   {
@@ -81,8 +96,8 @@ class Trainer {
   ///   }
   [[nodiscard]] std::shared_ptr<void> init_module() const;
 
-  /// The next entry point starts from these weights unless it is given a checkpoint: they are read after
-  /// configure_model, on every rank.
+  /// Sets the weights that the next entry point starts from, unless it is given a checkpoint. They are read after
+  /// configure_model, on every rank. Throws ConfigError for options that are not possible.
   void start_from(WeightsOptions weights);
 
   /// Sets the configuration of this run: it is written to config.yaml in the run's folder, compared with the file of
@@ -90,119 +105,144 @@ class Trainer {
   void keep_config(KeptConfig config);
 
   // ---- the run's progress --------------------------------------------------------------------------------------
-  /// Epochs completed: k during epoch k and in its on_train_epoch_end, k + 1 after it.
+  // Counters continue over the trainer's fits, and over restarts from a checkpoint.
+
+  /// Returns the number of completed epochs: k during epoch k and in its on_train_epoch_end, k + 1 after it.
   [[nodiscard]] int64_t current_epoch() const;
-  /// Optimizer steps taken.
+  /// Returns the number of optimizer steps taken.
   [[nodiscard]] int64_t global_step() const;
-  /// Optimizer steps not taken because a scaled gradient overflowed (precision: 16-mixed).
+  /// Returns the number of optimizer steps not taken because a scaled gradient overflowed (precision: 16-mixed).
   [[nodiscard]] int64_t skipped_steps() const;
-  /// Completed accumulation windows: what loggers count as steps.
+  /// Returns the number of completed accumulation windows, which loggers count as steps.
   [[nodiscard]] int64_t logging_step() const;
-  /// Training batches done, over all epochs.
+  /// Returns the number of training batches done, over all epochs.
   [[nodiscard]] int64_t seen_batches() const;
-  /// Index of the running batch in its epoch or loader.
+  /// Returns the index of the running training batch in its epoch; -1 before the first.
   [[nodiscard]] int64_t batch_idx() const;
-  /// Whether the running training batch is the last of its epoch.
+  /// Returns whether the running training batch is the last of its epoch.
   [[nodiscard]] bool is_last_batch() const;
-  /// In on_train_batch_end: whether the batch was the last of its accumulation window, so that its update is done, and
-  /// the window is one whose metrics go to the loggers (log_every_n_steps).
+  /// Returns whether the batch was the last of its accumulation window, so that its update is done, and the window's
+  /// metrics go to the loggers (log_every_n_steps). For on_train_batch_end.
   [[nodiscard]] bool ends_logged_window() const;
+  /// Returns the stage of the running or last entry point; unset before the first.
   [[nodiscard]] std::optional<Stage> stage() const;
+  /// Returns whether the validation before training (num_sanity_val_steps) is running.
   [[nodiscard]] bool sanity_checking() const;
-  /// A training epoch is running, and no validation inside it.
+  /// Returns whether a training epoch is running, and no validation inside it.
   [[nodiscard]] bool training() const;
-  /// Whether a fit automatically continues an earlier one: TrainerOptions::auto_resume, or because the launcher
+  /// Returns whether a fit automatically continues an earlier one: TrainerOptions::auto_resume, or because the launcher
   /// or Slurm has started this program again.
   [[nodiscard]] bool auto_resumes() const;
-  /// Why the run ends early; "" if no stop was requested.
+  /// Returns why the run ends early; "" if no stop was requested.
   [[nodiscard]] const std::string& stop_reason() const;
+  /// Returns whether a stop was requested on this rank.
   [[nodiscard]] bool should_stop() const;
-  /// Ends the run after this batch, once min_epochs and min_steps are met. May be called on another thread while a fit
-  /// runs; the first request's reason counts.
+  /// Ends the run after this batch, once min_epochs and min_steps are met. The reason of the first request is kept. One
+  /// rank may call it: the others stop after the same batch. While a fit runs, any thread may call it; the request is
+  /// then handled between two batches.
   void request_stop(const std::string& reason);
-  /// Skips the running batch: its training_step is not called. For on_train_batch_start.
+  /// Skips the running batch on this rank: its training_step is not called. For on_train_batch_start.
   void skip_batch();
   /// Ends this epoch after this batch, as if it were the last; the gradients of an open accumulation window are
-  /// dropped.
+  /// dropped. One rank may call it: the epoch ends for all of them at the batch by which all know.
   void skip_rest_of_epoch();
 
-  /// Batches per training epoch and per evaluation loader; kUnlimited if a loader does not know.
+  /// Returns the batches of a training epoch on this rank; kUnlimited if the loader does not know, 0 before it is made.
   [[nodiscard]] int64_t num_training_batches() const;
+  /// Returns the batches of each validation loader in fit and validate; empty in other stages.
   [[nodiscard]] std::vector<int64_t> num_val_batches() const;
+  /// Returns the batches of each loader that is evaluated; in the sanity check at most num_sanity_val_steps each.
   [[nodiscard]] std::vector<int64_t> num_eval_batches() const;
-  /// Optimizer steps of the whole fit; kUnlimited if open.
+  /// Returns the optimizer steps of the whole fit; kUnlimited if open. Creates the training loader if necessary. Throws
+  /// Error after a fit that failed before its loader was known.
   [[nodiscard]] int64_t estimated_stepping_batches() const;
+  /// Returns the batches of an accumulation window.
   [[nodiscard]] int64_t accumulate_grad_batches() const;
-  /// For GradientAccumulationScheduler; takes effect with the next window.
+  /// Sets the batches of an accumulation window, from the next window on, for GradientAccumulationScheduler. Every rank
+  /// calls it with the same number. Throws ConfigError below 1.
   void set_accumulate_grad_batches(int64_t batches);
-  /// Samples of one forward and backward pass with micro_batch_size; 0: a whole batch.
+  /// Returns the samples of one forward and backward pass with micro_batch_size; 0: a whole batch.
   [[nodiscard]] int64_t micro_batch_size() const;
-  /// Whether a validation runs at the end of every training epoch (then epoch-end callbacks may wait for it).
+  /// Returns whether validations run at the end of every training epoch and at no other time, so that epoch-end
+  /// callbacks may wait for them.
   [[nodiscard]] bool validates_only_at_epoch_end() const;
+  /// Returns whether an evaluation loader has batches.
   [[nodiscard]] bool has_validation() const;
-  /// In on_train_batch_end: whether the batch is the last of a period of batches, epochs or the run, such as "500ba",
-  /// "0.5ep" or "0.1dur": the same on every rank and after a resume. Throws Error for a period of time, and outside of
-  /// a fit.
+  /// Returns whether the batch is the last of a period of batches, epochs or the run, such as "500ba", "0.5ep" or
+  /// "0.1dur": the same answer on every rank and after a resume. For on_train_batch_end. Throws Error for a period of
+  /// time, for a fraction of an epoch of unknown length, and if no training batch is running.
   [[nodiscard]] bool completes(const Period& period) const;
-  /// The period resolved for this run: a share of a run that only max_time limits becomes a time. Throws ConfigError
-  /// beginning with `path` for a share of a run without an end.
+  /// Returns the period resolved for this run: a fraction of a run that only max_time limits becomes a time. Throws
+  /// ConfigError beginning with `path` for a fraction of a run without an end.
   [[nodiscard]] Period resolve_period(const Period& period, const std::string& path) const;
 
   /// Runs training_step on every batch of the training data once more, without gradients. Nothing is counted, logged
   /// values are dropped, and a running epoch continues with its next batch as if there had been no such pass; the
-  /// loader's own state is restored. For callbacks that need the layers' statistics of the final weights. Every rank
+  /// loader's own state is restored. For callbacks that need the layers' statistics for the final weights. Every rank
   /// calls it, in a hook of fit. Throws Error in training_step, with manual optimization and outside of fit.
   void forward_training_batches();
 
   // ---- metrics ------------------------------------------------------------------------------------------------
-  /// All logged values by name; callbacks monitor these. Reads values that are still on a device.
+  /// Returns all logged values by name; callbacks monitor these. Waits for values that are still on a device.
   [[nodiscard]] Metrics callback_metrics() const;
-  /// What was last sent to the loggers.
+  /// Returns the values last sent to the loggers.
   [[nodiscard]] const Metrics& logged_metrics() const;
-  /// What was logged with prog_bar.
+  /// Returns the values logged with prog_bar. Waits for values that are still on a device.
   [[nodiscard]] Metrics progress_bar_metrics() const;
-  /// For callbacks; a module calls its own log.
+  /// Logs one number from a callback's hook (docs/logging.md); a module calls its own log. Never waits for a device.
+  /// Every rank logs the same names. Throws Error for a value that is not one element, a name that is empty, taken or
+  /// reserved, and in hooks that do not allow it.
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options = {});
   void log(std::string_view name, double value, const LogOptions& options = {});
   void log(std::string_view name, metrics::Metric& metric, const LogOptions& options = {});
-  /// In the hooks after a batch: what its step has published with LightningModule::step_output, and in training its
-  /// loss. Freed after these hooks; a copy keeps the tensors.
+  /// Returns what the step has published with LightningModule::step_output, and in training its loss. For the hooks
+  /// after a batch; it is freed after them, and a copy keeps the tensors.
   [[nodiscard]] const StepOutput& step_output() const;
-  /// Sends values straight to the loggers and callback_metrics, outside of any reduction.
+  /// Sends values directly to the loggers and callback_metrics, without any reduction, as a row with this `step`.
+  /// Throws Error for a name that is empty or reserved.
   void log_now(const Metrics& metrics, int64_t step);
-  /// Figures of the machine, such as memory or temperature: to loggers that tell them from metrics, to the others as
-  /// metrics.
+  /// Sends measurements of the machine, such as memory or temperature, to the loggers; those that do not distinguish
+  /// them from metrics get them as metrics.
   void log_system(const Metrics& figures, int64_t step);
-  /// Values of other kinds, at logging_step(), for the loggers that take them; a warning says if none does. Only rank
-  /// 0's are written. They are copied here; what else they cost (binning, compression) is done by the loggers' thread.
+  // The following functions log values of other kinds at logging_step(), to the loggers that take them; they warn if
+  // none does. Only rank 0's values are written. They are copied here; the loggers' thread does the rest (binning,
+  // compression). All throw Error for a name that is empty or has control characters.
+
+  /// Logs the distribution of a tensor's elements. Throws Error for a tensor without elements.
   void log_histogram(std::string_view name, const at::Tensor& values);
-  /// (C, H, W), (H, W) or a batch (N, C, H, W), which becomes a grid; uint8, or floats from 0 to 1.
+  /// Logs an image (C, H, W), (H, W) or a batch (N, C, H, W), which becomes a grid; uint8, or floats from 0 to 1.
+  /// Throws Error for other shapes.
   void log_image(std::string_view name, const at::Tensor& image);
-  /// Markdown.
+  /// Logs Markdown text.
   void log_text(std::string_view name, std::string_view text);
+  /// Logs a table. Throws Error for a row without a cell for each column.
   void log_table(std::string_view name, LogTable table);
-  /// A file that belongs to the run, e.g. a plot. It must exist until the run ends.
+  /// Logs a file that belongs to the run, e.g. a plot. It must exist until the run ends. `name`: the file's by default.
   void log_artifact(const std::string& path, std::string_view name = "");
   /// Waits until the loggers have everything that was logged; then they may be used directly until the next log.
   void flush_logs();
 
   // ---- parts ---------------------------------------------------------------------------------------------------
+  /// Returns the options with every "auto" and unset value resolved.
   [[nodiscard]] const RunPlan& plan() const;
+  /// Returns the options as they were given.
   [[nodiscard]] const TrainerOptions& options() const;
   [[nodiscard]] Strategy& strategy() const;
   [[nodiscard]] int64_t global_rank() const;
-  /// Of this rank on its machine.
+  /// Returns this rank's index on its node.
   [[nodiscard]] int64_t local_rank() const;
   [[nodiscard]] int64_t world_size() const;
   [[nodiscard]] bool is_global_zero() const { return global_rank() == 0; }
   /// Prints a line on rank 0, above the progress bar.
   void print(const std::string& text) const;
+  /// Returns this rank's device; in a step of a strategy with several devices, the device of the calling replica.
   [[nodiscard]] at::Device device() const;
   [[nodiscard]] const std::vector<std::shared_ptr<Logger>>& loggers() const;
-  /// The first logger's folder, or default_root_dir.
+  /// Returns the first logger's folder, or default_root_dir.
   [[nodiscard]] std::string log_dir() const;
+  /// Returns the callbacks in the order in which their hooks are called.
   [[nodiscard]] const std::vector<std::shared_ptr<Callback>>& callbacks() const;
-  /// The first callback of a class, or null.
+  /// Returns the first callback of a class, or null.
   template <class T>
   [[nodiscard]] std::shared_ptr<T> callback() const {
     for (const auto& one : callbacks()) {
@@ -212,36 +252,39 @@ class Trainer {
   }
   [[nodiscard]] std::vector<LightningOptimizer>& optimizers();
   [[nodiscard]] std::vector<LRSchedulerConfig>& lr_schedulers();
+  /// Returns the profiler, or null.
   [[nodiscard]] Profiler* profiler() const;
-  /// Where the time of the training steps goes, of the running or last fit (profilers/time_split.h).
+  /// Returns how the time of the fit's training steps is divided among their parts (profilers/time_split.h).
   [[nodiscard]] const TimeSplit& time_split() const;
-  /// The loader of the running fit; null outside of it.
+  /// Returns the training loader of the running fit; null outside of a fit.
   [[nodiscard]] std::shared_ptr<Loader> train_dataloader() const;
-  /// The module of the running or last entry point; null before, and when the module was destroyed.
+  /// Returns the module of the running or last entry point; null before the first, and once the module is destroyed.
   [[nodiscard]] LightningModule* module() const;
-  /// The data module of the running entry point; null outside of one. Loaders passed to an entry point are wrapped in a
-  /// data module.
+  /// Returns the data module of the running entry point; null outside of one. Loaders passed to an entry point are
+  /// wrapped in a data module.
   [[nodiscard]] DataModule* datamodule() const;
 
   // ---- checkpoints ----------------------------------------------------------------------------------------------
-  /// Writes the entire state of the run (weights_only: only the module's), durably. Every rank calls it.
+  /// Writes the entire state of the run (weights_only: only the module's) and returns once it is on the disk. Every
+  /// rank calls it. Throws Error without a module, or if the file cannot be written.
   void save_checkpoint(const std::string& path, bool weights_only = false);
 
   /// Requests a file with the state of the run after the current batch, written in the background unless the request
-  /// says otherwise; with its present state where nothing runs. A failure is reported to the request's `done`, or to
+  /// is synchronous; if nothing runs, with the present state. A failure is reported to the request's `done`, or to
   /// the console without one. Throws Error without a module. Every rank calls it.
   void request_checkpoint(CheckpointRequest request);
-  /// Whether the entire state after the running batch has been written by this run, or requested.
+  /// Returns whether the entire state after the running batch has been written by this run, or requested.
   [[nodiscard]] bool state_is_saved() const;
-  /// The estimated size of a checkpoint of this fit: weights, buffers and the optimizers' state.
+  /// Returns the estimated size of a checkpoint of this fit: weights, buffers and the optimizers' state. Throws Error
+  /// without a module.
   [[nodiscard]] uint64_t estimated_checkpoint_bytes() const;
   /// Waits until every requested file is on the disk or has failed.
   void finish_checkpoints();
 
-  /// The checkpoint of the running or last entry point, with "best" and "last" resolved; "" without one.
+  /// Returns the checkpoint of the running or last entry point, with "best" and "last" resolved; "" without one.
   [[nodiscard]] const std::string& ckpt_path() const;
 
-  /// Time spent in the last entry point.
+  /// Returns the time spent in the last entry point.
   [[nodiscard]] Seconds elapsed() const;
 
  private:

@@ -263,7 +263,7 @@ void Trainer::log_image(std::string_view name, const at::Tensor& image) {
 
 void Trainer::log_text(std::string_view name, std::string_view text) {
   check_name("log_text", name);
-  if (!is_wanted(*run_, LogKind::text, "log_text", "texts")) return;
+  if (!is_wanted(*run_, LogKind::text, "log_text", "text")) return;
   run_->log_stream->log(LogKind::text, logging_step(), text.size(),
                         [name = std::string(name), text = std::string(text)](Logger& logger, const LogPoint& at) {
                           logger.log_text(name, text, at);

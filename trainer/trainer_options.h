@@ -28,20 +28,22 @@ inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 using Callbacks = ComponentList<Callback>;
 
-/// A number of batches (int) or a share of them (float from 0 to 1): 1 and 1.0 differ.
+/// A number of batches (int) or a fraction of them (float from 0 to 1): 1 and 1.0 differ.
 using BatchLimit = std::variant<int64_t, double>;
 
-/// When to validate: after so many batches (int), after this share of an epoch (float), or after a period.
+/// When to validate: after this many batches (int), after this fraction of an epoch (float), or after a period.
 using CheckInterval = std::variant<int64_t, double, Period>;
 
+/// How gradients are clipped: all of them by their total norm, or each element by its absolute value.
 enum class ClipAlgorithm { norm, value };
 template <>
 struct EnumNames<ClipAlgorithm> {
   static constexpr std::array names{std::pair{"norm", ClipAlgorithm::norm}, std::pair{"value", ClipAlgorithm::value}};
 };
 
-/// What happens when a training loss is nan or inf. Lightning ignores it; here the default is stop, because otherwise
-/// the weights are lost.
+/// What happens when a training loss, or a gradient, is nan or inf: the run stops before the update, skips the update,
+/// goes back to the newest checkpoint, or updates anyway. Lightning ignores it; here the default is stop, because
+/// otherwise the weights are lost.
 enum class NonFiniteLoss { stop, skip, rollback, ignore };
 template <>
 struct EnumNames<NonFiniteLoss> {
@@ -81,7 +83,7 @@ struct EnumNames<LrScale> {
                                     std::pair{"sqrt", LrScale::sqrt}};
 };
 
-/// true: a CSV logger; false: none; or one logger, or a list of them.
+/// The loggers of a run. true: a CSV logger; false: none; or one logger, or a list of them.
 struct LoggerChoice {
   bool enabled = true;
   ComponentList<Logger> loggers = {};
@@ -104,6 +106,9 @@ struct ValueType<LoggerChoice> {
   static ConfigNode write(const LoggerChoice& value);
 };
 
+/// The options of a Trainer, as in a run file under `trainer`. Arguments of Lightning keep their names and
+/// defaults. fields() describes each option; `levin help trainer` prints the descriptions. The Trainer's constructor
+/// checks the options.
 struct TrainerOptions {
   std::optional<int64_t> max_epochs = std::nullopt;
   std::optional<int64_t> min_epochs = std::nullopt;

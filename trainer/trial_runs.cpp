@@ -86,7 +86,7 @@ struct TrialRuns::SavedRun {
     return own;
   }
 
-  // Of a trial; its loader stays for the next one.
+  // Begins the fit of a trial; the loader stays for the next trial.
   void begin_fit() {
     LoaderSet train = std::move(run.fit.train);
     run.fit = Fit(run.plan);

@@ -1,5 +1,4 @@
-// The weights that a fit hands over when it ends, such as those that save_to writes: the best checkpoint's, or those
-// that the module has.
+// The weights that a fit hands over when it ends, for example to save_to: the best checkpoint's or the module's.
 //
 //   void on_fit_end() override {
 //     const WeightsAtEnd weights(trainer(), *this, WhichCheckpoint::best);
@@ -20,14 +19,18 @@ namespace levin {
 class LightningModule;
 class Trainer;
 
+/// The weights of a finished fit, by parameter, complete even if a strategy shards them. It refers to the trainer, and
+/// to the module's parameters.
 class WeightsAtEnd {
  public:
-  /// For on_fit_end, on every rank. Waits until the checkpoints are on the disk. Without a checkpoint callback that
-  /// monitors a metric, or if its best file cannot be read (a warning names it), the weights are the module's.
+  /// Chooses the weights. For on_fit_end, on every rank. Waits until the checkpoints are on the disk. Without a
+  /// checkpoint callback that monitors a metric, or if its best file cannot be read (a warning names it), the weights
+  /// are the module's.
   WeightsAtEnd(Trainer& trainer, const LightningModule& module, WhichCheckpoint which);
 
   /// Returns the whole value of one of the module's parameters; on ranks other than 0 it may be undefined. Every rank
-  /// calls it for the same parameters. Throws CheckpointError if the best checkpoint does not hold the parameter.
+  /// calls it for the same parameters. Throws CheckpointError if the best checkpoint does not contain the parameter,
+  /// and Error for a tensor that is not a parameter.
   at::Tensor operator()(const at::Tensor& parameter) const;
 
   /// Returns which weights they are: "the best checkpoint's weights (val_loss 0.25, runs/best.ckpt)".

@@ -209,7 +209,7 @@ class Requeue(Case):
         self.cluster.run("scancel", "--signal=USR1", job)
         self.finish(job, ["FAILED"])
         self.assertRegex(self.output(job), rf"Continue with .*interrupted\.ckpt\. Slurm does not start job {job} again"
-                                           rf": scontrol requeue {job} says \"")
+                                           rf": scontrol requeue {job} printed \"")
 
 
 class Sweep(Case):

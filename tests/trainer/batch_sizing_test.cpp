@@ -57,7 +57,7 @@ TEST(EffectiveBatchSize, NeedsALoaderThatTellsItsBatchSize) {
   };
   TinyModule module;
   EXPECT_TRUE(has(error_of([&] { Trainer(effective(16)).fit(module, std::make_shared<Silent>()); }),
-                  "16 samples cannot be counted, because the training loader does not tell its batch size"));
+                  "16 samples cannot be counted, because the training loader does not report its batch size"));
 }
 
 TEST(EffectiveBatchSize, RefusesWhatDecidesToo) {

@@ -196,14 +196,14 @@ TEST(LossWeightErrors, NameABatchThatIsUnlikeTheOthersOfItsWindow) {
   };
   std::string error = error_saying(first_only);
   EXPECT_TRUE(has(error,
-                  "training_step: batch 1 of epoch 0 says no loss weight, unlike others of its accumulation "
+                  "training_step: batch 1 of epoch 0 has no loss weight, unlike others of its accumulation "
                   "window. Call set_loss_weight for every batch that has a loss, or for none."))
       << error;
   auto second_only = [](TokenModule& m, const Batch&, int64_t idx) {
     if (idx == 1) m.set_loss_weight(1);
   };
   error = error_saying(second_only);
-  EXPECT_TRUE(has(error, "batch 1 of epoch 0 says a loss weight, unlike others of its accumulation window")) << error;
+  EXPECT_TRUE(has(error, "batch 1 of epoch 0 has a loss weight, unlike others of its accumulation window")) << error;
   EXPECT_EQ(error_saying(first_only, 1), "");  // windows of their own
 }
 

@@ -289,7 +289,7 @@ TEST(MetricStore, RefusesOtherOptionsUnderTheSameName) {
       store.log(training(), "loss", 1.0, other);
       ADD_FAILURE() << "accepted";
     } catch (const Error& error) {
-      EXPECT_TRUE(has(error.what(), "log(\"loss\") in training_step: it was logged before with other options"));
+      EXPECT_TRUE(has(error.what(), "log(\"loss\") in training_step: it was logged before with different options"));
     }
   }
 }

@@ -231,7 +231,7 @@ TEST(NamedBatches, WithStringsAreNotRecordedAndReportIt) {
   CapturedConsole console;
   const at::Tensor kept = trained(Form::rich, [](TrainerOptions& options) { options.record_steps = true; });
   EXPECT_TRUE(torch::equal(kept, trained(Form::list)));
-  EXPECT_TRUE(holds(console.text(), {"record_steps", "the field \"y\" of the batch holds texts", "on the host"}));
+  EXPECT_TRUE(holds(console.text(), {"record_steps", "the field \"y\" of the batch holds strings", "on the host"}));
 }
 
 TEST(NamedBatches, AreMeasuredAndCutForPlans) {

@@ -38,7 +38,7 @@ class OtherAndThis final : public RankCollectives {
     EXPECT_EQ(op, ReduceOp::max);
     const auto window = std::ssize(other_->received);
     const double* votes = value.const_data_ptr<double>() + kRankFlags;
-    other_->received.push_back({.replays = votes[0] == 0, .is_recorded = votes[1] == 0, .goes_on = votes[2] == 0});
+    other_->received.push_back({.replays = votes[0] == 0, .is_recorded = votes[1] == 0, .continues = votes[2] == 0});
     at::Tensor reply = at::zeros_like(value);
     auto* numbers = reply.mutable_data_ptr<double>();
     if (window >= other_->stops.value_or(window + 1)) numbers[static_cast<size_t>(RankFlag::stop)] = 1;

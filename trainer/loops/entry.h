@@ -11,7 +11,7 @@
 
 namespace levin {
 
-/// A data module made of loaders that were passed in.
+/// A data module of loaders that were passed to an entry point.
 class LoaderData final : public DataModule {
  public:
   /// Throws ConfigError for several training loaders.
@@ -26,17 +26,18 @@ class LoaderData final : public DataModule {
   Loaders eval_;
 };
 
-/// Trainer::fit. `data`: null: the module's own loaders.
+/// Implements Trainer::fit. `data`: null for the module's own loaders.
 void fit(Run& run, LightningModule& module, DataModule* data, const std::string& ckpt_path);
 
-/// Trainer::validate, test and predict: the metrics of each loader. `predictions`: gets those of predict; null: they
-/// are dropped.
+/// Implements Trainer::validate, test and predict. Returns the metrics of each loader. `predictions`: receives the
+/// predictions; null: they are dropped.
 std::vector<Metrics> evaluate(Run& run, LightningModule& module, DataModule* data, Stage stage,
                               const std::string& ckpt_path, Predictions* predictions = nullptr);
 
 /// Runs fit up to its first training batch, and measures its module instead of training it: what "levin plan memory"
-/// shows. Unset if there is no batch. `replicas`: the share of the batch that one of this many replicas computes is
-/// measured. Throws what fit throws until there, and ConfigError for steps that cannot be measured (measure_chain).
+/// shows. Returns nothing if there is no batch. `replicas`: measures the share of the batch that one of this many
+/// replicas computes. Throws what fit throws before its first batch, and ConfigError for steps that cannot be measured
+/// (measure_chain).
 [[nodiscard]] std::optional<MeasuredFit> measure_fit(Trainer& trainer, LightningModule& module, DataModule* data,
                                                      int64_t replicas = 1);
 [[nodiscard]] std::optional<MeasuredFit> measure_fit(Trainer& trainer, LightningModule& module, Loaders train,

@@ -176,12 +176,12 @@ class EvaluationLoop::Meetings {
  public:
   explicit Meetings(EvaluationLoop& loop) : loop_(loop) {}
 
-  /// After each batch.
+  /// Called after each batch.
   void count_batch() {
     if (++batches_ == next_) (void)meet(/*has_more=*/true);
   }
 
-  /// After the last batch.
+  /// Called after the last batch.
   void end() {
     while (meet(/*has_more=*/false)) {
     }
@@ -352,7 +352,7 @@ void EvaluationLoop::write_step_metrics(int64_t loader_idx) {
   if (!metrics.empty()) run_.write_metrics(metrics, step);
 }
 
-// What has values of batches and none of the evaluation cannot be monitored.
+// Remembers metrics with values of batches but not of the evaluation: they cannot be monitored.
 void EvaluationLoop::note_batch_only() {
   for (const auto& [name, value] : run_.entry.eval_metrics.logged(true)) {
     if (!run_.entry.callback_metrics.contains(name)) run_.entry.batch_only.insert(name);

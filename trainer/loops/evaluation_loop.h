@@ -7,19 +7,20 @@
 
 namespace levin {
 
+/// A pass with the hooks of a stage.
 class EvaluationLoop {
  public:
-  /// `stage`: validate, test or predict.
-  /// `outside`: of the fit that runs the validation, checked between batches; null outside of fit.
+  /// `stage`: validate, test or predict. `outside`: the requests to the fit that runs the validation, checked between
+  /// batches; null outside of fit.
   EvaluationLoop(Run& run, Stage stage, OutsideRequests* outside = nullptr)
       : run_(run), stage_(stage), outside_(outside) {}
 
-  /// At most `limit` batches of each loader, besides the run's own limits. Returns each loader's metrics.
+  /// Runs at most `limit` batches of each loader, within the run's own limits. Returns each loader's metrics.
   std::vector<Metrics> run(int64_t limit);
 
-  /// Before run(): the results of predict_step go to callbacks only.
+  /// Makes the results of predict_step go to callbacks only. Called before run().
   void keep_no_predictions() { keeps_predictions_ = false; }
-  /// After run(): the results of predict_step.
+  /// Returns the results of predict_step, after run().
   [[nodiscard]] Predictions take_predictions() { return std::move(predictions_); }
 
  private:

@@ -14,13 +14,15 @@
 
 namespace levin {
 
+/// The training loop of one fit.
 class FitLoop {
  public:
   explicit FitLoop(Run& run) : run_(run), outside_(run), validation_(run) {}
 
-  /// Everything between on_fit_start and on_fit_end: the sanity check, the epochs, on_train_end.
+  /// Runs everything between on_fit_start and on_fit_end: the sanity check, the epochs, on_train_end.
   void run();
-  /// Does what run() does before the first training batch, and measures the module instead. Unset if there is no batch.
+  /// Does what run() does before the first training batch, and then measures the module. Returns nothing if there is no
+  /// batch.
   [[nodiscard]] std::optional<MeasuredFit> measure(int64_t replicas);
 
  private:
@@ -36,11 +38,11 @@ class FitLoop {
   void train_batch(BatchStream& stream, Batch&& fetched);
   void open_window(const BatchStream& stream);
   void close_window(int64_t steps_before);
-  /// What follows the update of a batch: metrics, validation, schedulers; from where Epoch::pending says.
+  /// Does what follows the update of a batch (metrics, validation, schedulers), beginning with Epoch::pending.
   void finish_batch();
   void end_pass();
   void validate_if_due();
-  /// Between two batches: checkpoints, and requests from outside.
+  /// Handles checkpoints, and requests from outside, between two batches.
   void between_batches();
   void end_epoch();
   void run_epoch_end_hooks();
@@ -51,7 +53,7 @@ class FitLoop {
   OutsideRequests outside_;
   ValidationSchedule validation_;
   int64_t validated_after_ = -1;                             // Progress::total_batches of the last validation
-  std::unique_ptr<MemoryKeeping> memory_keeping_ = nullptr;  // null: malloc does as it does
+  std::unique_ptr<MemoryKeeping> memory_keeping_ = nullptr;  // null: malloc's behaviour is unchanged
   std::unique_ptr<ThreadTuning> thread_tuning_ = nullptr;    // null: the number of threads is fixed
 };
 

@@ -1,17 +1,19 @@
-// What a fit logs about itself when something is probably not meant.
+// Warnings of a fit about options and modules that probably do not do what the user meant.
 #pragma once
 
 #include "levin/trainer/run/run.h"
 
 namespace levin {
 
-/// After the training loader is made: a user who sees no metrics of training should know why.
+/// Warns if no training metrics will be written because epochs are shorter than log_every_n_steps. Called after the
+/// training loader is made.
 void warn_of_unlogged_epochs(const Run& run);
 
-/// After the first training batch: warns of monitored metrics that nothing has logged.
+/// Warns of monitored metrics that nothing has logged. Called after the first training batch.
 void warn_of_unlogged_monitors(Run& run);
 
-/// After an epoch, once the ranks have agreed on whether one of them had a loss.
+/// Warns of an epoch without a loss or an optimizer step. Called after an epoch, once the ranks have agreed on whether
+/// one of them had a loss.
 void warn_of_missing_steps(const Run& run);
 
 }  // namespace levin

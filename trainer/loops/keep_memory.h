@@ -1,5 +1,5 @@
-// Keeps the memory that a step frees for the next one, where fetching it again costs time: glibc returns tensors above
-// 32 MiB to the system when they are freed, and each page of the next step's is a page fault.
+// Keeps the memory that a step frees for the next step if fetching it again costs time: glibc returns tensors above 32
+// MiB to the system when they are freed, and each page of the next step's tensors is a page fault.
 #pragma once
 
 #include <chrono>
@@ -12,26 +12,27 @@
 
 namespace levin {
 
-/// What the first steps of a fit fetched from the system, and whether to keep it. Reads no clock, so tests can decide.
+/// The memory that the first steps of a fit fetched from the system. It reads no clock, so tests can set the times.
 struct FetchedMemory {
   int64_t faults = 0;  // of one step
   double seconds = 0;  // of one step
 
-  /// A page costs about half a microsecond, so that the faults take a twentieth of the step, and come to 32 MiB at
-  /// least. `available`: bytes that the process could still allocate; a step that fetches half of them keeps nothing.
+  /// Returns whether keeping it saves time: the faults, at about half a microsecond for each page, take a twentieth of
+  /// the step, and amount to at least 32 MiB. `available`: bytes that the process could still allocate; a step that
+  /// fetches half of them keeps nothing.
   [[nodiscard]] bool is_worth_keeping(int64_t available) const;
 };
 
-/// While it lives, memory may be kept. The first steps decide; until they have, `decided` is false.
+/// A scope in which memory may be kept. The first steps decide; until then `decided` returns false.
 class MemoryKeeping {
  public:
-  /// Null where there is nothing to decide: on a GPU, where a strategy or the environment has decided, with
-  /// LEVIN_KEEP_FREED_MEMORY=0, and elsewhere than on glibc.
+  /// Returns null if there is nothing to decide: on a GPU, if a strategy or the environment has decided, with
+  /// LEVIN_KEEP_FREED_MEMORY=0, and without glibc.
   [[nodiscard]] static std::unique_ptr<MemoryKeeping> of(Run& run);
 
-  /// Around what a training batch takes.
+  /// Begins the measurement of a training batch.
   void begin_batch();
-  /// Whether memory is kept from now on, and was not before.
+  /// Ends it. Returns whether memory is kept from now on, and was not before.
   bool end_batch();
   [[nodiscard]] bool decided() const { return batches_ >= kLast; }
 

@@ -215,7 +215,7 @@ Passes measure_passes(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const B
   return typical_passes(plain, again);
 }
 
-// Of replicas' shares or micro-batches the first, which is as large as any.
+// The samples of the first share or micro-batch; no other one is larger.
 int64_t samples_of_pass(const Run& run, const Batch& batch, int64_t replicas) {
   const int64_t all = (std::max<int64_t>(1, batch.size()) + replicas - 1) / replicas;
   return run.plan.micro_batch_size > 0 ? std::min(all, run.plan.micro_batch_size) : all;

@@ -1,4 +1,5 @@
-// TrainerOptions::num_threads: auto. Times the steps of a fit with several numbers of threads and keeps the fastest.
+// Implements TrainerOptions::num_threads: auto. Times the steps of a fit with several numbers of threads and keeps the
+// fastest.
 #pragma once
 
 #include <chrono>
@@ -13,12 +14,12 @@
 
 namespace levin {
 
-// Finds the number of threads with which the steps of a fit are fastest: small steps lose time waiting for other
-// threads, and so do all steps while other programs use the same cores.
-
-/// It sees times only and reads no clock, so ranks that are given the same times make the same choice.
+/// Finds the number of threads with which the steps of a fit are fastest: small steps lose time waiting for other
+/// threads, and so do all steps while other programs use the same cores. It reads no clock, so ranks that are given the
+/// same times make the same choice.
 class ThreadTuner {
  public:
+  /// A number of threads and its time.
   struct Timed {
     int threads = 1;
     double seconds = 0;  // of one window
@@ -29,14 +30,15 @@ class ThreadTuner {
   /// the smallest is chosen. `most`: at least 1.
   explicit ThreadTuner(int most, int start = 0);
 
-  /// For the next windows.
+  /// Returns the number of threads for the next windows.
   [[nodiscard]] int threads() const { return counts_[at_]; }
-  /// Over how many windows the next time is to be taken: at least 1.
+  /// Returns over how many windows the next time is to be taken: at least 1.
   [[nodiscard]] int64_t windows() const { return windows_; }
-  /// The mean time of one window, over the last windows(). Whether that ended a measurement.
+  /// Adds the mean time of one window, over the last windows(). Returns whether that ended a measurement.
   bool add(double seconds);
 
-  /// Of the last measurement that ended, in the order in which they were taken; the first is the number before it.
+  /// Returns the times of the last measurement that ended, in the order in which they were taken; the first is for the
+  /// number of threads before it.
   [[nodiscard]] const std::vector<Timed>& timed() const { return timed_; }
 
  private:
@@ -67,15 +69,16 @@ class ThreadTuner {
   int slow_ = 0;      // times in a row that were much longer
 };
 
-/// While it lives, operators of the training thread use as many threads as it chooses. Ranks choose together.
+/// A scope in which operators of the training thread use the number of threads that it chooses. Ranks choose together.
 class ThreadTuning {
  public:
-  /// Null where a fit of `run` has nothing to choose: with num_threads or OMP_NUM_THREADS set, on a GPU, with
+  /// Returns null if a fit of `run` has nothing to choose: with num_threads or OMP_NUM_THREADS set, on a GPU, with
   /// deterministic algorithms, and with a single thread. Every rank calls it.
   [[nodiscard]] static std::unique_ptr<ThreadTuning> of(Run& run);
 
-  /// Around what a training batch takes, without waiting for it and without validation. `window_ends`: with its update.
+  /// Begins the time of a training batch, after it was fetched.
   void begin_batch() { began_ = std::chrono::steady_clock::now(); }
+  /// Ends the time of the batch, before a validation. `window_ends`: its update is done.
   void end_batch(bool window_ends) {
     window_ += std::chrono::steady_clock::now() - began_;
     if (window_ends) end_window();

@@ -22,7 +22,7 @@ int64_t validation_interval(const RunPlan& plan, int64_t num_training_batches) {
     return std::max<int64_t>(1, *batches);
   }
   const auto* share = std::get_if<double>(&plan.val_check_interval);
-  if (share == nullptr || *share == 1.0) return kUnlimited;  // a loader may end before the length that it says
+  if (share == nullptr || *share == 1.0) return kUnlimited;  // a loader may end before its reported length
   if (num_training_batches == kUnlimited) {
     throw ConfigError("TrainerOptions.val_check_interval: a share (" + number_text(*share) +
                       ") of a loader of unknown length is not known either. Use a number of batches.");

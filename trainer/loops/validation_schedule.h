@@ -1,4 +1,4 @@
-// After which training batches a fit validates.
+// Decides after which training batches a fit validates.
 #pragma once
 
 #include <chrono>
@@ -7,15 +7,17 @@
 
 namespace levin {
 
+/// The validations of a fit.
 class ValidationSchedule {
  public:
   explicit ValidationSchedule(const Run& run) : run_(run) {}
 
-  /// Called with every new training loader. Throws ConfigError if the interval does not fit it.
+  /// Computes the interval for a new training loader. Throws ConfigError if the interval does not fit it.
   void use_loader();
-  /// After each training batch, on every rank: whether a validation follows. `must_stop`: the run ends with this batch.
+  /// Returns whether a validation follows the training batch. `must_stop`: the run ends with this batch. Every rank
+  /// calls it after each batch.
   [[nodiscard]] bool is_due(bool must_stop);
-  /// The same without asking other ranks and the clock: false for periods of time.
+  /// Returns the same without communication and without the clock: false for periods of time.
   [[nodiscard]] bool is_known_to_be_due();
   /// Starts a period of time: when training begins, and after each validation.
   void restart_clock() { since_ = std::chrono::steady_clock::now(); }
@@ -27,12 +29,12 @@ class ValidationSchedule {
 
   const Run& run_;
   int64_t interval_ = kUnlimited;  // training batches between two validations
-  bool warned_ = false;            // of epochs shorter than that
+  bool warned_ = false;            // of epochs shorter than the interval
   std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
 };
 
-/// How many training batches there are from one validation to the next; kUnlimited: it runs at the end of an epoch, or
-/// after a period. Throws ConfigError where the interval does not fit the loader.
+/// Returns the number of training batches from one validation to the next; kUnlimited: it runs at the end of an epoch,
+/// or after a period. Throws ConfigError if the interval does not fit the loader.
 [[nodiscard]] int64_t validation_interval(const RunPlan& plan, int64_t num_training_batches);
 
 }  // namespace levin

@@ -25,7 +25,7 @@ std::string requeue_job(const Variables& variables) {
   try {
     const CommandResult result = run_command({"scontrol", "requeue", job->id});
     if (result.status == 0) return "Slurm starts job " + job->id + " again, which continues from there.";
-    return refused + "scontrol requeue " + job->id + " says \"" + cut_text(result.output, 300) + "\".";
+    return refused + "scontrol requeue " + job->id + " printed \"" + cut_text(result.output, 300) + "\".";
   } catch (const Error& error) {
     return refused + error.what();
   }

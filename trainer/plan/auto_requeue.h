@@ -1,6 +1,6 @@
-// What a fit does in a job of Slurm: SIGUSR1, which Slurm sends before the job's time limit (sbatch
-// --signal=SIGUSR1@90), saves a checkpoint and requeues the job; a requeued job continues from there. Turned off by
-// TrainerOptions.auto_requeue. Other steps of the same job are requeued with it.
+// Requeues Slurm jobs: SIGUSR1, which Slurm sends before the job's time limit (sbatch --signal=SIGUSR1@90), saves a
+// checkpoint and requeues the job; a requeued job continues from there. TrainerOptions.auto_requeue turns it off. Other
+// steps of the same job are requeued with it.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace levin {
 
-/// Whether Slurm has requeued this job, and the run is to continue where it stopped.
+/// Returns whether Slurm has requeued this job, so that the run must continue where it stopped.
 [[nodiscard]] bool is_requeued(const TrainerOptions& options, const Variables& variables = process_variables());
 
-/// Whether a stop by `signal_number` requests that the job be requeued.
+/// Returns whether a stop by `signal_number` requests that the job be requeued.
 [[nodiscard]] bool asks_for_requeue(const TrainerOptions& options, int signal_number,
                                     const Variables& variables = process_variables());
 

@@ -1,5 +1,5 @@
-// LibTorch's settings that a run may change (TrainerOptions::benchmark, deterministic, float32_matmul_precision,
-// num_threads): set while it runs, and restored when it ends.
+// LibTorch's settings that a run may change: TrainerOptions::benchmark, deterministic, float32_matmul_precision and
+// num_threads.
 #pragma once
 
 #include <optional>
@@ -9,6 +9,7 @@
 
 namespace levin {
 
+/// A scope with the run's settings. Its destructor restores the settings before it.
 class BackendSettings {
  public:
   BackendSettings(const TrainerOptions& options, const RunPlan& plan);

@@ -11,16 +11,16 @@
 
 namespace levin {
 
-/// What TrainerOptions::accelerator may be.
+/// Returns the possible values of TrainerOptions::accelerator.
 [[nodiscard]] std::vector<std::string> known_accelerators();
 
 /// Fills plan.device: "cpu" or LibTorch's name of a device type. Adds a problem for an unknown accelerator, and for one
-/// that cannot be used, saying what is missing. CUDA is not initialized yet.
+/// that cannot be used, which names what is missing. Does not initialize CUDA.
 void resolve_accelerator(const TrainerOptions& options, RunPlan& plan, Problems& problems);
 
-/// How many devices were requested on each node; unset: auto. Except on the CPU also fills plan.device_indices: those
-/// named, the first n, or all with auto. Adds a problem for anything that is not a number or list of devices, and for
-/// GPUs that do not exist.
+/// Returns how many devices were requested on each node; unset: auto. Except on the CPU also fills plan.device_indices:
+/// the named devices, the first n, or all with auto. Adds a problem for anything that is not a number or list of
+/// devices, and for GPUs that do not exist.
 [[nodiscard]] std::optional<int64_t> resolve_devices(const TrainerOptions& options, RunPlan& plan, Problems& problems);
 
 }  // namespace levin

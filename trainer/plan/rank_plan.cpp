@@ -36,8 +36,8 @@ void check_world(const World& world, std::optional<int64_t> devices, int64_t num
                     problems);
 }
 
-// Before ranks that were started by hand are connected, their number on this machine is unknown. One device means one
-// per process then.
+// Before manually started ranks are connected, their number on this node is unknown. One device then means one per
+// process.
 void check_unplaced(const World& world, std::optional<int64_t> devices, int64_t num_nodes, Problems& problems) {
   const int64_t per_node = devices.value_or(1);
   if (per_node < 1 || num_nodes < 1) return;  // reported elsewhere
@@ -105,7 +105,7 @@ void check_gpus(const RunPlan& plan, int64_t ranks, Problems& problems) {
                    ". Start fewer ranks, or use accelerator: cpu.");
 }
 
-// A rank started by hand with devices: 1 takes the GPU with its number on this machine.
+// A manually started rank with devices: 1 takes the GPU with its index on this node.
 void offer_all_gpus(const TrainerOptions& o, RunPlan& plan) {
   if (plan.device != "cuda" || !std::holds_alternative<int64_t>(o.devices)) return;
   TrainerOptions all = o;

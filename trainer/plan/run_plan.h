@@ -1,5 +1,4 @@
-// The resolved options of a run: TrainerOptions with every "auto" and unset value decided. Made once, before anything
-// runs; the loops read nothing else.
+// The resolved options of a run: TrainerOptions with a value for every "auto" and unset option.
 #pragma once
 
 #include <optional>
@@ -15,6 +14,8 @@ inline constexpr int64_t kAutoMicroBatch = -1;
 /// Whether training steps are recorded and replayed; automatic: where that is faster.
 enum class RecordSteps { no, yes, automatic };
 
+/// The decisions of resolve_plan, made once before anything runs; the loops read nothing else. Trainer::plan() returns
+/// it.
 struct RunPlan {
   std::string strategy = "single_device";
   std::string precision = "32-true";
@@ -22,7 +23,7 @@ struct RunPlan {
   int64_t devices = 1;                       // on this node: ranks of a distributed strategy
   std::vector<int64_t> device_indices = {};  // not with cpu: the device of every local rank
   int64_t num_nodes = 1;
-  int64_t num_threads = 0;             // of operators on the CPU; 0: the fit finds out
+  int64_t num_threads = 0;             // of operators on the CPU; 0: the fit chooses
   std::vector<DeviceSlot> slots = {};  // of a strategy that runs several devices in this process
   bool use_distributed_sampler = true;
   int64_t max_epochs = 1000;  // kUnlimited: no limit
@@ -34,7 +35,7 @@ struct RunPlan {
   BatchLimit limit_test_batches = 1.0;
   BatchLimit limit_predict_batches = 1.0;
   bool overfit = false;                    // training and validation batches in order, the same every epoch
-  CheckInterval val_check_interval = 1.0;  // a period only of time or of the run
+  CheckInterval val_check_interval = 1.0;  // if a period, one of time or of the run
   std::optional<int64_t> check_val_every_n_epoch = 1;
   int64_t num_sanity_val_steps = 2;  // per loader; kUnlimited: all
   int64_t log_every_n_steps = 50;
@@ -61,7 +62,8 @@ struct RunPlan {
   bool channels_last = false;
   RecordSteps record_steps = RecordSteps::no;
 
-  /// Whether the metrics of a step, counted from 0, go to the loggers: of every n-th, n = log_every_n_steps.
+  /// Returns whether the metrics of a step, counted from 0, go to the loggers: every n-th step's, n =
+  /// log_every_n_steps.
   [[nodiscard]] bool is_logged_step(int64_t step) const {
     return log_every_n_steps > 0 && (step + 1) % log_every_n_steps == 0;
   }

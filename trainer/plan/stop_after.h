@@ -1,6 +1,6 @@
-// LEVIN_STOP_AFTER=epoch=3 or step=100: a fit stops there at a checkpoint, as a file called stop would have it, and
-// continues later to the same bits. It is no option, because max_epochs, and with it every schedule, stays as it is:
-// "levin sweep" pauses trials by it.
+// LEVIN_STOP_AFTER=epoch=3 or step=100: a fit stops there with a checkpoint, as for a file called stop, and continues
+// later with bitwise identical results. It is an environment variable instead of an option so that max_epochs, and with
+// it every schedule, does not change: "levin sweep" pauses trials with it.
 #pragma once
 
 #include <charconv>
@@ -15,6 +15,7 @@ namespace levin {
 
 inline constexpr const char* kStopAfter = "LEVIN_STOP_AFTER";
 
+/// The limits at which a fit stops.
 struct StopAfter {
   std::optional<int64_t> epochs = std::nullopt;  // completed ones
   std::optional<int64_t> steps = std::nullopt;
@@ -24,7 +25,7 @@ struct StopAfter {
   }
 };
 
-/// Throws ConfigError if the variable holds something else.
+/// Returns the limits that the variable sets. Throws ConfigError if its value is not of this form.
 inline StopAfter stop_after(const Variables& variables) {
   const auto text = variables(kStopAfter);
   if (!text) return {};

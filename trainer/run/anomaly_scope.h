@@ -1,10 +1,11 @@
-// TrainerOptions::detect_anomaly: autograd checks gradients and names the operator of the forward pass.
+// Implements TrainerOptions::detect_anomaly: autograd checks gradients and names the operator of the forward pass.
 #pragma once
 
 #include <torch/csrc/autograd/anomaly_mode.h>
 
 namespace levin {
 
+/// A scope in which autograd's anomaly mode is on, if requested.
 class AnomalyScope {
  public:
   explicit AnomalyScope(bool on) : outer_(torch::autograd::AnomalyMode::is_enabled()) {

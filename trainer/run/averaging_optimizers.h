@@ -8,7 +8,7 @@ namespace levin {
 
 struct Run;
 
-/// The averages are in the module during its lifetime: for an evaluation inside fit.
+/// A scope in which the module has the averages, for an evaluation inside fit.
 class AverageScope {
  public:
   AverageScope(Run& run, bool inside_fit);
@@ -20,11 +20,10 @@ class AverageScope {
   Run* run_;  // null: nothing to switch
 };
 
-/// At the end of training: leaves the averages in the module.
+/// Leaves the averages in the module at the end of training.
 void keep_averages(Run& run);
 
-/// Replaces the checkpoint's model by the averages; unless it is to hold weights only, "current_model" has the trained
-/// weights.
+/// Replaces the checkpoint's model by the averages. Unless `weights_only`, "current_model" gets the trained weights.
 void put_averages(Run& run, State& checkpoint, bool weights_only);
 
 /// Loads the checkpoint's "current_model" into the module, to continue training.

@@ -40,6 +40,7 @@ struct Saves {
   std::string last_failure = "";
 };
 
+/// An entry point: its module, data, callbacks and metrics.
 struct EntryPoint : RunningHook {
   LightningModule* module = nullptr;
   DataModule* data = nullptr;       // while it runs
@@ -51,7 +52,7 @@ struct EntryPoint : RunningHook {
   bool running = false;
   Phase phase = Phase::idle;
   bool sanity_checking = false;
-  bool failing = false;      // an exception is propagating: the other ranks can no longer be asked
+  bool failing = false;      // an exception is propagating: the other ranks no longer communicate
   bool records_due = false;  // an earlier run's exist, and are replaced once training continues
 
   std::vector<std::shared_ptr<Callback>> callbacks = {};       // with the module's own, checkpoints last
@@ -73,9 +74,9 @@ struct EntryPoint : RunningHook {
   int64_t eval_batch_idx = -1;  // of the running evaluation batch, in its loader
   Metrics callback_metrics = {};
   std::map<std::string, int64_t> measured_at = {};  // by name in callback_metrics: training batches done then
-  std::map<std::string, int64_t, std::less<>> logged_at = {};  // the same for each name that training has logged
+  std::map<std::string, int64_t, std::less<>> logged_at = {};  // by name: training batches done when training logged it
   std::set<std::string> batch_only = {};                       // logged by evaluations for single batches only
-  int64_t validations = 0;                                     // of this fit that have ended
+  int64_t validations = 0;                                     // validations of this fit that have ended
   Metrics bar_metrics = {};
   TimeSplit time_split = {};  // of its training steps
   int64_t samples = 0;        // of training batches, on this rank

@@ -43,7 +43,7 @@ constexpr std::array<std::string_view, 5> kWantIntegers{"expected scalar type Lo
                                                         "used as indices must be long"};
 constexpr std::array<std::string_view, 4> kWantBools{"expected scalar type Bool", "boolean masks",
                                                      "BoolTensor for mask", "to be a boolean tensor"};
-// Of losses, layers, normalizations, activations and statistics.
+// Errors of losses, layers, normalizations, activations and statistics.
 constexpr std::array<std::string_view, 15> kWantFloats{"expected scalar type",
                                                        "Found dtype",
                                                        "expected dtype float",

@@ -1,4 +1,4 @@
-// Where in a run an error occurred, for errors of LibTorch and user code that do not say.
+// The position in a run at which an error occurred, for errors of LibTorch and user code, which do not contain it.
 #pragma once
 
 #include <string>
@@ -7,16 +7,15 @@
 
 namespace levin {
 
-/// "training_step, epoch 0, batch 3, global step 3"; between two hooks "fit, epoch 0, …".
+/// Returns "training_step, epoch 0, batch 3, global step 3"; between two hooks "fit, epoch 0, …".
 [[nodiscard]] std::string failed_place(const Run& run);
 
-/// "on_train_batch_end of StopEarly": the hook that is running.
+/// Returns the hook that is running: "on_train_batch_end of StopEarly".
 [[nodiscard]] std::string calling_hook(const EntryPoint& entry);
 
-// LibTorch's errors about types name two types and no way out.
+// LibTorch's errors about types name two types but no remedy.
 
-/// Returns what to do about LibTorch's error `text`, a sentence, with what separates it from the text; "" if the error
-/// is about something else.
+/// Returns what to do about LibTorch's error `text`: a separator and a sentence; "" if the error is not about types.
 [[nodiscard]] std::string type_remedy(const std::string& text);
 
 }  // namespace levin

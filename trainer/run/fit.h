@@ -32,22 +32,22 @@ enum class PendingWork { none, metrics, validation, schedulers };
 // gradients are saved too. Only during a batch (in a hook of its step, after an exception in it) is there no such
 // position: then the checkpoint goes back to the start of the batch's accumulation window, which is trained again.
 
-/// The running epoch of a fit, and the place in it.
+/// The running epoch of a fit, and the position in it.
 struct Epoch {
   bool running = false;        // between on_train_epoch_start and on_train_epoch_end
   bool batch_running = false;  // a batch is being computed: its update is not done
   int64_t batch_idx = -1;
   int64_t first_step = 0;  // the global step when it began
-  bool has_loss = false;   // a batch had one
+  bool has_loss = false;   // a batch had a loss
   int64_t next_batch = 0;  // where a resumed epoch continues
   PendingWork pending = PendingWork::none;
   int64_t window_batches = 0;       // batches over all epochs before the running accumulation window
-  State window_loader_state = {};   // the loader's before the window's first batch was fetched
+  State window_loader_state = {};   // the loader's state before the window's first batch was fetched
   bool pass_ended = false;          // the loader has ended, and what follows the epoch's last batch was begun
   bool last_batch = false;          // the running batch is the last
   bool validation_follows = false;  // after the running batch, as far as that is known before its last hook
   bool cut = false;                 // skip_rest_of_epoch was called
-  bool cut_wanted = false;          // with several ranks: the same, not yet known to the others
+  bool cut_wanted = false;          // with several ranks: it was called on this rank, and the others do not know yet
   bool logs_steps = true;           // false once the last batch is over
 };
 
@@ -55,13 +55,14 @@ struct Epoch {
 struct FitPosition {
   int64_t epochs = 0;          // completed
   int64_t steps = 0;           // optimizer steps before it
-  int64_t steps_in_epoch = 0;  // of these, the ones of the running epoch
+  int64_t steps_in_epoch = 0;  // of these, the steps of the running epoch
   int64_t next_batch = 0;      // in the running epoch
   int64_t window_left = 0;     // batches that the open accumulation window still takes; 0: none is open
   bool in_epoch = false;
   bool epoch_ends = false;  // no further batch of the running epoch follows
 };
 
+/// A fit: its engine, schedulers, training loader and epoch, and what a checkpoint restores.
 struct Fit {
   explicit Fit(const RunPlan& plan)
       : accumulate_grad_batches(plan.accumulate_grad_batches),
@@ -85,12 +86,12 @@ struct Fit {
   BatchStream* batches = nullptr;  // of the running epoch
 
   [[nodiscard]] std::vector<LightningOptimizer>& optimizers() const;
-  /// Whether an accumulation window has begun and its last batch is not done.
+  /// Returns whether an accumulation window has begun and its last batch is not done.
   [[nodiscard]] bool window_is_open() const { return engine != nullptr && engine->window_is_open(); }
 
-  // Where it continues from.
-  FitPosition start = {};          // by the checkpoint
-  bool resumed = false;            // from a checkpoint, before its first epoch begins
+  // The checkpoint from which it continues.
+  FitPosition start = {};          // the position in the checkpoint
+  bool resumed = false;            // a checkpoint was loaded, and the first epoch has not begun
   State resumed_rng = {};          // the random numbers it continues with
   State resumed_loader = {};       // the state of each rank's loader, until the loader is made
   int64_t resumed_world_size = 0;  // ranks of the run it continues, and the batch size of each; 0: not known
@@ -100,7 +101,7 @@ struct Fit {
   std::vector<int64_t> metrics_used = {};
   ConfigNode configured = {};             // see Note [Options of a resumed run]; of the optimizers and schedulers
   double lr_factor = 1;                   // by which the configured learning rates were multiplied
-  std::vector<int64_t> total_steps = {};  // that the run has filled in, by scheduler; 0: none
+  std::vector<int64_t> total_steps = {};  // lengths that the run has filled in, by scheduler; 0: none
   // The names that the sanity check has logged; unset: it did not run.
   std::optional<std::set<std::string>> sanity_metrics = std::nullopt;
   std::vector<std::pair<std::string, std::string>> expected_metrics = {};  // who expects it, and its name

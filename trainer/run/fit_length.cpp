@@ -59,7 +59,7 @@ void visit_past(const Run& run, int64_t epochs, int64_t all, Visit visit) {
   visit(all % epochs, all / epochs + 1);
 }
 
-// The same for all epochs of a fit of `steps` steps.
+// Visits all epochs of a fit of `steps` steps.
 template <class Visit>
 void visit_epochs(const Run& run, int64_t steps, Visit visit) {
   const FitPosition& start = run.fit.start;

@@ -21,31 +21,31 @@ namespace levin {
 /// Returns the position that a checkpoint's progress was saved at.
 [[nodiscard]] FitPosition saved_position(const State& progress);
 
-/// Returns the same for the running fit, to be saved with `progress`.
+/// Returns the position of the running fit, to be saved with `progress`.
 [[nodiscard]] FitPosition planned_position(const Run& run, const State& progress);
 
-/// Optimizer steps of the whole fit; kUnlimited if open. Creates the training loader if necessary. After the fit it is
-/// still the same number. Throws Error after a fit that failed before its loader was known.
+/// Returns the optimizer steps of the whole fit; kUnlimited if open. Creates the training loader if necessary. The
+/// number stays the same after the fit. Throws Error after a fit that failed before its loader was known.
 [[nodiscard]] int64_t estimated_stepping_batches(Run& run);
 
-/// How often a whole fit, which trains something, reaches the `every`-th epoch, or the `every`-th step of an epoch;
-/// kUnlimited if that is not known.
+/// Returns how often a whole fit, which trains something, reaches the `every`-th epoch, or the `every`-th step of an
+/// epoch; kUnlimited if that is not known.
 [[nodiscard]] int64_t moves_of_fit(Run& run, Interval interval, int64_t every);
 
-/// The same for what the run has done so far, without steps that were skipped. After load_progress().
+/// Returns how often the run has reached it so far, without steps that were skipped. Called after load_progress().
 [[nodiscard]] int64_t moves_so_far(const Run& run, Interval interval, int64_t every);
 
-// How far a fit is, for what happens periodically.
+// The progress of a fit, for what happens periodically.
 
-/// Whether the training batch that has just been done completes a period of batches, of epochs or of the run: the same
-/// answer on every rank, and after a resume. Throws Error for a share of an epoch of unknown length, and for a period
-/// of time, which the caller has to measure.
+/// Returns whether the training batch that has just been done completes a period of batches, of epochs or of the run:
+/// the same answer on every rank, and after a resume. Throws Error for a share of an epoch of unknown length, and for a
+/// period of time, which the caller has to measure.
 [[nodiscard]] bool completes(const Run& run, const Period& period);
 
-/// Why a fit whose limits are reached trains nothing, as a sentence.
+/// Returns why a fit whose limits are reached trains nothing, as a sentence.
 [[nodiscard]] std::string why_nothing_is_trained(const Run& run);
 
-/// The share of the run that is done, 0 to 1, by whichever limit is nearer; unset without a limit.
+/// Returns the fraction of the run that is done, 0 to 1, by the limit that is nearest; unset without a limit.
 [[nodiscard]] std::optional<double> share_done(const Run& run);
 
 }  // namespace levin

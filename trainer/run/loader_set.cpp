@@ -228,7 +228,7 @@ int64_t batches_of(int64_t samples, int64_t ranks, const Loader& loader) {
   const int64_t batch = loader.batch_size().value_or(0);
   if (batch == 0) {
     throw ConfigError(option + count_of(samples, "sample") +
-                      " cannot be counted, because the training loader does not tell its batch size "
+                      " cannot be counted, because the training loader does not report its batch size "
                       "(Loader::batch_size). Give accumulate_grad_batches a number of batches.");
   }
   if (samples % (batch * ranks) != 0) {

@@ -1,3 +1,4 @@
+// The loaders of a run.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ struct LoaderSet {
   Loaders loaders = {};
   std::vector<int64_t> num_batches = {};
   bool loaded = false;
-  bool has_state = false;  // of training: the loader of some rank has a state of its own (Loader::state)
+  bool has_state = false;  // training only: the loader of some rank has a state (Loader::state)
 };
 
 }  // namespace levin

@@ -6,7 +6,7 @@
 
 namespace levin {
 
-/// A step hands its row over unchanged; names are looked up when the values are read.
+/// The newest values by name. A step's row is stored unchanged; names are looked up when the values are read.
 class LoggedMetrics {
  public:
   LoggedMetrics() = default;

@@ -6,10 +6,10 @@ namespace levin {
 struct Run;
 
 // Note [How a replica of a LightningModule is made]
-// By the module's own clone(), if it has one; else, if it was made by name (a run file), from the same class and
-// options once more. Either way setup() and configure_model() are called on it as on the module, and its weights,
-// buffers and modes are the module's before every step: only non-tensor members set by the constructor and these two
-// functions are its own.
+// It is made by the module's own clone(), if there is one; otherwise, if the module was made by name (a run file), from
+// the same class and options once more. In both cases setup() and configure_model() are called on it as on the module,
+// and before every step it gets the module's weights, buffers and modes: only non-tensor members set by the constructor
+// and these two functions are its own.
 
 /// Creates the strategy's replicas, if it has more than one slot. Called after the module is on its device and all its
 /// layers exist. Throws ConfigError with instructions for clone() if the class cannot be copied, and for manual

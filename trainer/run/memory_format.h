@@ -1,4 +1,4 @@
-// TrainerOptions::channels_last: images and the weights of convolutions with their channels last in memory.
+// Implements TrainerOptions::channels_last: images and the weights of convolutions with their channels last in memory.
 #pragma once
 
 #include "levin/data/batch.h"
@@ -11,7 +11,7 @@ class LightningModule;
 /// are recognized by their four dimensions, as in torch.nn.Module.to(memory_format).
 void use_channels_last(LightningModule& module);
 
-/// The batch's tensors (N, C, H, W).
+/// Changes the layout of the batch's tensors (N, C, H, W).
 void use_channels_last(Batch& batch);
 
 }  // namespace levin

@@ -115,8 +115,8 @@ std::string memory_report(const Run& run, const std::string& place, const c10::O
   const Users users = find_users(run);
   std::string text =
       place + ": out of memory in " + phase_text(run.entry) + " on " + run.strategy->placement().device().str() + ".";
-  const std::string told = error.what_without_backtrace();
-  text += memory.wanted > 0 ? allocator_text(memory) : " " + told.substr(0, told.find('\n'));
+  const std::string original = error.what_without_backtrace();
+  text += memory.wanted > 0 ? allocator_text(memory) : " " + original.substr(0, original.find('\n'));
   text += " Largest users: " + users_text("parameters", users.parameters) + "; " +
           users_text("gradients", users.gradients) + "; " + users_text("optimizer state", users.optimizer_state);
   if (!users.buffers.empty()) text += "; " + users_text("buffers", users.buffers);

@@ -11,12 +11,13 @@
 
 namespace levin {
 
-/// The message: `place` (the hook, epoch, batch and step), the phase, the allocator's figures where `memory` has them,
-/// the largest users and what to try. Called after the stack of the failed step has been unwound; does not block.
+/// Returns the message: `place` (the hook, epoch, batch and step), the phase, the allocator's statistics if `memory`
+/// has them, the largest users and what to try. Called after the stack of the failed step has been unwound; does not
+/// block.
 [[nodiscard]] std::string memory_report(const Run& run, const std::string& place, const c10::OutOfMemoryError& error,
                                         const GpuMemory& memory);
 
-/// The same with the figures of the run's device.
+/// Returns the message with the statistics of the run's device.
 [[nodiscard]] std::string memory_report(const Run& run, const std::string& place, const c10::OutOfMemoryError& error);
 
 }  // namespace levin

@@ -8,6 +8,7 @@
 
 namespace levin {
 
+/// A scope in which the run's profiler, if there is one, is on.
 class ProfiledStage {
  public:
   explicit ProfiledStage(Run& run) : profiler_(run.profiler.get()) {

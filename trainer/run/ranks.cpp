@@ -46,7 +46,7 @@ const char* phase_name(const Run& run) {
   return "";
 }
 
-// The outcome of a task on this rank: a text for the other ranks, and the exception that is rethrown here.
+// The outcome of a task on this rank: a string for the other ranks, and the exception that is rethrown here.
 struct Outcome {
   std::string text = std::string(1, kDone);
   std::exception_ptr error = nullptr;
@@ -234,8 +234,8 @@ void sync_epoch_metrics(RankCollectives& ranks, MetricStore& store, const std::v
   for (const std::string& name : store.take_unsynced()) {
     if (ranks.rank() != 0) continue;
     Console::instance().warn("log(\"" + name +
-                             "\"): the value of the epoch is that of rank 0's samples, and the other "
-                             "ranks have others. Log it with .sync_dist = true for the value of all samples.");
+                             "\"): the value of the epoch counts only rank 0's samples, and the other "
+                             "ranks' values differ. Log it with .sync_dist = true for the value of all samples.");
   }
 }
 

@@ -6,14 +6,16 @@
 
 namespace levin {
 
+/// The access of the trainer's files to these internals.
 class RunAccess {
  public:
   [[nodiscard]] static Run& of(const Trainer& trainer) { return *trainer.run_; }
-  /// The trainer that a module is attached to, the last that ran it; null: none. Run::earlier leads to the others.
+  /// Returns the trainer that a module is attached to, the last that ran it, or null. Run::earlier leads to earlier
+  /// ones.
   [[nodiscard]] static Trainer*& trainer_of(LightningModule& module) { return module.trainer_; }
-  /// Makes `module` the trainer's, in place of the module of its last entry point.
+  /// Attaches `module` to the trainer instead of the module of its last entry point.
   static void attach(LightningModule& module, Trainer& trainer);
-  /// Ends that; the module is attached to the trainer before, if that still exists.
+  /// Detaches `module`, which is then attached to the trainer that ran it before, if that still exists.
   static void detach(LightningModule& module, Trainer& trainer);
 };
 

@@ -12,10 +12,10 @@ namespace levin {
 /// naming the process of another run that uses a folder. Every rank calls it; rank 0 holds the locks.
 void start_loggers(Run& run);
 
-/// Locks these folders too; only rank 0 calls it. For folders in which a run continues without a logger.
+/// Locks additional folders, in which a run continues without a logger. Only rank 0 calls it.
 void claim_folders(Run& run, const std::vector<std::string>& folders);
 
-/// When the run is over: removes the folders that its loggers created and that stayed empty, because it failed before
+/// Removes, when the run is over, the folders that its loggers created and that are unused, because it failed before
 /// its first batch, or only evaluated. The metrics of an evaluation are kept only by a logger that was configured; the
 /// default one's are printed. Never throws.
 void remove_unused_folders(Run& run);

@@ -1,4 +1,4 @@
-// The steps of a run: the hooks of its callbacks and its module around the parts of a step, and its step engine.
+// Connects the steps of a run with the hooks of its callbacks and its module, and makes its step engine.
 #pragma once
 
 #include <memory>
@@ -34,7 +34,7 @@ class RunHooks final : public StepHooks {
   Run& run_;
 };
 
-/// An engine for the run's module, as the plan and the fit's own settings say. It has no optimizers yet.
+/// Returns an engine for the run's module, by the plan and the fit's own settings. It has no optimizers yet.
 [[nodiscard]] std::shared_ptr<StepEngine> make_engine(Run& run);
 
 }  // namespace levin

@@ -7,10 +7,10 @@
 
 namespace levin {
 
-/// Opens this rank's file in the run's folder ("": the run has none) and writes what is run, where and how.
+/// Opens this rank's file in the run's folder ("": the run has none) and describes the run in it.
 void start_run_log(const Run& run, const std::string& folder);
 
-/// "train: 938 batches of 64, fetched by 2 workers"
+/// Returns "train: 938 batches of 64, fetched by 2 workers".
 [[nodiscard]] std::string loader_text(const char* what, const Loader& loader, int64_t batches);
 
 }  // namespace levin

@@ -60,9 +60,9 @@ void RunReporter::begin(Run& run, bool continues) {
   if (run.loggers.empty()) return;
   started_ = seconds_since_1970();
   share_at_start_ = run.entry.stage == Stage::fit ? share_done(run) : std::nullopt;
-  const bool goes_on = std::exchange(has_begun_, true) || continues;
+  const bool resumes = std::exchange(has_begun_, true) || continues;
   if (record_ != nullptr) {
-    run.log_stream->then([record = record_, status = status_of(run), goes_on] { record->begin(status, goes_on); });
+    run.log_stream->then([record = record_, status = status_of(run), resumes] { record->begin(status, resumes); });
   }
   report(run, "running", "");
 }
@@ -93,7 +93,7 @@ void RunReporter::report(Run& run, const std::string& status, const std::string&
   run.log_stream->then([record = record_, now = std::move(now)] { record->write(now); });
 }
 
-// To loggers that show how far a run is. Rates are those since the last time.
+// Sends the status to loggers that show the progress of a run. Rates are measured since the last call.
 void RunReporter::send_status(Run& run, const RunProgress& now) {
   MetricList figures{{"epoch", static_cast<double>(now.epoch)},
                      {"global_step", static_cast<double>(now.step)},

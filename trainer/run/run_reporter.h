@@ -1,5 +1,4 @@
-// Keeps run.json up to date: about once a second, between batches. Every rank has one; the others leave their usage
-// next to rank 0's file.
+// Keeps run.json up to date, about once a second, between batches.
 #pragma once
 
 #include <chrono>
@@ -15,22 +14,23 @@ class RunRecorder;
 struct Run;
 struct RunProgress;
 
+/// A rank's reporter. Rank 0 writes the file; other ranks write their usage next to it.
 class RunReporter {
  public:
   RunReporter(std::string folder, int64_t rank);
 
-  /// What follows the run's metrics: one more logger of its stream. Null on other ranks than 0.
+  /// Returns the logger that copies the run's metrics to the file; null on ranks other than 0.
   [[nodiscard]] std::shared_ptr<Logger> record() const;
 
-  /// An entry point begins, or continues after a checkpoint was loaded.
+  /// Reports that an entry point begins, or continues after a checkpoint was loaded.
   void begin(Run& run, bool continues);
-  /// Between two batches: reads a clock, and once a second writes.
+  /// Reads a clock, and writes once a second. Called between two batches.
   void poll(Run& run) {
     if (std::chrono::steady_clock::now() >= next_) report(run, "running", "");
   }
-  /// A checkpoint of the run after these optimizer steps and epochs is on the disk.
+  /// Reports that a checkpoint of the run after these optimizer steps and epochs is on the disk.
   void saved(Run& run, const std::string& path, int64_t step, int64_t epoch);
-  /// The entry point is over: "success", "failed" or "interrupted".
+  /// Reports the end of the entry point: "success", "failed" or "interrupted".
   void end(Run& run, const std::string& status, const std::string& error);
 
  private:
@@ -43,7 +43,7 @@ class RunReporter {
   std::shared_ptr<RunRecorder> record_;
   bool has_begun_ = false;  // in this process
   double started_ = 0;      // seconds since 1970
-  double saved_at_ = 0;     // the last checkpoint, the same; 0: none yet
+  double saved_at_ = 0;     // time of the last checkpoint, in seconds since 1970; 0: none yet
   struct Mark {
     double time = 0;
     int64_t batches = 0;

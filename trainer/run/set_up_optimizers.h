@@ -8,8 +8,8 @@ namespace levin {
 class OptimizerConfig;
 struct Run;
 
-/// Calls configure_optimizers. Throws ConfigError, naming option and value, if its result is not possible with the
-/// plan.
+/// Calls configure_optimizers and gives the result to the fit. Throws ConfigError, naming option and value, if the
+/// result is not possible with the plan.
 void set_up_optimizers(Run& run);
 
 // Scales learning rates with the number of samples in an optimizer step.

@@ -1,3 +1,4 @@
+// The settings that a search before the fit has found.
 #pragma once
 
 #include <cstdint>

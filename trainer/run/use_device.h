@@ -1,3 +1,4 @@
+// Selects the device of a rank.
 #pragma once
 
 namespace levin {

@@ -1,4 +1,4 @@
-// LibTorch's warnings, each text once: most of LibTorch's are repeated in every step.
+// Shows each of LibTorch's warnings once: most of them are repeated in every step.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -8,8 +8,8 @@
 
 namespace levin {
 
-/// During its lifetime, passes a warning that LibTorch gives on this thread to the handler that was in charge before,
-/// unless it has passed the same text already. Destroyed on the thread that made it.
+/// A scope that passes a warning that LibTorch gives on this thread to the previous handler, unless it has passed the
+/// same text already. Destroyed on the thread that made it.
 class WarningsOnce final : public c10::WarningHandler {
  public:
   WarningsOnce();

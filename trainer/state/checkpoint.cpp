@@ -164,8 +164,8 @@ State gather_checkpoint(Run& run, bool weights_only) {
                           ": each rank is left with its part of the optimizer's state. Save in on_fit_end or before, "
                           "or the weights alone (weights_only).");
   }
-  // A state that counts an update which a loss that is not finite has stopped is not to be kept; after a failure the
-  // state is that of the window's start.
+  // The state must not count an update that a loss has stopped because it was not finite. After a failure the window's
+  // start is saved instead.
   if (!run.entry.failing && run.fit.engine != nullptr) run.fit.engine->finish_checks(/*receives_flags=*/false);
   State checkpoint;
   checkpoint.set<std::string>("levin_version", version());
@@ -342,7 +342,7 @@ void restore_random_numbers(Run& run) {
   const State saved = std::exchange(run.fit.resumed_rng, {});
   const int64_t rank = run.strategy->ranks().rank();
   naming_checkpoint(run.newest_checkpoint, [&] { restore_random_state(saved, rank); });
-  // Of fewer ranks, or saved after a failure, when rank 0 was alone: this rank has got rank 0's numbers.
+  // The checkpoint is of fewer ranks, or was saved by rank 0 alone after a failure: this rank has rank 0's numbers.
   if (!saved.tensors.contains("cpu.rank" + std::to_string(rank))) {
     separate_random_numbers(run.strategy->ranks(), run.progress.global_step);
   }

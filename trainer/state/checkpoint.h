@@ -12,11 +12,11 @@
 
 namespace levin {
 
-/// Everything needed to continue; with `weights_only` the module's parameters and buffers alone. Its tensors share the
-/// run's storage. Calls on_save_checkpoint, which may change the weights and add keys.
+/// Returns everything needed to continue; with `weights_only` only the module's parameters and buffers. Its tensors
+/// share the run's storage. Calls on_save_checkpoint, which may change the weights and add keys.
 [[nodiscard]] State gather_checkpoint(Run& run, bool weights_only);
 
-/// Everything but the weights, in the current state. Tensors are the run's own, except for the random numbers.
+/// Returns the current state without the weights. Tensors are the run's own, except the random numbers.
 [[nodiscard]] State run_state(Run& run);
 
 /// Requests a file with the state of the run between this batch and the next (or before the next validation), so that
@@ -26,19 +26,19 @@ void request_checkpoint(Run& run, CheckpointRequest request);
 /// Captures the requested checkpoints; the loops call it between batches. Rethrows what a request's `done` throws.
 void capture_checkpoints(Run& run);
 
-/// At the end of a fit, every rank: throws CheckpointError if none of the requested checkpoints could be saved;
-/// otherwise reports how many are missing.
+/// Throws CheckpointError if none of the requested checkpoints could be saved; otherwise reports how many are missing.
+/// Every rank calls it, at the end of a fit.
 void check_saves(Run& run);
 
-/// The callbacks' states and the data module's.
+/// Restores the states of the callbacks and of the data module.
 void restore_callbacks(Run& run, const State& checkpoint);
 
-/// Position, counters, metrics, loggers, optimizers and schedulers. Throws CheckpointError for a file with weights
-/// only.
+/// Restores position, counters, metrics, loggers, optimizers and schedulers. Throws CheckpointError for a file with
+/// only weights.
 void restore_training(Run& run, const State& checkpoint, const std::string& path);
 
-/// The random numbers that restore_training found; called just before the first batch, so that nothing else uses them
-/// up.
+/// Restores the random numbers that restore_training found. Called just before the first batch, so that nothing else
+/// draws from them.
 void restore_random_numbers(Run& run);
 
 /// Restores only weights and optimizers from `checkpoint`; the run's position stays.

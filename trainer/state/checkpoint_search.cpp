@@ -97,8 +97,8 @@ std::vector<Folders> folders_by_run(Run& run) {
   return all;
 }
 
-// Of files with the same position in the run the one written last: last.ckpt; the file of a stop only if there is no
-// other.
+// Of files with the same position in the run, the one written last comes first: last.ckpt; the file of a stop comes
+// last.
 void sort_newest_first(std::vector<FoundCheckpoint>& found) {
   const auto rank = [](const FoundCheckpoint& one) {
     const std::string name = fs::path(one.path).filename().string();
@@ -135,8 +135,8 @@ StartingPoint newest_of(const Folders& folders, std::set<std::string>& searched,
       StartingPoint start{found.path, load_checkpoint(found.path)};
       if (!exact || has_random_state(start.checkpoint)) return start;
       problem = inexact = found.path +
-                          ": it holds no state of the random numbers, so that auto_resume cannot continue from it to "
-                          "the same bits. Name it as ckpt_path to continue with others.";
+                          ": it holds no state of the random numbers, so that auto_resume cannot continue from it with "
+                          "bitwise identical results. Name it as ckpt_path to continue with different random numbers.";
     } catch (const CheckpointError& error) {
       problem = error.what();
     }
@@ -258,7 +258,7 @@ bool is_run_folder(const std::string& path) {
   return std::none_of(names.begin(), names.end(), [](const std::string& name) { return is_shard_name(name); });
 }
 
-// Of a run's folder that was given: to continue its newest checkpoint, to evaluate the best one if it has one.
+// Finds the checkpoint in the folder of a run: the newest to continue, the best (if there is one) to evaluate.
 StartingPoint start_in_folder(Run& run, const std::string& folder) {
   StartingPoint newest = newest_of(run, {folder});
   if (newest.path.empty()) {
@@ -311,7 +311,7 @@ std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder, bool of
 
 namespace {
 
-// A run never starts over silently: in a folder that an earlier start of it has used, the user is told.
+// A run never starts over silently: it warns in a folder that an earlier start of it has used.
 void warn_of_starting_over(const Run& run) {
   const std::string folder = log_folder(run);
   const auto& made = run.new_folders;
@@ -360,8 +360,8 @@ StartingPoint continue_run(Run& run) {
   }
   std::set<std::string> searched;
   StartingPoint start = newest_of(folders, searched, /*exact=*/true);
-  // Where the callbacks save elsewhere now, the run's folder, or one that its record names, may still hold what they
-  // saved before.
+  // If the callbacks now save to a different folder, the run's folder, or one that its record names, may still contain
+  // what they saved before.
   if (start.path.empty() && !log_folder(run).empty()) {
     Folders before = recorded_folders(log_folder(run));
     before.push_back(absolute_path(log_folder(run)));

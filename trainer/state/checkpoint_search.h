@@ -1,4 +1,4 @@
-// Finds the checkpoint a run starts from: a path, "best", "last", or, with auto_resume, the newest.
+// Finds the checkpoint from which a run starts: a path, "best", "last", or, with auto_resume, the newest.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace levin {
 
-/// A checkpoint with a run's state in it.
+/// A checkpoint that contains a run's state.
 struct FoundCheckpoint {
   std::string path;
   HowFar how_far;
@@ -20,7 +20,7 @@ struct FoundCheckpoint {
 /// reported as a warning and left out. `of_weights`: weights-only checkpoints, by their steps, instead of full ones.
 [[nodiscard]] std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder, bool of_weights = false);
 
-/// The path and its contents; both empty: start from scratch.
+/// The path and contents of the checkpoint; both empty: start from scratch.
 struct StartingPoint {
   std::string path = "";
   State checkpoint = {};

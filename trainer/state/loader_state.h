@@ -6,8 +6,8 @@
 
 namespace levin {
 
-/// Puts the ranks' states where it continues into `checkpoint`: before the batch that a resumed run takes
-/// first. Every rank, unless the run is failing: then rank 0's state alone. Does nothing if no loader has a state.
+/// Writes the ranks' loader states to `checkpoint`, from before the batch that a resumed run takes first. Every rank
+/// calls it; a failing run saves only rank 0's state. Does nothing if no loader has a state.
 void put_loader_state(const Run& run, State& checkpoint);
 
 /// Gives this rank's state in Fit::resumed_loader to the loader that was just made. Logs a warning if the loader has a

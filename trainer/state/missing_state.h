@@ -10,13 +10,14 @@
 
 namespace levin {
 
+/// Returns whether the checkpoint contains the states of random number generators.
 [[nodiscard]] bool has_random_state(const State& checkpoint);
 
 /// Warns of what will not continue exactly: random numbers and callback states that the file does not contain.
 void warn_of_missing_state(const Run& run, const State& checkpoint, const std::string& path);
 
-/// Runs `action`; a CheckpointError or an error of LibTorch's from it names the file: the reader of a part, for example
-/// an optimizer, does not know where it came from.
+/// Runs `action`, and adds the file's name to a CheckpointError or an error of LibTorch from it: the reader of a part,
+/// for example an optimizer, does not know the file.
 template <class Action>
 void naming_checkpoint(const std::string& path, const Action& action) {
   try {

@@ -1,4 +1,4 @@
-// Whether the weights of a checkpoint fit a module, and the messages where they do not.
+// Checks whether the weights of a checkpoint fit a module, and describes the differences.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ namespace levin {
 /// Returns the module's parameters and buffers by name. They share the module's storage.
 [[nodiscard]] State module_state(const LightningModule& module);
 
-/// Returns what load_for_inference makes the module from: the class and options of the run file, or for a module that a
-/// program has created the class alone.
+/// Returns what load_for_inference makes the module from: the class and options of the run file, or only the class if a
+/// program has created the module.
 [[nodiscard]] ClassSpec model_class(const LightningModule& module);
 
 /// Returns one line for each weight that is missing in the checkpoint, has a different shape there, or is unknown to
@@ -25,9 +25,9 @@ namespace levin {
 /// that lacks weights only because its callbacks have not adapted it yet is the same model.
 [[nodiscard]] std::string other_model_text(const LightningModule& module, const State& checkpoint);
 
-/// Copies the module's parameters and buffers. Throws CheckpointError that names the classes if they differ, and the
-/// first weights that are missing, unexpected or of a different shape. Warns if the weights fit a module of a different
-/// class.
+/// Copies the checkpoint's weights and buffers to the module. Throws CheckpointError that names the classes if they
+/// differ, and the first weights that are missing, unexpected or of a different shape. Warns if the weights fit a
+/// module of a different class.
 void restore_weights(LightningModule& module, const State& checkpoint, const std::string& path);
 
 }  // namespace levin

@@ -1,5 +1,5 @@
 // The position of a run and its metrics, as stored in a checkpoint. See Note [Where a checkpoint continues] in
-// run.h.
+// run/fit.h.
 #pragma once
 
 #include "levin/core/state.h"
@@ -7,18 +7,21 @@
 
 namespace levin {
 
+/// Returns the position of the run.
 [[nodiscard]] State progress_state(const Run& run);
+/// Restores the position of the run.
 void load_progress(Run& run, const State& saved);
 
-/// Before the first loader is made: with how many ranks and which batches the checkpoint's run has trained, and how
-/// far.
+/// Reads with how many ranks and which batches the checkpoint's run has trained, and how far. Called before the first
+/// loader is made.
 void expect_batches_of(Run& run, const State& checkpoint);
 
-/// What was logged: the running epoch's sums, and the latest values.
+/// Returns what was logged: the running epoch's sums, and the latest values.
 [[nodiscard]] State metrics_state(const Run& run);
+/// Restores what was logged.
 void load_metrics(Run& run, const State& saved);
 
-/// Orders checkpoints by progress: the larger, the newer.
+/// The progress of a checkpoint's run. A newer checkpoint compares greater.
 struct HowFar {
   int64_t total_batches = 0;
   int64_t epochs = 0;
@@ -26,7 +29,7 @@ struct HowFar {
   auto operator<=>(const HowFar&) const = default;
 };
 
-/// Of a checkpoint's values; throws CheckpointError if they are missing (weights only).
+/// Returns the progress from a checkpoint's values. Throws CheckpointError if they are missing (weights only).
 [[nodiscard]] HowFar how_far(const ConfigNode& checkpoint_values);
 
 }  // namespace levin

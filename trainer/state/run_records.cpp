@@ -55,7 +55,7 @@ constexpr std::array kMayChange{
     "trainer.stop_grace",
     "trainer.strategy",
 };
-// At any depth.
+// Options with these names may change at any depth.
 constexpr std::array kMayChangeAnywhere{"flush_logs_every_n_steps", "num_workers"};
 
 using Leaves = std::vector<std::pair<std::string, std::string>>;  // path, value

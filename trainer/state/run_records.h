@@ -13,28 +13,29 @@ namespace levin {
 struct Run;
 struct StartingPoint;
 
+/// An option with different values in two configurations.
 struct ChangedOption {
   std::string path = "";
   std::string before = "";  // as shown: "0.1", "not set"
   std::string now = "";
 };
 
-/// The options that differ, in the order of `now`. `root` is put before their paths.
+/// Returns the options that differ, in the order of `now`. `root` is put before their paths.
 [[nodiscard]] std::vector<ChangedOption> changed_options(const ConfigNode& before, const ConfigNode& now,
                                                          const std::string& root = "");
 
-/// Whether a run may resume with a different value of the option: true for options that determine how long, where and
-/// how visibly it runs.
+/// Returns whether a run may resume with a different value of the option: true for options that determine how long it
+/// runs, where, and what it shows.
 [[nodiscard]] bool may_change(const std::string& path);
 
-/// For a fit that resumes automatically: reports the changed options. Throws ConfigError naming them, one per line, if
+/// Reports the changed options of a fit that resumes automatically. Throws ConfigError naming them, one per line, if
 /// the run may not resume with them and auto_resume is not "warn". Every rank calls it, before anything is restored or
 /// written. `own`: the run has found the checkpoint by itself.
 void check_changed_options(Run& run, const StartingPoint& start, bool own);
 
-/// Writes the configuration at the start of an entry point, and the hyper-parameters once a fit knows them, unless an
-/// earlier run's records exist.
+/// Writes the configuration at the start of an entry point, unless an earlier run's records exist.
 void begin_records(Run& run);
+/// Writes the hyper-parameters once a fit knows them, unless an earlier run's records exist.
 void record_hyper_parameters(Run& run);
 /// Replaces the earlier run's records, now that training continues.
 void renew_records(Run& run);

@@ -1,6 +1,6 @@
 // A run's state if the strategy shards weights or optimizer state over ranks (Sharding::is_sharded): gathered for a
-// checkpoint in one file, and sharded again when a checkpoint is loaded. Optimizer::layout() says how each tensor of an
-// optimizer's state follows its parameter. Every function is called by every rank.
+// checkpoint in one file, and sharded again when a checkpoint is loaded. Optimizer::layout() describes how each tensor
+// of an optimizer's state follows its parameter. Every rank calls every function.
 #pragma once
 
 #include "levin/core/state.h"

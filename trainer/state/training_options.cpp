@@ -75,7 +75,7 @@ class Resumed {
     find_changes();
   }
 
-  /// After the optimizer has its saved state. Schedules that will be moved from their start do not need theirs.
+  /// Called after the optimizer has its saved state. Schedules that will be moved from their start do not need theirs.
   void restore_schedules(const std::string& path) {
     for (const Schedule& each : schedules_) {
       if (each.saved.empty()) {
@@ -89,7 +89,7 @@ class Resumed {
     }
   }
 
-  /// After restore_schedules().
+  /// Called after restore_schedules().
   void apply_changes(const std::string& path) {
     if (changes_.empty() || optimizer().groups().empty()) return;
     const double before = optimizer().groups()[0].lr;
@@ -265,8 +265,8 @@ class Resumed {
     for (size_t k = count; k < groups.size(); ++k) groups[k] = saved[k];
   }
 
-  // How often a schedule has been moved, had it always been due as it is now. A callback's own did not start with the
-  // run.
+  // Returns how often a schedule would have been moved if its present interval and frequency had always applied. A
+  // callback's schedule did not start with the run.
   [[nodiscard]] int64_t moves_of(const Schedule& each) const {
     int64_t moves = each.saved.get<int64_t>("last_epoch");
     if (each.is_due_otherwise() && !each.is_by_callback()) {

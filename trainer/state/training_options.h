@@ -1,4 +1,4 @@
-// What a resumed run makes of the options in a checkpoint: see Note [Options of a resumed run].
+// Combines the options of a resumed run with those in its checkpoint: see Note [Options of a resumed run].
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 namespace levin {
 
 /// Restores the optimizers and schedulers of a fit, and prints which options have changed and what follows.
-/// Throws CheckpointError if the checkpoint is of other optimizers, schedulers or parameters.
+/// Throws CheckpointError if the checkpoint has different optimizers, schedulers or parameters.
 void restore_optimization(Run& run, const State& checkpoint, const std::string& path);
 
-/// Restores only the optimizers, exactly as they were saved.
+/// Restores only the optimizers, with all saved numbers.
 void restore_optimizers(Sharding& sharding, Fit& fit, const State& checkpoint);
 
 }  // namespace levin

@@ -10,10 +10,12 @@
 
 namespace levin {
 
-/// Runs training_step and what belongs to it; returns the detached loss divided by the window (undefined if none).
+/// Runs training_step and what belongs to it. Returns the detached loss divided by the window's size, undefined if
+/// there is none.
 at::Tensor automatic_step(StepCore& core, const Batch& batch, int64_t batch_idx, const WindowPart& window);
 
-/// The same for modules with manual optimization: the step does everything itself.
+/// Runs training_step of a module with manual optimization, which does everything else itself. Returns the detached
+/// loss.
 at::Tensor manual_step(StepCore& core, const Batch& batch, int64_t batch_idx);
 
 }  // namespace levin

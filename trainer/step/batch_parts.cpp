@@ -5,8 +5,8 @@
 #include "levin/data/batch_rows.h"
 #include "levin/strategies/device/scatter_gather.h"
 #include "levin/trainer/step/loss_weights.h"
-#include "levin/trainer/step/step_values.h"
 #include "levin/trainer/step/step_core.h"
+#include "levin/trainer/step/step_values.h"
 
 namespace levin {
 

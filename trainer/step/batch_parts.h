@@ -12,27 +12,28 @@ namespace levin {
 
 struct StepCore;
 
+/// The parts of a batch, with what each of them gave.
 struct BatchParts {
   std::vector<Batch> batches = {};
   std::vector<StepShare> shares = {};   // how many samples each has, and what it logs
   std::vector<at::Tensor> losses = {};  // () detached; undefined: none
   int64_t samples = 0;
 
-  /// `sizes`: samples of each, on the slot of its number. Throws Error for a field with another number of samples, or
-  /// that cannot be split.
+  /// Cuts the batch. `sizes`: the samples of each part, which goes to the slot with its index. Throws Error for a field
+  /// that has a different number of samples or cannot be split.
   BatchParts(const Batch& batch, const std::vector<int64_t>& sizes, const std::vector<DeviceSlot>& slots);
-  /// A single part: the whole batch.
+  /// Makes a single part: the whole batch.
   BatchParts(const Batch& batch, const DeviceSlot& home);
 
   [[nodiscard]] size_t count() const { return shares.size(); }
-  /// Of the batch's samples.
+  /// Returns the fraction of the batch's samples in part `k`.
   [[nodiscard]] double share_of(size_t k) const;
 
  private:
   void cut_fields(const Batch& batch, const std::vector<int64_t>& sizes, const std::vector<DeviceSlot>& slots);
 };
 
-/// The parts' mean loss, for checks and display; undefined if none had one.
+/// Returns the parts' mean loss, for checks and display; undefined if no part had one.
 [[nodiscard]] at::Tensor mean_loss(StepCore& core, const BatchParts& parts);
 /// Logs the values of the parts as values of the batch. Returns the mean loss divided by the window.
 [[nodiscard]] at::Tensor finish_parts(StepCore& core, const BatchParts& parts);

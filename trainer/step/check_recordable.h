@@ -1,4 +1,4 @@
-// Which runs' steps can be recorded, and by what.
+// Decides whether a run's steps can be recorded, and by which recorder.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,13 @@ namespace levin {
 
 struct StepCore;
 
-/// Throws ConfigError with one sentence on why the run's steps cannot be recorded, regardless of what they compute, or
-/// with `automatic` are not. Called once the optimizers are set up; every rank.
+/// Returns the recorder for the run's steps. Throws ConfigError with one sentence on why they cannot be recorded,
+/// regardless of what they compute, or why they are not with `automatic`. Every rank calls it, once the optimizers are
+/// set up.
 [[nodiscard]] std::shared_ptr<StepRecorder> recorder_for(const StepCore& core, RecordSteps record);
 
-/// Whether the host performs the updates itself after each replay, as it does without recordings: the optimizer, a
-/// callback before the update or the module's optimizer_step has something to do on the host.
+/// Returns whether the host performs the updates itself after each replay, as it does without recordings: the
+/// optimizer, a callback before the update or the module's optimizer_step runs code on the host.
 [[nodiscard]] bool updates_on_host(const StepCore& core);
 
 }  // namespace levin

@@ -1,4 +1,4 @@
-// Whether a replayed step is bitwise identical to the step itself, from the same state.
+// Checks that a replayed step is bitwise identical to the step itself, from the same state.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,10 +13,10 @@
 
 namespace levin {
 
-/// Tensors that a step leaves, each with its name for messages. An undefined one is a result too.
+/// The tensors that a step produces, each with its name for messages. An undefined tensor is a result too.
 using StepResults = std::vector<std::pair<std::string, at::Tensor>>;
 
-/// What both ways of running a step are to be compared in.
+/// The step, and the results by which it is compared with its replay.
 struct ReplaySides {
   std::function<void()> step;              // the step itself
   std::function<StepResults()> of_step;    // read after the step

@@ -42,8 +42,8 @@ bool searches_line(const Optimizer& optimizer) {
   return search != nullptr && !search->is_null();
 }
 
-// Whether the optimizer may continue with the loss and the gradients of an evaluation, the same on all ranks; applies
-// the policy otherwise. A line search tries points where the loss may be inf or nan, and returns from them.
+// Returns whether the optimizer may continue with the loss and the gradients of an evaluation, the same on all ranks.
+// Otherwise applies the policy. A line search tries points where the loss may be inf or nan, and returns from them.
 bool keep_evaluation(StepCore& core, const Optimizer& optimizer, const at::Tensor& loss) {
   if (core.settings.nonfinite_loss == NonFiniteLoss::ignore) return true;
   const double value = loss.defined() ? loss.item().toDouble() : 0;

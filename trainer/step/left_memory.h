@@ -1,5 +1,5 @@
-// Memory that a recorded step finds and makes. What something keeps of it would be overwritten by replays, and what is
-// gone could not be read by them. Internal.
+// Observes the memory that a recorded step reads and allocates. Replays would overwrite memory that user code keeps,
+// and could not read memory that was freed. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,23 +16,23 @@
 
 namespace levin {
 
-/// Sees the memory of the operators that the calling thread runs during its lifetime. Storages are known by weak
-/// references, as in Note [Identity of tensors].
+/// An observer of the memory of all operators that the calling thread runs during its lifetime. Storages are known by
+/// weak references, as in Note [Identity of tensors].
 class StepMemory final : public OperatorObserver {
  public:
   using Storage = c10::intrusive_ptr<c10::StorageImpl>;
 
-  /// `holds`: memory that the step finds is held, because the recording does not hold it.
+  /// `holds`: holds the memory that existed before the step, because the recording does not.
   explicit StepMemory(bool holds) : holds_(holds) {}
   void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, OperatorStack& stack) override;
 
   [[nodiscard]] bool has_made(const at::Tensor& tensor) const;
-  /// Memory that was there before the step and that its operators use; empty unless it is held.
+  /// Returns the memory that existed before the step and is used by its operators; empty unless it is held.
   [[nodiscard]] std::vector<Storage> take_found() { return std::move(found_); }
 
-  /// Why the step, which has ended, cannot be replayed: `who` (a hook) keeps a tensor of its batch, and each replay
-  /// would overwrite it. A clause; "" if it keeps none. `results` are what users are given copies of, `known` all
-  /// tensors that the run itself has of the step.
+  /// Returns why the step, which has ended, cannot be replayed, as a clause: `who` (a hook) keeps a tensor of its
+  /// batch, which each replay would overwrite. "" if it keeps none. `results`: the tensors of which users get copies;
+  /// `known`: all tensors that the run itself holds from the step.
   [[nodiscard]] std::string problem(const StepResults& results, const std::vector<at::Tensor>& known,
                                     std::string_view who) const;
 
@@ -49,7 +49,7 @@ class StepMemory final : public OperatorObserver {
   std::vector<Storage> found_;
 };
 
-/// The number of tensors among `known`, each counted once, that have this storage.
+/// Returns the number of tensors among `known`, each counted once, that have this storage.
 [[nodiscard]] size_t count_sharing(const c10::StorageImpl* storage, const std::vector<at::Tensor>& known);
 
 }  // namespace levin

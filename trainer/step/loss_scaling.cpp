@@ -25,7 +25,7 @@ std::string place_text(const StepCore& core) {
          ", global step " + std::to_string(core.counters.global_step);
 }
 
-// With the flag that all ranks agreed on, so that their scales stay equal.
+// Updates the scale by a flag on which all ranks agreed, so that their scales stay equal.
 void update_scale(GradScaler& scaler, bool overflow) {
   scaler.update(at::full({1}, overflow ? 1.0 : 0.0, scaler.scale_tensor().options()));
 }

@@ -13,7 +13,8 @@ void check_scaling(Precision& precision, const std::vector<std::shared_ptr<Optim
 /// Updates the scale after a window and counts a skipped step. Throws Error when the scale has collapsed.
 void move_scale(StepCore& core, bool overflow);
 
-/// The same after a batch of manual optimization, for all optimizers that it stepped; nothing without a scaler.
+/// Updates the scale after a batch of manual optimization, once for all optimizers that it stepped. Does nothing
+/// without a scaler.
 void move_scale_of_batch(StepCore& core);
 
 /// Reports at the end of a fit how many steps were skipped, if any were.

@@ -1,13 +1,13 @@
-// A loss of a prediction (N, 1) and a target (N) is computed without an error, over N x N pairs: a mistake that no
-// curve shows. Found in the first training step of a fit. Internal.
+// Finds losses of a prediction (N, 1) and a target (N), which LibTorch computes over N x N pairs without an error: a
+// mistake that no curve shows. Checked in the first training step of a fit. Internal.
 #pragma once
 
 #include <ATen/record_function.h>
 
 namespace levin {
 
-/// During its lifetime, LibTorch's element-wise losses on this thread are checked; the first one whose arguments have
-/// different shapes causes a warning with both shapes. PyTorch warns in torch.nn.functional only.
+/// A scope that checks LibTorch's element-wise losses on this thread. The first loss whose arguments have different
+/// shapes causes a warning with both shapes. PyTorch warns in torch.nn.functional only.
 class LossShapeCheck {
  public:
   LossShapeCheck();

@@ -25,7 +25,7 @@ namespace {
 
 using Kind = WeightKind;
 
-// For the open window; for the entire fit once ranks have agreed.
+// Returns the kind for the open window, or for the entire fit once ranks have agreed.
 Kind kind_of(const StepCore& core) {
   return core.loss_weights.agreed != Kind::open ? core.loss_weights.agreed : core.window.weights.kind;
 }
@@ -99,14 +99,14 @@ void note_loss_weight(StepCore& core, const at::Tensor& weight) {
 }
 
 at::Tensor take_loss_weight(StepCore& core) {
-  return std::exchange(core.loss_weights.said, at::Tensor());
+  return std::exchange(core.loss_weights.weight, at::Tensor());
 }
 
 at::Tensor weigh(StepCore& core, const at::Tensor& loss, const at::Tensor& weight, int64_t parts) {
   if (!loss.defined()) return loss;
   const Kind kind = weight.defined() ? Kind::weighted : Kind::plain, others = kind_of(core);
   if (others != Kind::open && others != kind) {
-    refuse_mixture(core, weight.defined() ? "says a loss weight" : "says no loss weight");
+    refuse_mixture(core, weight.defined() ? "has a loss weight" : "has no loss weight");
   }
   WindowWeights& window = core.window.weights;
   window.kind = kind;
@@ -185,7 +185,7 @@ at::Tensor mean_of_shares(StepCore& core, const std::vector<at::Tensor>& losses,
     sum = sum.defined() ? sum + own : own;
     mean = mean.defined() ? mean + part : part;
   }
-  if (weighted && plain) refuse_mixture(core, "says a loss weight in some of its parts only");
+  if (weighted && plain) refuse_mixture(core, "has a loss weight in only some of its parts");
   if (!weighted) return mean_loss(losses, sizes, shares.empty() ? DeviceSlot() : shares[0].slot);
   if (note) note_loss_weight(core, sum.defined() ? sum : at::scalar_tensor(0.0, at::kDouble));
   return mean.defined() ? mean / sum.to(mean.scalar_type()) : mean;

@@ -23,8 +23,8 @@ struct StepShare;
 // Ranks must have the same unit before they reduce their gradients, and all of them must set weights. They agree on
 // both once per fit, at the first reduction, so a run without weights sends nothing else.
 
-/// What LightningModule::set_loss_weight does inside a training step. Throws Error for a weight that is negative, not
-/// finite or not one number, and where weights are meaningless.
+/// Sets the running batch's weight (LightningModule::set_loss_weight). Throws Error for a weight that is negative, not
+/// finite or not one number, and if weights have no meaning in this run.
 void note_loss_weight(StepCore& core, const at::Tensor& weight);
 
 /// Returns and resets the batch's weight.
@@ -35,29 +35,30 @@ void note_loss_weight(StepCore& core, const at::Tensor& weight);
 /// batches of the window have a weight and others do not.
 [[nodiscard]] at::Tensor weigh(StepCore& core, const at::Tensor& loss, const at::Tensor& weight, int64_t parts = 1);
 
-/// With several ranks, called by every rank before the first backward that reduces their gradients (`sync`).
+/// Makes the ranks agree on whether there are weights, and on the unit. Every rank calls it before each backward; it
+/// communicates before the first one that reduces gradients (`sync`).
 void agree_on_weights(StepCore& core, bool sync);
 
-/// The loss that backward starts from: the loss times its `share` of the batch over the window's size, or its weight
-/// over the unit.
+/// Returns the loss that backward starts from: the loss times its part's fraction of the batch (`share`) over the
+/// window's size, or times its weight over the unit.
 [[nodiscard]] at::Tensor counted_loss(const StepCore& core, const at::Tensor& loss, const at::Tensor& weight,
                                       double share = 1);
 
-/// At the end of a window, on every rank: turns the gradients into gradients of the weighted mean. Throws Error for a
-/// weight on a device that was negative or not a number. Returns true if there were weights; then the gradients need no
-/// other division.
+/// Turns the gradients into gradients of the weighted mean. Returns true if there were weights; then the gradients need
+/// no other division. Every rank calls it, at the end of a window. Throws Error for a weight on a device that was
+/// negative or not a number.
 bool normalize_gradients(StepCore& core);
 
-/// The mean loss of a batch whose parts are `losses`: by their weights if they have some, else by `sizes`. Undefined
-/// ones do not count. The batch's own weight is then the sum of theirs: noted if `note`.
+/// Returns the mean loss of a batch whose parts have `losses`, weighted by the parts' weights if they have some,
+/// otherwise by their samples. Undefined losses do not count. `note`: also sets the batch's weight to the sum of its
+/// parts'.
 [[nodiscard]] at::Tensor mean_of_shares(StepCore& core, const std::vector<at::Tensor>& losses,
                                         const std::vector<StepShare>& shares, bool note);
 
 /// Multiplies the gradients of the optimizers' parameters.
 void multiply_gradients(StepCore& core, double factor);
 
-/// The state of an open window, for checkpoints. Ranks save the mean over all ranks, as for gradients, unless the run
-/// is failing.
+/// Saves the state of an open window. Ranks save the mean over all ranks, as for gradients, unless the run is failing.
 void save_loss_weights(const StepCore& core, State& progress, bool in_batch, bool failing);
 void load_loss_weights(StepCore& core, const State& progress);
 

@@ -134,7 +134,7 @@ at::Tensor MicroBatching::step_that_fits(const Batch& batch, int64_t batch_idx, 
   return mean;
 }
 
-// Whether the batch's loss is finite, if that is known yet (see keep_or_note).
+// Returns whether the batch's loss counts, if that is known yet (WindowVerdict::add).
 bool MicroBatching::judge(const BatchParts& parts) {
   const at::Tensor mean = mean_loss(core_, parts);
   return !mean.defined() || core_.verdict->add(mean);

@@ -1,5 +1,6 @@
-// TrainerOptions::micro_batch_size: a batch as parts that are run forward and backward one after another, so that only
-// one part's activations are in memory. The result is the gradient of the batch's mean loss. Internal.
+// Implements TrainerOptions::micro_batch_size: a batch is cut into parts that run forward and backward one after
+// another, so that only one part's activations are in memory. The result is the gradient of the batch's mean loss.
+// Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,21 +18,23 @@ namespace levin {
 // Note [A micro-batch that does not fit]
 // With `auto` a batch begins as a whole. When its passes run out of memory, all their changes are undone (UndoScope;
 // logged values are withheld until all parts succeed), and the same batch is run in parts of half the size: bitwise
-// identical as if that size had been given. Ranks must not wait for the gradients of one that has failed, so with
-// several ranks no part reduces any: after the passes the ranks exchange their outcomes, one message per batch, and
+// identical to a run with that size. Ranks must not wait for the gradients of a rank that has failed, so with several
+// ranks no part reduces gradients: after the passes the ranks exchange their outcomes, one message per batch, and
 // when all have succeeded a backward of zeros reduces the accumulated gradients. From then on all use the largest part
 // that fits on every rank.
 
+/// Runs the passes of a batch in parts of a size that is given or, with `auto`, found.
 class MicroBatching {
  public:
   /// Throws ConfigError for strategies and optimizers that do not support it.
   explicit MicroBatching(StepCore& core);
 
-  /// The part of automatic_step before the update; returns the detached mean loss divided by the window.
-  /// `skipped`: this rank has nothing to compute. Every rank. Throws OutOfMemoryError if one sample does not fit.
+  /// Runs the part of automatic_step before the update. Returns the detached mean loss divided by the window's size.
+  /// `skipped`: this rank has nothing to compute. Every rank calls it. Throws OutOfMemoryError if one sample does not
+  /// fit.
   [[nodiscard]] at::Tensor step(const Batch& batch, int64_t batch_idx, const WindowPart& window, bool skipped);
 
-  /// Samples of one pass; 0: a whole batch.
+  /// Returns the samples of one pass; 0: a whole batch.
   [[nodiscard]] int64_t size() const { return size_; }
   /// With auto, continues with the size found by an earlier run; 0: none.
   void continue_with(int64_t size);
@@ -50,7 +53,7 @@ class MicroBatching {
   int64_t size_;
 };
 
-/// Samples of one forward and backward pass of the running fit; 0: a whole batch.
+/// Returns the samples of one forward and backward pass of the running fit; 0: a whole batch.
 [[nodiscard]] inline int64_t micro_batch_size(const StepCore& core) {
   return core.micro_batching != nullptr ? core.micro_batching->size() : 0;
 }

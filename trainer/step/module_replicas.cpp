@@ -5,8 +5,8 @@
 #include "levin/strategies/device/parallel_backward.h"
 #include "levin/strategies/device/scatter_gather.h"
 #include "levin/trainer/step/batch_parts.h"
-#include "levin/trainer/step/step_values.h"
 #include "levin/trainer/step/step_share.h"
+#include "levin/trainer/step/step_values.h"
 
 namespace levin {
 

@@ -14,6 +14,7 @@
 
 namespace levin {
 
+/// The replicas, and the threads that run a step on them.
 class ModuleReplicas {
  public:
   /// `copies`: a replica for each slot but the first (run/make_replicas.h).
@@ -23,11 +24,11 @@ class ModuleReplicas {
   enum class Result { loss, outputs };
   using Step = std::function<at::Tensor(LightningModule&, const Batch&)>;
 
-  /// `step` on each replica's share of `batch`. The result is the mean of the losses on the first slot, or the outputs
-  /// concatenated. Logged values are logged once, for the whole batch.
+  /// Runs `step` on each replica's share of `batch`. Returns the mean of the losses on the first slot, or the
+  /// concatenated outputs. Logged values are logged once, for the whole batch.
   at::Tensor run_step(StepCore& core, const Batch& batch, Result result, const Step& step);
 
-  /// The replicas except the first, which is the module itself.
+  /// Returns the replicas except the first, which is the module itself.
   [[nodiscard]] const std::vector<std::shared_ptr<LightningModule>>& copies() const { return copies_; }
 
  private:
@@ -36,8 +37,8 @@ class ModuleReplicas {
   std::shared_ptr<Replicas> replicas_;
 };
 
-/// One step of the run's module on a batch, by replicas where there are some. LibTorch's errors, which do not say where
-/// in the module they come from, get the batch's shapes.
+/// Runs one step of the module on a batch, on its replicas if there are some. LibTorch's errors do not show where in
+/// the module they come from, so they get the batch's shapes.
 template <class Step>
 at::Tensor run_step(StepCore& core, const Batch& batch, ModuleReplicas::Result result, const Step& step) {
   try {

@@ -9,13 +9,13 @@
 
 namespace levin {
 
-/// A device has no memory left for a step.
+/// The error of a step for which a device has no memory left.
 class OutOfMemoryError : public Error {
  public:
   using Error::Error;
 };
 
-/// Whether `error` comes from an allocation that failed: on a GPU, in LibTorch on a CPU, in a library (cuBLAS,
+/// Returns whether `error` comes from an allocation that failed: on a GPU, in LibTorch on a CPU, in a library (cuBLAS,
 /// cuDNN), or std::bad_alloc.
 [[nodiscard]] bool is_out_of_memory(const std::exception& error);
 

@@ -1,11 +1,11 @@
-// Whether a class overrides a virtual function: the trainer must determine before it calls on_sanity_check_start
-// whether there will be a validation, without calling val_dataloader yet.
+// Finds out whether a class overrides a virtual function: the trainer must know before on_sanity_check_start whether
+// there will be a validation, without calling val_dataloader yet.
 #pragma once
 
 namespace levin::detail {
 
-/// True if `object`'s class has its own version of `function`, a virtual member of Base. With compilers that cannot
-/// tell (clang) always true.
+/// Returns true if `object`'s class overrides `function`, a virtual member of Base. Always true with compilers that
+/// cannot find out (clang).
 template <class Base, class Result, class... Args>
 bool overrides(const Base& object, Result (Base::*function)(Args...)) {
 #if defined(__GNUC__) && !defined(__clang__)

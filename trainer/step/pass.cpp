@@ -34,15 +34,16 @@ at::Tensor scaled(StepCore& core, const at::Tensor& loss) {
   return scaler == nullptr || !loss.defined() ? loss : scaler->scale(loss);
 }
 
-// On the device: what the host says, and whether a loss of the window is not finite, which the device finds out.
+// Returns the flags on the device: what the host has set, and whether a loss of the window is not finite, which the
+// device finds out.
 at::Tensor flags_on_device(const StepCore& core, const RankFlags& own) {
   const at::NoGradGuard no_grad;
   const auto number = at::TensorOptions(at::kFloat).device(core.strategy.placement().device());
-  at::Tensor said = at::zeros({static_cast<int64_t>(kRankFlags)}, number);
-  if (!own.empty()) said.copy_(flags_tensor(own));
+  at::Tensor own_flags = at::zeros({static_cast<int64_t>(kRankFlags)}, number);
+  if (!own.empty()) own_flags.copy_(flags_tensor(own));
   const at::Tensor& losses = core.window.unread_loss;
-  if (losses.defined()) mark_if_not_finite(said.select(0, static_cast<int64_t>(RankFlag::nonfinite_loss)), losses);
-  return said;
+  if (losses.defined()) mark_if_not_finite(own_flags.select(0, static_cast<int64_t>(RankFlag::nonfinite_loss)), losses);
+  return own_flags;
 }
 
 // The flags of a recorded step: whether the window's losses are finite, which the step finds out itself, and the host's
@@ -50,30 +51,31 @@ at::Tensor flags_on_device(const StepCore& core, const RankFlags& own) {
 at::Tensor flags_in_step(const StepCore& core, bool sync) {
   if (core.strategy.recorder().has_flags_on_device()) return sync ? flags_on_device(core, {}) : at::Tensor();
   const at::NoGradGuard no_grad;
-  const at::Tensor& said = core.recording->said;
+  const at::Tensor& own_flags = core.recording->own_flags;
   const at::Tensor& losses = core.window.unread_loss;
-  if (!losses.defined() || !said.defined()) return said;
+  if (!losses.defined() || !own_flags.defined()) return own_flags;
   static_assert(static_cast<size_t>(RankFlag::nonfinite_loss) == 0);
-  return at::cat({at::isfinite(losses).logical_not().to(said.scalar_type()).reshape({1}), said.slice(0, 1)});
+  return at::cat({at::isfinite(losses).logical_not().to(own_flags.scalar_type()).reshape({1}), own_flags.slice(0, 1)});
 }
 
 // Whether ranks exchange flags on the device. A recorded step does it differently.
-bool says_on_device(const StepCore& core) {
+bool sends_flags_on_device(const StepCore& core) {
   return core.has_peers() && core.strategy.recorder().has_flags_on_device() && core.recording == nullptr;
 }
 
-// `loss`: undefined on a rank that has none. What is said stays on the device until LateCheck reads it, if there is
-// one.
+// `loss`: undefined on a rank that has none. The received flags stay on the device until LateCheck reads them, if there
+// is one.
 void run_backward_on_device(StepCore& core, const at::Tensor& loss, bool sync) {
   const at::Tensor own = sync ? flags_on_device(core, core.flags_to_send(/*sync=*/true)) : at::Tensor();
   const at::Tensor received_flags = core.strategy.recorder().backward_recorded(scaled(core, loss), sync, own);
   if (sync) core.verdict->receive_on_device(received_flags);
 }
 
-// Where they were already taken for a recording, because it runs this step too.
+// A recording that also runs this step has already taken the flags.
 RankFlags own_flags(StepCore& core, bool sync) {
   const StepNotes* recording = core.recording;
-  if (recording != nullptr && recording->said.defined()) return sync ? flags_of(recording->said) : RankFlags();
+  if (recording != nullptr && recording->own_flags.defined())
+    return sync ? flags_of(recording->own_flags) : RankFlags();
   return core.flags_to_send(sync);
 }
 
@@ -152,7 +154,7 @@ void run_backward(StepCore& core, const at::Tensor& loss, bool sync, bool has_ho
     if (core.recording != nullptr && core.has_peers()) {
       core.recording->received_flags =
           core.strategy.recorder().backward_recorded(scaled(core, loss), sync, flags_in_step(core, sync));
-    } else if (says_on_device(core)) {
+    } else if (sends_flags_on_device(core)) {
       run_backward_on_device(core, loss, sync);
     } else {
       core.receive(core.strategy.gradients().backward(scaled(core, loss), sync, own_flags(core, sync)));
@@ -167,7 +169,7 @@ void run_backward(StepCore& core, const at::Tensor& loss, bool sync, bool has_ho
 void run_backward_without_loss(StepCore& core, bool sync) {
   if (!core.has_peers() || !(sync || core.strategy.sharding().has_sharded_weights())) return;
   core.time_split.enter(StepPart::backward);
-  if (says_on_device(core)) return run_backward_on_device(core, {}, sync);
+  if (sends_flags_on_device(core)) return run_backward_on_device(core, {}, sync);
   core.receive(core.strategy.gradients().backward_without_loss(sync, own_flags(core, sync)));
 }
 

@@ -12,7 +12,7 @@ namespace levin {
 
 namespace {
 
-// What the memory alone does not tell: replays read nothing else.
+// Returns which property of the tensor is not in its memory, which is all that replays read.
 std::string why_more_than_memory(const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided) return "is not strided, as sparse ones are";
   if (tensor.is_conj() || tensor.is_neg())
@@ -111,7 +111,7 @@ std::string why_not_recorded(const Batch& batch) {
   const auto* field = batch.structure()->on_host();
   if (field == nullptr) return "";
   return "the field \"" + field->name + "\" of the batch holds " +
-         (field->kind == FieldKind::texts ? "texts" : "a value of a type of its own") +
+         (field->kind == FieldKind::texts ? "strings" : "a value of a user-defined type") +
          ", which a step reads on the host, and a recorded step does so once and not at each batch";
 }
 

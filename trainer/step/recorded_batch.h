@@ -12,25 +12,28 @@
 
 namespace levin {
 
+/// The memory from which replays read their batch.
 class RecordedBatch {
  public:
+  /// Returns whether one of its tensors has this storage.
   [[nodiscard]] bool has(const c10::StorageImpl& storage) const;
-  /// Before the first batch.
+  /// Returns true before the first batch.
   [[nodiscard]] bool empty() const { return batch_.empty(); }
   [[nodiscard]] const Batch& batch() const { return batch_; }
 
-  /// Makes memory like that of `batch`, and copies it there. A batch without tensors stays empty().
+  /// Allocates memory with the layout of `batch`, and copies the batch to it. A batch without tensors stays empty().
   void make(const Batch& batch);
-  /// Whether `batch` has the same fields, and as many tensors, of the same shapes, strides, types and devices.
+  /// Returns whether `batch` has the same fields, and the same number of tensors with the same shapes, strides, types
+  /// and devices.
   [[nodiscard]] bool fits(const Batch& batch) const;
-  /// Has the values of a batch that fits, and keeps its memory alive until the next. Does not block the host.
+  /// Takes the values of a batch that fits, and keeps its memory alive until the next. Does not block the host.
   void take(const Batch& batch);
-  /// The batch for one run of the step: tensors of its own over the same memory.
+  /// Returns the batch for one run of the step: new tensors over the same memory.
   [[nodiscard]] Batch lent() const;
 
-  /// On a device, after a step was captured: remembers which tensors it changes in place.
+  /// Remembers which tensors a step changes in place; called on a device, after the step was captured.
   void note_changes();
-  /// After a replay: `batch`, which was taken, gets those changes.
+  /// Copies these changes to `batch`, which was taken; called after a replay.
   void give_back(const Batch& batch) const;
 
  private:
@@ -39,12 +42,12 @@ class RecordedBatch {
   std::vector<bool> changed_;
 };
 
-/// How often the memory of a recorded batch is referred to, before a step is given lent().
+/// The number of references to a recorded batch's memory before a step is given lent().
 class BatchUses {
  public:
   explicit BatchUses(const RecordedBatch& inputs);
-  /// After the step and its recording: whether anything else refers to that memory now, so that the next batch would
-  /// replace what it holds. `known`: tensors that the run has of the step; `made`: the recording, or null.
+  /// Returns whether anything else refers to the memory after the step and its recording, and would see the next
+  /// batch's values. `known`: tensors that the run itself holds from the step; `made`: the recording, or null.
   [[nodiscard]] bool have_grown(const std::vector<at::Tensor>& known, const Recording* made) const;
 
  private:
@@ -52,13 +55,13 @@ class BatchUses {
   std::vector<size_t> before_;
 };
 
-/// The clause about have_grown(); `who`: a hook.
+/// Returns the clause about have_grown(); `who`: a hook.
 [[nodiscard]] std::string kept_batch_text(std::string_view who);
 
-/// Why steps on this batch cannot be recorded, a clause; "": they can.
+/// Returns why steps on this batch cannot be recorded, as a clause; "" if they can.
 [[nodiscard]] std::string why_not_recorded(const Batch& batch);
 
-/// Returns in what `batch`, which does not fit, differs from the batch of the recorded step: a clause, "has the shapes
+/// Returns how `batch`, which does not fit, differs from the batch of the recorded step, as a clause: "has the shapes
 /// …".
 [[nodiscard]] std::string difference_text(const Batch& batch, const Batch& recorded);
 

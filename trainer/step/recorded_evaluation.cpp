@@ -9,9 +9,9 @@
 #include "levin/core/process/log.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/step/left_memory.h"
-#include "levin/trainer/step/step_values.h"
 #include "levin/trainer/step/step_core.h"
 #include "levin/trainer/step/step_notes.h"
+#include "levin/trainer/step/step_values.h"
 
 namespace levin {
 

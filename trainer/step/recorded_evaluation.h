@@ -1,6 +1,6 @@
-// TrainerOptions::record_steps for evaluation: validation_step, test_step and predict_step on one loader's batches are
-// recorded once and then replayed, on CPUs. As in training (step_graph.h), replays are checked against the step itself:
-// the first, second, fourth, eighth and so on, and the first of each pass over the loader.
+// Implements TrainerOptions::record_steps for evaluation: validation_step, test_step and predict_step on one loader's
+// batches are recorded once and then replayed, on CPUs. As in training (step_graph.h), replays are checked against the
+// step itself: the first, second, fourth, eighth and so on, and the first of each pass over the loader.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,23 +18,24 @@
 
 namespace levin {
 
+/// The recorded step of one loader.
 class RecordedEvaluation : RecordedSteps {
  public:
-  /// The step on a batch, with all that belongs to it (autocast's scope). Returns the prediction, or nothing.
+  /// Runs the step on a batch, in autocast's scope. Returns the prediction, or nothing.
   using Step = c10::function_ref<at::Tensor(const Batch&)>;
 
   /// The number of batches, over all passes, that run eagerly before one is recorded.
   static constexpr int64_t kWarmUpBatches = 2;
-  /// Steps are recorded again if weights are elsewhere or modes change.
+  /// Steps are recorded again if weights have moved in memory or modes have changed.
   using RecordedSteps::kMaxChanges;
 
-  /// Null if the run does not record its steps, or the strategy cannot record steps of an evaluation.
+  /// Returns null if the run does not record its steps, or the strategy cannot record steps of an evaluation.
   [[nodiscard]] static std::shared_ptr<RecordedEvaluation> make(StepCore& core);
 
-  /// A pass over the loader begins. Every rank by itself.
+  /// Begins a pass over the loader. Ranks need not call it together.
   void begin_pass();
-  /// `step` on the batch, or its replay if there is a recording that fits. A step that cannot be recorded is said once,
-  /// and runs eagerly.
+  /// Runs `step` on the batch, or replays it if there is a recording that fits. A step that cannot be recorded runs
+  /// eagerly, with one warning.
   [[nodiscard]] at::Tensor step(const Batch& batch, int64_t batch_idx, Step step);
 
  private:

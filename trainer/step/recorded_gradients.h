@@ -11,33 +11,36 @@ namespace levin {
 
 class StepMemory;
 
+/// The gradient tensors of the parameters that a recording trains.
 class RecordedGradients {
  public:
   explicit RecordedGradients(std::vector<at::Tensor> parameters) : parameters_(std::move(parameters)) {}
 
-  /// The gradients that the parameters have, some of them undefined.
+  /// Returns the gradients that the parameters have now; some may be undefined.
   [[nodiscard]] std::vector<at::Tensor> now() const;
   [[nodiscard]] const std::vector<at::Tensor>& recorded() const { return recorded_; }
   [[nodiscard]] bool empty() const { return recorded_.empty(); }
 
-  /// After the first batch of a window: the gradients of now are what recordings write.
+  /// Makes the present gradients the ones that recordings write; called after the first batch of a window.
   void take();
-  /// Puts them back in place, where an eager step has put others and a validation none.
+  /// Gives them to the parameters again, after an eager step has replaced or a validation has removed them.
   void hold();
-  /// Whether the parameters have them: nobody has replaced one since.
+  /// Returns whether the parameters have them: none was replaced since.
   [[nodiscard]] bool are_in_place() const;
   void clear();
 
-  /// Remembers which of them the step that `memory` saw has made: others are views of buckets, say.
+  /// Remembers which of them were allocated by the step that `memory` observed; others are, for example, views of
+  /// buckets.
   void note_made(const StepMemory& memory);
-  /// How many references there are on the memory of each.
+  /// Returns the number of references to the memory of each.
   [[nodiscard]] std::vector<size_t> uses() const;
-  /// Remembers how many references recordings hold on each; `count` returns the number for one.
+  /// Remembers how many references recordings hold to each; `count` returns the number for a gradient.
   void note_references(const std::function<size_t(const at::Tensor&)>& count);
-  /// The same for a recording that was just captured and does not know its references: what was added to `before`, the
-  /// uses() before it.
+  /// Does the same for a recording that was just captured and does not know its references: they are what was added
+  /// since `before`, the earlier uses().
   void note_references(const std::vector<size_t>& before);
-  /// A clause about one that something keeps, though the next replay would overwrite it; "" if nothing does.
+  /// Returns a clause about a gradient that something keeps although the next replay would overwrite it; "" if there is
+  /// none.
   [[nodiscard]] std::string problem() const;
 
  private:

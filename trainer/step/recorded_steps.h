@@ -21,18 +21,19 @@
 
 namespace levin {
 
-/// record_steps: auto: whether replaying steps is faster than running them, found out by doing both in turn.
+/// The trial of record_steps: auto. Finds out whether replaying steps is faster than running them by doing both in
+/// turn.
 class RecordingTrial {
  public:
-  /// Whether the next accumulation window is to be replayed; otherwise it is to run eagerly.
+  /// Returns whether the next accumulation window is to be replayed; otherwise it is to run eagerly.
   [[nodiscard]] bool replays_next() const { return windows_ % 2 == 0; }
   /// Records how many seconds the window took for which replays_next() was called.
   void add(double seconds);
 
   [[nodiscard]] bool is_over() const { return windows_ == kWindows; }
-  /// Whether replays are faster by more than noise. Only if is_over().
+  /// Returns whether replays are faster by more than noise. Only if is_over().
   [[nodiscard]] bool is_faster() const { return fastest_[1] < kMaxTimeRatio * fastest_[0]; }
-  /// "31 us instead of 75 us".
+  /// Returns "31 us instead of 75 us".
   [[nodiscard]] std::string text() const;
 
  private:
@@ -43,19 +44,20 @@ class RecordingTrial {
   std::array<double, 2> fastest_ = {-1, -1};  // eagerly, replayed; seconds
 };
 
-/// One run of a step that is recorded, or that a replay is compared with.
+/// A run of a step that is recorded, or with which a replay is compared.
 struct RecordedRun {
   StepNotes notes = {};
-  std::string problem = "";  // what the step keeps, a clause
+  std::string problem = "";  // a clause about what the step keeps; "": nothing
 };
 
+/// The base of steps that are recorded once and then replayed.
 class RecordedSteps {
  public:
   /// Steps are recorded again if what they depend on changes; at most this often.
   static constexpr int64_t kMaxChanges = 8;
 
  protected:
-  /// `name`: of the steps in messages, in plural.
+  /// `name`: what messages call the steps, in plural.
   RecordedSteps(StepCore& core, std::shared_ptr<StepRecorder> recorder, RecordSteps record, const char* name);
   virtual ~RecordedSteps() = default;
   RecordedSteps(const RecordedSteps&) = delete;
@@ -66,17 +68,17 @@ class RecordedSteps {
   /// Reports the end of a trial.
   virtual void report(const RecordingTrial& trial) = 0;
 
-  /// From now on all steps run eagerly.
+  /// Makes all following steps run eagerly.
   virtual void stop();
   /// Warns, with the reason `why` (a clause), and stops.
   void give_up(const std::string& why);
   /// Stops if steps on this batch cannot be recorded: with a warning if the user has asked for recordings.
   void give_up_if_unrecordable(const Batch& batch);
-  /// Adds the time of what trial_->replays_next() was called for. A trial that has ended is reported, and recording
-  /// stops if it is not faster. Only while there is a trial.
+  /// Adds the time of the window for which trial_->replays_next() was called. A trial that has ended is reported, and
+  /// recording stops if it is not faster. Only while there is a trial.
   void add_time(double seconds);
-  /// Runs the step itself into `own`, and compares it with a replay. `known`: the tensors that the run has of the step;
-  /// `hook`: for messages. Returns why replays are wrong, a clause; "": they are right.
+  /// Runs the step itself into `own`, and compares it with a replay. Returns why replays are wrong, as a clause; "" if
+  /// they are right. `known`: the tensors that the run itself holds from the step; `hook`: for messages.
   [[nodiscard]] std::string check_against(Recording& recording, const ReplaySides& sides, const RecordedRun& own,
                                           c10::function_ref<std::vector<at::Tensor>()> known, std::string_view hook);
 

@@ -30,6 +30,7 @@ class UnregisteredLeaves;
 class WindowVerdict;
 struct StepNotes;
 
+/// The state of an engine: its optimizers, its window, the running batch, and the flags to send and to act on.
 struct StepCore : StepParts {
   explicit StepCore(const StepParts& parts) : StepParts(parts) {}
   StepCore(const StepCore&) = delete;
@@ -47,10 +48,10 @@ struct StepCore : StepParts {
   Window window = {};
   LossWeights loss_weights = {};
   StepNotes* recording = nullptr;  // while a step is recorded: what the host must do after each replay
-  RankFlags to_send = {};          // with several ranks: about losses, with the next gradients that ranks reduce
-  RankFlags received = {};         // the same from any rank, until it is acted on
+  RankFlags to_send = {};          // with several ranks: flags about losses, sent with the next reduced gradients
+  RankFlags received = {};         // flags about losses from any rank, until they are acted on
   bool skip_batch = false;         // the running batch is skipped
-  // Manual optimization with a loss scaler: whether a scaled gradient of the running batch overflowed; unset: no
+  // In manual optimization with a loss scaler: whether a scaled gradient of the running batch overflowed; unset: no
   // optimizer was stepped.
   std::optional<bool> batch_overflowed = std::nullopt;
   bool module_is_gone = false;  // it was destroyed
@@ -61,14 +62,14 @@ struct StepCore : StepParts {
   std::shared_ptr<UnregisteredLeaves> leaves = nullptr;  // while that is found out
 
   [[nodiscard]] bool has_peers() const { return strategy.ranks().world_size() > 1; }
-  /// This rank's flags, sent with the gradients that ranks reduce (`sync`); none with others.
+  /// Returns this rank's flags, which are sent with the gradients that ranks reduce (`sync`); none without `sync`.
   [[nodiscard]] RankFlags flags_to_send(bool sync) {
     if (!sync) return {};
     RankFlags flags = hooks.flags_to_send();
     flags |= std::exchange(to_send, RankFlags());
     return flags;
   }
-  /// Takes the flags of all ranks. The one about losses stays until it is acted on.
+  /// Takes the flags of all ranks. The flag about losses stays until it is acted on.
   void receive(RankFlags flags) {
     if (flags.take(RankFlag::nonfinite_loss)) received.add(RankFlag::nonfinite_loss);
     hooks.receive(flags);

@@ -35,9 +35,10 @@ class Optimizer;
 class RecordedEvaluation;
 struct StepCore;
 
+/// Computes optimizer steps and evaluation steps for a loop.
 class StepEngine {
  public:
-  /// A step of an evaluation, with all that belongs to it. Returns the prediction, or nothing.
+  /// Runs a step of an evaluation. Returns the prediction, or nothing.
   using EvaluationStep = c10::function_ref<at::Tensor(LightningModule&, const Batch&)>;
 
   explicit StepEngine(const StepParts& parts);
@@ -50,7 +51,7 @@ class StepEngine {
   /// micro-batches or a loss scaler that is not possible.
   void use(const std::vector<std::shared_ptr<Optimizer>>& optimizers);
   [[nodiscard]] std::vector<LightningOptimizer>& optimizers();
-  /// Before the first step whose result is kept: decides how losses are checked, and whether steps are recorded.
+  /// Decides how losses are checked, and whether steps are recorded. Called before the first step whose result is kept.
   /// Throws ConfigError if record_steps is true and they cannot be.
   void begin();
   /// Releases what begin() made. The optimizers and counters stay.
@@ -65,50 +66,54 @@ class StepEngine {
   /// skipped. Throws NonFiniteLossError, OutOfMemoryError, Error for a loss that is not one number or has no gradient,
   /// and what the module throws.
   at::Tensor step(const Batch& batch, const StepPlace& place);
-  /// The update of a window whose batches have ended before it was full. `place`: its last batch.
+  /// Updates at the end of a window whose batches have ended before it was full. `place`: its last batch.
   void update_cut_window(const StepPlace& place);
-  /// Whether the last step() was the last of its window.
+  /// Returns whether the last step() was the last of its window.
   [[nodiscard]] bool window_is_done() const;
-  /// After the last batch of a window: the next step opens another one.
+  /// Closes the window after its last batch.
   void close_window();
   /// Forgets the open window; the gradients stay.
   void drop_window();
 
-  /// The next batch, or the running one before its step, is not computed: its loss counts as none.
+  /// Skips the next batch, or the running one before its step: it counts as a batch without a loss. Ranks need not call
+  /// it together.
   void skip_batch();
-  /// Why training must go back to the newest checkpoint (nonfinite_loss: rollback), once; "": it need not.
+  /// Returns, once, why training must go back to the newest checkpoint (nonfinite_loss: rollback); "" if it need not.
   [[nodiscard]] std::string take_rollback();
-  /// Waits until the losses of all windows are known. Throws NonFiniteLossError. `receives_flags`: all ranks do this,
-  /// and act on what they have told each other.
+  /// Waits until the losses of all windows are known. Throws NonFiniteLossError. `receives_flags`: all ranks
+  /// call it now, and act on the flags that they have sent.
   void finish_checks(bool receives_flags);
+  /// Returns the number of batches whose loss or gradient was not finite.
   [[nodiscard]] int64_t nonfinite_losses() const;
-  /// Samples of one forward and backward pass; 0: a whole batch.
+  /// Returns the samples of one forward and backward pass; 0: a whole batch.
   [[nodiscard]] int64_t micro_batch_size() const;
 
-  /// training_step alone, without backward: for measurements and for passes that are not part of training. Returns the
+  /// Runs training_step without backward, for measurements and for passes that are not part of training. Returns the
   /// loss with its graph, if gradients are enabled; undefined if there is none.
   at::Tensor forward(const Batch& batch, int64_t batch_idx);
 
   // ---- evaluation -------------------------------------------------------------------------------------------------
-  /// A pass over loader number `loader` begins. Every rank by itself.
+  /// Begins a pass over loader number `loader`. Ranks need not call it together.
   void begin_pass(size_t loader);
-  /// `step` on a batch, by replicas where there are some, recorded where record_steps allows it. Every rank by itself.
+  /// Runs `step` on a batch, on the module's replicas if there are some, and recorded if record_steps allows it. Ranks
+  /// need not call it together.
   [[nodiscard]] at::Tensor evaluate(size_t loader, const Batch& batch, int64_t batch_idx, EvaluationStep step);
 
   // ---- state ------------------------------------------------------------------------------------------------------
   /// Adds the open window, counters and loss weights to `state`. `in_batch`: a batch is being computed, so that a
-  /// restored run begins the window anew. `failing`: the other ranks cannot be asked.
-  /// Null for a run that has not trained.
+  /// restored run begins the window anew. `failing`: the other ranks no longer communicate. `engine`: null for a run
+  /// that has not trained.
   static void save(const StepEngine* engine, State& state, bool in_batch, bool failing);
-  /// Continues from what save() has written. The window's batches begin at `next_batch` less those seen.
+  /// Continues from what save() has written. `next_batch`: the first batch that the window has not seen.
   void load(const State& saved, int64_t next_batch);
-  /// Whether `gradients`, of a window that is still open, are finite on all ranks, so that a checkpoint may hold them.
+  /// Returns whether `gradients`, of a window that is still open, are finite on all ranks, so that a checkpoint may
+  /// contain them.
   [[nodiscard]] bool keeps_gradients(const State& gradients, bool failing);
-  /// Before the gradients of an open window are saved: ranks agree on the weights of losses.
+  /// Makes the ranks agree on the weights of losses, before the gradients of an open window are saved.
   void agree_on_weights();
 
-  /// For the files of trainer/step, and for what user code calls inside a step (log, step_output, set_loss_weight,
-  /// manual_backward).
+  /// Returns the state for the files of trainer/step, and for what user code calls inside a step (log, step_output,
+  /// set_loss_weight, manual_backward).
   [[nodiscard]] StepCore& core() { return *core_; }
   [[nodiscard]] const StepCore& core() const { return *core_; }
 

@@ -14,8 +14,8 @@
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/step/automatic_step.h"
 #include "levin/trainer/step/check_recordable.h"
-#include "levin/trainer/step/step_values.h"
 #include "levin/trainer/step/step_notes.h"
+#include "levin/trainer/step/step_values.h"
 #include "levin/trainer/step/undo_scope.h"
 #include "levin/trainer/step/update.h"
 #include "levin/trainer/step/window_verdict.h"
@@ -28,9 +28,9 @@ StepGraph::StepGraph(StepCore& core, RecordSteps record)
       optimizer_(core.optimizers[0].optimizer()),
       reader_(core.module, optimizer_.parameters()),
       gradients_(optimizer_.parameters()),
-      asks_others_(core.strategy.recorder().replays_together()) {
+      syncs_replays_across_ranks_(core.strategy.recorder().replays_together()) {
   if (!core.strategy.placement().device().is_cpu()) {
-    recorder_->warm_up([this] { stays_on_stream_ = core_.strategy.recorder().use_recorder_stream(); });
+    recorder_->warm_up([this] { uses_recorder_stream_ = core_.strategy.recorder().use_recorder_stream(); });
   }
   if (!updates_on_host_) optimizer_.make_recordable();
 }
@@ -47,7 +47,7 @@ std::shared_ptr<StepGraph> StepGraph::make(StepCore& core, RecordSteps record) {
 
 at::Tensor StepGraph::step(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
   if (!gave_up_ && window.first && (inputs_.empty() || batch.structure() != nullptr)) give_up_if_unrecordable(batch);
-  if (gave_up_ && !asks_others_) return step_eagerly(batch, batch_idx, window);
+  if (gave_up_ && !syncs_replays_across_ranks_) return step_eagerly(batch, batch_idx, window);
   const auto start = std::chrono::steady_clock::now();
   if (window.first) {
     window_is_uniform_ = true;
@@ -62,7 +62,7 @@ at::Tensor StepGraph::step(const Batch& batch, int64_t batch_idx, const WindowPa
     give_up(problem);
     repeats = false;
   }
-  if (window.last && asks_others_) repeats = do_all_repeat(repeats, window);
+  if (window.last && syncs_replays_across_ranks_) repeats = do_all_repeat(repeats, window);
   window_is_uniform_ = window_is_uniform_ && (repeats || (!window_repeats_ && trial_ && trial_runs_eagerly_));
   at::Tensor loss = repeats ? repeat(batch, batch_idx, window) : run_eagerly(batch, batch_idx, window);
   if (trial_) time_window(window, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -73,8 +73,8 @@ RecordingSettings StepGraph::settings_now() const {
   return reader_.read(updates_on_host_ ? nullptr : &optimizer_, core_.counters.accumulate);
 }
 
-// Of a window's first batch: all must use the same memory for gradients. Later ones may still differ in shape, or find
-// other settings.
+// Decides for a window at its first batch, because all batches must use the same memory for gradients. Later ones may
+// still differ in shape, or find different settings.
 bool StepGraph::may_repeat(const Batch& batch) {
   warms_up_ = warm_up_left_ > 0;
   trial_runs_eagerly_ = false;
@@ -102,7 +102,7 @@ bool StepGraph::may_repeat(const Batch& batch) {
   return !trial_runs_eagerly_;
 }
 
-// Of a window's later batches: what callbacks change between two of them is not in the recordings.
+// Checks a window's later batches: recordings do not contain what callbacks change between two of them.
 bool StepGraph::is_unchanged() const {
   return gradients_.are_in_place() && settings_now() == settings_;
 }
@@ -119,9 +119,9 @@ std::string StepGraph::problem_before_replay(const WindowPart& window) const {
 bool StepGraph::do_all_repeat(bool repeats, const WindowPart& window) {
   Part& part = parts_[Part::index(window)];
   const ReplayVote all =
-      agree_on_replay(core_, {.replays = repeats, .is_recorded = part.recording != nullptr, .goes_on = !gave_up_});
-  if (!all.goes_on) {
-    asks_others_ = false;
+      agree_on_replay(core_, {.replays = repeats, .is_recorded = part.recording != nullptr, .continues = !gave_up_});
+  if (!all.continues) {
+    syncs_replays_across_ranks_ = false;
     if (!gave_up_) log::trainer.info("another rank cannot record its steps any more, so they run eagerly");
     stop();
     return false;
@@ -135,7 +135,7 @@ bool StepGraph::is_checked_twice() const {
                      [](const Part& part) { return part.recording == nullptr || part.replays >= 2; });
 }
 
-// For windows that were only replayed, without a check, or only run eagerly.
+// Counts windows that were only replayed, without a check, or only run eagerly.
 void StepGraph::time_window(const WindowPart& window, double seconds) {
   window_seconds_ = window.first ? seconds : window_seconds_ + seconds;
   if (!window.last || !window_is_uniform_ || !is_checked_twice()) return;
@@ -191,7 +191,7 @@ at::Tensor StepGraph::run_eagerly(const Batch& batch, int64_t batch_idx, const W
 }
 
 at::Tensor StepGraph::step_eagerly(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
-  if (!warms_up_ && !stays_on_stream_) return automatic_step(core_, batch, batch_idx, window);
+  if (!warms_up_ && !uses_recorder_stream_) return automatic_step(core_, batch, batch_idx, window);
   at::Tensor loss;
   recorder_->warm_up([&] { loss = automatic_step(core_, batch, batch_idx, window); });
   return loss;
@@ -213,7 +213,7 @@ at::Tensor StepGraph::repeat(const Batch& batch, int64_t batch_idx, const Window
   if (is_new) {
     // A run that has replayed steps continues eagerly if it cannot record them again.
     std::optional<UndoScope> before;
-    const bool may_give_up = recorded_ > 0 && !recorder_->runs_step() && !asks_others_;
+    const bool may_give_up = recorded_ > 0 && !recorder_->runs_step() && !syncs_replays_across_ranks_;
     if (may_give_up) before.emplace(core_.module, UndoScope::Options{});
     const std::pair weights(core_.loss_weights, core_.window.weights);
     const at::Tensor unread_loss = core_.window.unread_loss;
@@ -265,7 +265,7 @@ std::string StepGraph::record(Part& part, int64_t batch_idx, const WindowPart& w
   return "a batch within a window trains a parameter that the window's first batch does not train";
 }
 
-// Once a new recording has run: what replays will find must stay where it is.
+// Called once a new recording has run: the memory that replays will read must not move.
 std::string StepGraph::prepare_replays(const std::vector<size_t>& uses_before) {
   if (recorder_->runs_step()) {
     gradients_.note_references([this](const at::Tensor& gradient) {
@@ -286,12 +286,12 @@ std::vector<at::Tensor> StepGraph::known_results(const Part& part) const {
   return known;
 }
 
-// The recorded step reads the flags from `said_`.
+// Writes this rank's flags to the memory from which recordings read them.
 void StepGraph::write_flags() {
   if (!core_.has_peers() || core_.strategy.recorder().replays_together()) return;
   const auto numbers = core_.flags_to_send(/*sync=*/true).numbers();
-  if (!said_.defined()) said_ = flags_tensor({});
-  std::copy(numbers.begin(), numbers.end(), said_.mutable_data_ptr<double>());
+  if (!own_flags_.defined()) own_flags_ = flags_tensor({});
+  std::copy(numbers.begin(), numbers.end(), own_flags_.mutable_data_ptr<double>());
 }
 
 std::string StepGraph::replay(Part& part, int64_t batch_idx, const WindowPart& window) {
@@ -333,7 +333,7 @@ std::string StepGraph::check(Part& part, int64_t batch_idx, const WindowPart& wi
 
 void StepGraph::run_recorded(Part& part, int64_t batch_idx, const WindowPart& window) {
   part.notes = StepNotes{.updates_on_host = updates_on_host_, .step_runs = recorder_->runs_step()};
-  if (window.last) part.notes.said = said_;
+  if (window.last) part.notes.own_flags = own_flags_;
   const RecordingScope scope(core_, part.notes);
   StepMemory memory(/*holds=*/!recorder_->runs_step());
   part.loss = automatic_step(core_, inputs_.lent(), batch_idx, window);
@@ -369,11 +369,11 @@ void StepGraph::take_notes(const Part& part, const WindowPart& window) {
                                       : WindowResult::good);
 }
 
-// Whether a loss was not finite is among the flags.
+// The flag about losses was already acted on.
 void StepGraph::act_on_flags(const at::Tensor& received_flags) {
-  RankFlags notes = flags_of(received_flags);
-  (void)notes.take(RankFlag::nonfinite_loss);
-  core_.receive(notes);
+  RankFlags flags = flags_of(received_flags);
+  (void)flags.take(RankFlag::nonfinite_loss);
+  core_.receive(flags);
 }
 
 }  // namespace levin

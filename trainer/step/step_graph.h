@@ -1,11 +1,11 @@
-// TrainerOptions::record_steps: the training step is recorded once, and then replayed. Deciding on and launching each
-// of its operators costs the host more than small steps cost the device. A GPU replays a captured graph, which is one
-// launch; a CPU calls the operators below autograd, without building a graph and walking it.
+// Implements TrainerOptions::record_steps: the training step is recorded once, and then replayed. Deciding on and
+// launching each of its operators costs the host more than small steps cost the device. A GPU replays a captured graph,
+// which is one launch; a CPU calls the operators below autograd, without building a graph and walking it.
 //
-// Recorded are training_step, backward, clipping and the update; of an accumulation window, the first, a middle and the
-// last batch separately. The host performs clipping and the update itself where something of them is host code
-// (updates_on_host). Each batch is copied into the same memory. A window that differs from what was recorded (another
-// shape of batch, another number of batches) runs eagerly. Recording is done by the strategy's StepRecorder.
+// A recording contains training_step, backward, clipping and the update; the first, a middle and the last batch of an
+// accumulation window are recorded separately. The host performs clipping and the update itself if a part of them is
+// host code (updates_on_host). Each batch is copied into the same memory. A window that differs from the recorded one
+// (a batch of a different shape, a different number of batches) runs eagerly. The strategy's StepRecorder records.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,11 +34,12 @@ namespace levin {
 // Note [Ranks that replay together]
 // A collective of NCCL's must be captured on all ranks or on none, and a graph that contains one is launched by all
 // ranks or by none (NCCL's user guide, "Using NCCL with CUDA Graphs"). So before the last batch of each window, the
-// only one that communicates, ranks tell each other, through their hosts' memory, whether they can replay it, and
-// whether they have recorded it. The host is ahead of the device meanwhile. The flags of ranks go with that message and
-// not with the gradients, except whether losses are finite, which the device finds. A rank that can no longer record
-// tells the others once, and from then on all run their steps eagerly.
+// only one that communicates, ranks exchange, through their hosts' memory, whether they can replay it, and whether they
+// have recorded it. The host is ahead of the device meanwhile. The flags of ranks are sent with that message and not
+// with the gradients, except whether losses are finite, which the device finds. A rank that can no longer record
+// informs the others once, and from then on all run their steps eagerly.
 
+/// The recorded training steps of a fit.
 class StepGraph : RecordedSteps {
  public:
   /// The number of windows that run eagerly before the first is recorded: PyTorch's number; by then loss scaling,
@@ -47,20 +48,20 @@ class StepGraph : RecordedSteps {
   /// Steps are recorded again if frozen layers, momentum or the like change. The rest of a window in which they change
   /// runs eagerly.
   using RecordedSteps::kMaxChanges;
-  /// A momentum that has moved so often is moved by a schedule: from then on the host performs the update.
+  /// A momentum that has moved this often is moved by a schedule: from then on the host performs the update.
   static constexpr int64_t kMaxMoves = 2;
 
-  /// Null if the run's steps cannot be recorded and `record` is automatic; throws ConfigError with one sentence on why
-  /// they cannot if it is yes.
+  /// Returns null if the run's steps cannot be recorded and `record` is automatic. If it is yes, throws ConfigError
+  /// with one sentence on why they cannot.
   [[nodiscard]] static std::shared_ptr<StepGraph> make(StepCore& core, RecordSteps record);
 
-  /// automatic_step, or its replay if there is a recording that fits. If a GPU cannot capture it, throws Error with one
-  /// sentence on what cannot be captured; on a CPU, logs a warning and continues eagerly.
+  /// Runs automatic_step, or replays it if there is a recording that fits. If a GPU cannot capture it, throws Error
+  /// with one sentence on what cannot be captured; on a CPU, logs a warning and continues eagerly.
   [[nodiscard]] at::Tensor step(const Batch& batch, int64_t batch_idx, const WindowPart& window);
 
-  /// Batches that were replayed.
+  /// Returns the number of batches that were replayed.
   [[nodiscard]] int64_t repeated() const { return repeated_; }
-  /// How often a part of a window was recorded.
+  /// Returns how often a part of a window was recorded.
   [[nodiscard]] int64_t recorded() const { return recorded_; }
 
  private:
@@ -95,20 +96,20 @@ class StepGraph : RecordedSteps {
   void report(const RecordingTrial& trial) override;
   void stop() override;
 
-  bool updates_on_host_;  // so from then on, if it becomes true
+  bool updates_on_host_;  // stays true once it is
   Optimizer& optimizer_;
   SettingsReader reader_;
   std::array<Part, Part::kCount> parts_;
   RecordingSettings settings_;              // of the recordings, or of the window that prepares them
   RecordedGradients gradients_;             // what they write
-  std::vector<StepMemory::Storage> found_;  // other memory that they use on a device
-  at::Tensor said_;                         // this rank's flags, which they read on a CPU
+  std::vector<StepMemory::Storage> found_;  // other memory that recordings on a device use
+  at::Tensor own_flags_;                    // this rank's flags, which recordings read on a CPU
   int64_t warm_up_left_ = kWarmUpWindows;
-  int64_t moves_ = 0;             // changes of Settings::numbers
-  bool asks_others_;              // ranks replay together, and none has given up, as far as this one knows
-  bool stays_on_stream_ = false;  // eager steps run on the recorder's stream
-  bool warms_up_ = false;         // the running window prepares recording
-  bool window_repeats_ = false;   // the running window began with a recording
+  int64_t moves_ = 0;                  // changes of Settings::numbers
+  bool syncs_replays_across_ranks_;    // ranks replay together, and as far as known none has given up
+  bool uses_recorder_stream_ = false;  // eager steps run on the recorder's stream
+  bool warms_up_ = false;              // the running window prepares recording
+  bool window_repeats_ = false;        // the running window began with a recording
   bool warned_of_shape_ = false;
   int64_t repeated_ = 0;
   int64_t recorded_ = 0;

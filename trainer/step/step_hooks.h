@@ -1,5 +1,6 @@
-// What the steps of a StepEngine call outside of it: the hooks around the parts of a step, where values are logged, and
-// what ranks tell each other. The trainer implements it (run/run_hooks.h); by default nothing happens.
+// What the steps of a StepEngine call outside of it: the hooks around the parts of a step, the destination of logged
+// values, and the source of the flags that ranks exchange. The trainer implements it (run/run_hooks.h); by default
+// nothing happens.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,8 +26,8 @@ struct RunningHook {
   const std::type_info* caller = nullptr;          // the class whose hook is running; null: the module's, or not known
 };
 
-/// Records the running hook during its lifetime, and restores the outer one. An exception that propagates is attributed
-/// to the innermost hook.
+/// A scope that records the running hook, and restores the outer one. An exception that propagates is attributed to the
+/// innermost hook.
 class HookScope {
  public:
   HookScope(RunningHook& running, Hook hook)
@@ -50,6 +51,7 @@ class HookScope {
   const std::type_info* outer_caller_;
 };
 
+/// The surroundings of an engine's steps.
 class StepHooks {
  public:
   virtual ~StepHooks() = default;
@@ -68,14 +70,14 @@ class StepHooks {
   virtual void log_replayed(Hook /*hook*/, std::string_view /*name*/, const at::Tensor& /*value*/,
                             const LogOptions& /*options*/) {}
 
-  /// The flags that this rank sends with the next gradients that ranks reduce.
+  /// Returns the flags that this rank sends with the next gradients that ranks reduce.
   [[nodiscard]] virtual RankFlags flags_to_send() { return {}; }
-  /// Takes the flags of all ranks, without those about losses, which are the engine's.
+  /// Takes the flags of all ranks, except flags about losses, which the engine handles.
   virtual void receive(const RankFlags& /*flags*/) {}
 
-  /// The device has a step to compute: the host may begin what can be done meanwhile, such as copying the next batch.
+  /// Called while the device has a step to compute, so that the host can do other work, such as copying the next batch.
   virtual void device_is_busy() {}
-  /// Weights that are sharded over ranks were updated; parameters are still this rank's shards.
+  /// Called after an update of weights that are sharded over ranks; parameters are still this rank's shards.
   virtual void in_sharded_update() {}
 };
 

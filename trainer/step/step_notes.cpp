@@ -15,7 +15,7 @@ namespace levin {
 void StepNotes::add_results(std::vector<at::Tensor>& to) const {
   for (const Logged& value : logged) to.push_back(value.value);
   for (const auto& [name, value] : outputs) to.push_back(value);
-  to.insert(to.end(), {flags, loss, said, received_flags});
+  to.insert(to.end(), {flags, loss, own_flags, received_flags});
 }
 
 std::string about_recording(const std::string& text) {
@@ -85,20 +85,20 @@ std::unique_ptr<Recording> capture_step(StepRecorder& recorder, const std::funct
 
 ReplayVote agree_on_replay(StepCore& core, const ReplayVote& own) {
   core.time_split.enter(StepPart::communication);
-  const std::array<bool, 3> against = {!own.replays, !own.is_recorded, !own.goes_on};
-  const auto notes = core.flags_to_send(/*sync=*/true).numbers();
-  at::Tensor said = at::empty({static_cast<int64_t>(notes.size() + against.size())}, at::kDouble);
-  auto* numbers = said.mutable_data_ptr<double>();
-  std::copy(against.begin(), against.end(), std::copy(notes.begin(), notes.end(), numbers));
+  const std::array<bool, 3> against = {!own.replays, !own.is_recorded, !own.continues};
+  const auto flags = core.flags_to_send(/*sync=*/true).numbers();
+  at::Tensor own_flags = at::empty({static_cast<int64_t>(flags.size() + against.size())}, at::kDouble);
+  auto* numbers = own_flags.mutable_data_ptr<double>();
+  std::copy(against.begin(), against.end(), std::copy(flags.begin(), flags.end(), numbers));
 
-  const at::Tensor received_flags = core.strategy.ranks().reduce_in_step(said, ReduceOp::max);
+  const at::Tensor received_flags = core.strategy.ranks().reduce_in_step(own_flags, ReduceOp::max);
   const auto* most = received_flags.const_data_ptr<double>();
   std::array<double, kRankFlags> of_all = {};
   std::copy_n(most, of_all.size(), of_all.begin());
   core.receive(RankFlags::from(of_all));
   most += of_all.size();
   core.time_split.enter(StepPart::other);
-  return {.replays = most[0] == 0, .is_recorded = most[1] == 0, .goes_on = most[2] == 0};
+  return {.replays = most[0] == 0, .is_recorded = most[1] == 0, .continues = most[2] == 0};
 }
 
 }  // namespace levin

@@ -1,3 +1,4 @@
+// What the host does after each replay of a recorded step, and how a step is recorded.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,27 +33,27 @@ struct StepNotes {
   StepContext::Outputs outputs = {};  // of step_output, overwritten as well
   at::Tensor flags = {};  // WindowVerdict::decision_flags(); undefined: not needed, or the window has not ended
   at::Tensor loss = {};   // the sum of the losses that the flags are about
-  // With several ranks, where their gradients are reduced: this rank's notes, which the host writes before each replay,
-  // and the flags of all ranks after it (StrategyRecorder::backward_recorded).
-  at::Tensor said = {};
+  // With several ranks, if the step reduces gradients: this rank's flags, which the host writes before each replay, and
+  // the flags of all ranks after it (StrategyRecorder::backward_recorded).
+  at::Tensor own_flags = {};
   at::Tensor received_flags = {};
 
-  bool updates_on_host = false;  // the window's update is not part of it; the host performs it afterwards
-  bool step_runs = false;        // it is run while it is recorded, so what cannot be recorded need not end the run
-  std::string refusal = "";      // why it cannot be recorded, a clause; "": it can
+  bool updates_on_host = false;  // the window's update is not recorded; the host performs it afterwards
+  bool step_runs = false;        // the step runs while it is recorded, so what cannot be recorded need not end the run
+  std::string refusal = "";      // a clause on why it cannot be recorded; "": it can
 
-  /// Adds what the step leaves for the host.
+  /// Adds the tensors that the step leaves for the host.
   void add_results(std::vector<at::Tensor>& to) const;
 };
 
-/// Within a step that is being recorded: notes that it cannot be, for the reason `why` (a clause). Throws Error if that
-/// means that the step cannot continue (a captured step does not run).
+/// Marks the step that is being recorded as one that cannot be, with the reason `why` (a clause). Throws Error if the
+/// step therefore cannot continue (a captured step does not run).
 void refuse_recording(StepCore& core, const std::string& why);
 
-/// For messages: names the option.
+/// Returns the text of a message with the name of the option.
 [[nodiscard]] std::string about_recording(const std::string& text);
 
-/// During its lifetime a step is recorded: what the host must do after each replay goes to `notes`.
+/// A scope in which a step is recorded: what the host must do after each replay goes to `notes`.
 class RecordingScope final : public StepContext {
  public:
   RecordingScope(StepCore& core, StepNotes& notes)
@@ -67,7 +68,7 @@ class RecordingScope final : public StepContext {
   RecordingScope(const RecordingScope&) = delete;
   RecordingScope& operator=(const RecordingScope&) = delete;
 
-  /// After the step: refuse_recording() if it has updated a metric, which also counts on the host.
+  /// Calls refuse_recording() if the step has updated a metric, which also counts on the host. Called after the step.
   void check_metrics() const {
     if (metrics::updates_of_this_thread() == updates_) return;
     refuse_recording(core_,
@@ -76,7 +77,7 @@ class RecordingScope final : public StepContext {
   }
 
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options) override;
-  /// A number from the host would be the same in every replay: as refuse_recording.
+  /// Calls refuse_recording(): a number from the host would be the same in every replay.
   void log(std::string_view name, double value, const LogOptions& options) override;
   void log(std::string_view name, metrics::Metric& metric, const LogOptions& options) override;
   void publish(std::string_view name, const at::Tensor& value) override;
@@ -91,33 +92,33 @@ class RecordingScope final : public StepContext {
   int64_t updates_;
 };
 
-/// The device cannot capture the step.
+/// The error of a step that the device cannot capture.
 class CannotCapture final : public Error {
  public:
   explicit CannotCapture(std::string why);
-  /// A clause.
+  /// Returns the reason, a clause.
   [[nodiscard]] const std::string& why() const { return why_; }
 
  private:
   std::string why_;
 };
 
-/// recorder.record(step). Throws CannotCapture if a step that is captured waits for the device, and what the step
-/// throws. Null as recorder.record().
+/// Records a step with the recorder and returns the recording; null if recorder.record() returns null. Throws
+/// CannotCapture if a step that is captured waits for the device, and what the step throws.
 [[nodiscard]] std::unique_ptr<Recording> capture_step(StepRecorder& recorder, const std::function<void()>& step);
 
 // Ranks that replay recorded steps together (StrategyRecorder::replays_together) agree on it before the last batch of
 // each window, whose backward reduces their gradients.
 
-/// Of one rank, or true where it is true of all.
+/// What a rank can do with the batch, or what all ranks can do.
 struct ReplayVote {
   bool replays = true;      // the batch and the window so far fit what is recorded
   bool is_recorded = true;  // there is a recording of this part of a window
-  bool goes_on = true;      // steps may still be recorded
+  bool continues = true;    // steps may still be recorded
 };
 
-/// What is true of all ranks. This rank's flags are sent along, and all ranks' flags are received, as with gradients.
-/// Every rank; blocks until all have called it.
+/// Returns what is true for all ranks. Also sends this rank's flags and receives the flags of all ranks, as with
+/// gradients. Every rank calls it; blocks until all have called it.
 [[nodiscard]] ReplayVote agree_on_replay(StepCore& core, const ReplayVote& own);
 
 }  // namespace levin

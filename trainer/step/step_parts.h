@@ -1,4 +1,4 @@
-// What a StepEngine works with, and what it is told about each batch.
+// The objects that a StepEngine works with, its settings, and the position of each batch.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,7 @@ struct StepCounters {
   int64_t accumulate = 1;     // batches of a window, from the next window on
 };
 
+/// The options of an engine.
 struct StepSettings {
   NonFiniteLoss nonfinite_loss = NonFiniteLoss::stop;
   double gradient_clip_val = 0;  // 0: no clipping
@@ -39,7 +40,7 @@ struct StepSettings {
   std::string acts_inside_step = "";  // the class of a callback that acts around backward; "": none does
 };
 
-/// What an engine works with; all of it outlives the engine.
+/// The objects that an engine works with; all of them outlive the engine.
 struct StepParts {
   LightningModule& module;
   Strategy& strategy;
@@ -55,7 +56,7 @@ struct StepParts {
   StepSettings settings = {};
 };
 
-/// The running batch, as messages and hooks name it.
+/// The position of the running batch, for messages and hooks.
 struct StepPlace {
   int64_t epoch = 0;
   int64_t batch_idx = 0;        // in the epoch

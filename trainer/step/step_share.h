@@ -1,5 +1,5 @@
-// Collects what one of several replicas (or micro-batches) logs for its share of a batch; the shares become one value
-// for the batch. Internal.
+// Collects what one of several replicas or micro-batches logs for its share of a batch; the shares' values become one
+// value for the batch. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,6 +16,7 @@
 
 namespace levin {
 
+/// The context of a step on one share, with the values that it logged.
 struct StepShare final : StepContext {
   struct Logged {
     std::string name;
@@ -40,10 +41,10 @@ struct StepShare final : StepContext {
   void set_loss_weight(const at::Tensor& weight) override { loss_weight = weight.detach(); }
 };
 
-/// The share that the calling thread computes; null: a whole batch.
+/// Returns the share that the calling thread computes; null: a whole batch.
 [[nodiscard]] StepShare* this_share();
 
-/// Makes the calling thread compute `share` until it ends.
+/// A scope in which the calling thread computes `share`.
 class ShareScope {
  public:
   explicit ShareScope(StepShare& share);

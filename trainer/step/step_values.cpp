@@ -36,7 +36,7 @@ class LiveContext final : public StepContext {
     check_output_name(name, core_.outputs.has(name));
     core_.outputs.add(std::string(name), value.defined() && value.requires_grad() ? value.detach() : value);
   }
-  void set_loss_weight(const at::Tensor& weight) override { core_.loss_weights.said = weight.detach(); }
+  void set_loss_weight(const at::Tensor& weight) override { core_.loss_weights.weight = weight.detach(); }
 
  private:
   StepCore& core_;

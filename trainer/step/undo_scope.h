@@ -1,5 +1,5 @@
-// Undoes training passes whose results are not used: a batch that is tried again in smaller parts, steps that only
-// measure, trial runs. Internal.
+// Undoes training passes whose results are not used: a batch that is retried in smaller parts, measurements, trial
+// runs. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,20 +18,20 @@ namespace levin {
 
 class LightningModule;
 
-/// Saves what a step changes in a module: gradients, buffers (the statistics of BatchNorm), random number generators,
-/// the modes of submodules, and what metric objects have accumulated, wherever they are; if asked to, the weights too.
+/// A copy of what a step changes in a module: gradients, buffers (the statistics of BatchNorm), random number
+/// generators, the modes of submodules, the accumulated state of all metric objects, and optionally the weights.
 class UndoScope {
  public:
   struct Options {
     bool saves_weights = false;         // an update will change them
-    bool sets_gradients_aside = false;  // there are none until end(); otherwise their values are copied
-    bool copies_to_host = false;        // a device's memory is left to the steps
+    bool sets_gradients_aside = false;  // parameters have none until end(); otherwise their values are copied
+    bool copies_to_host = false;        // copies use no memory of the device
   };
-  /// `module` outlives it.
+  /// Saves the state. `module` outlives the scope.
   UndoScope(LightningModule& module, Options options);
   /// Returns to the state in which the scope began. May be called several times.
   void restore();
-  /// restore(), and gradients that were set aside are back.
+  /// Calls restore(), and gives gradients that were set aside back to the parameters.
   void end();
 
  private:
@@ -43,7 +43,7 @@ class UndoScope {
 
   Options options_;
   std::vector<Gradient> gradients_ = {};
-  std::vector<std::pair<at::Tensor, at::Tensor>> tensors_ = {};  // and its copy
+  std::vector<std::pair<at::Tensor, at::Tensor>> tensors_ = {};  // with copies
   std::vector<std::pair<torch::nn::Module*, bool>> modes_ = {};  // parents before children
   State random_;
   metrics::UpdateUndo metrics_ = {};

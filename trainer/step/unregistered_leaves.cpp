@@ -119,7 +119,7 @@ bool UnregisteredLeaves::report(const StepCore& core, const Batch& batch) const 
       (is_trained ? "" : " and never trained") +
       (core.has_peers() ? ", and ranks have different values of " + std::string(one ? "it" : "them") : "") +
       ". Register the layer, such as layer_{register_module(\"layer\", torch::nn::Linear(8, 1))}, or the tensor with "
-      "register_parameter; where it should stay as it is, turn its gradient off with set_requires_grad(false).");
+      "register_parameter; if it should not be trained, turn its gradient off with set_requires_grad(false).");
   return true;
 }
 
@@ -138,7 +138,7 @@ UnregisteredLeaves& leaves_of(StepCore& core) {
   return *core.leaves;
 }
 
-// What the open ReadLeavesScope of this thread notes.
+// The leaves that the open ReadLeavesScope of this thread has recorded.
 struct ReadLeaves {
   UnregisteredLeaves* leaves = nullptr;
   std::unordered_set<const c10::TensorImpl*> known = {};

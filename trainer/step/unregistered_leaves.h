@@ -25,8 +25,8 @@ class UnregisteredLeaves {
   /// Adds a leaf that an operator has read, in case a backward pass that the trainer does not run computes its
   /// gradient.
   void add_read(const at::Tensor& leaf, const std::string& used_by);
-  /// Once the graph is gone: logs a warning that names what is left, and returns whether there is any. `batch`: its own
-  /// tensors are inputs.
+  /// Logs a warning that names the leaves that still exist, and returns whether there are any. Called once the graph is
+  /// gone. `batch`: its own tensors are inputs.
   bool report(const StepCore& core, const Batch& batch) const;
 
  private:
@@ -38,14 +38,14 @@ class UnregisteredLeaves {
   std::vector<Leaf> read_;  // reported if they have a gradient
 };
 
-// Which batches are looked at: the first of a fit that has a loss, and, for layers that are used later, the batches
-// with the numbers 1, 2, 4, 8, … and the first batches of the epochs 1, 2, 4, 8, …, until a warning is logged.
+// These batches are checked: the first of a fit that has a loss, and, for layers that are used later, the batches with
+// the numbers 1, 2, 4, 8, … and the first batches of the epochs 1, 2, 4, 8, …, until a warning is logged.
 
-/// Before a backward pass: notes its leaves, if the batch is looked at.
+/// Records the leaves of a backward pass before it runs, if the batch is checked.
 void note_leaves(StepCore& core, const at::Tensor& loss);
 
-/// During a training step with manual optimization, which may call backward of a loss itself: notes the leaves that
-/// operators of this thread read, if the batch is looked at.
+/// A scope around a training step with manual optimization, which may call backward of a loss itself. Records the
+/// leaves that operators of this thread read, if the batch is checked.
 class ReadLeavesScope {
  public:
   explicit ReadLeavesScope(StepCore& core);
@@ -57,7 +57,7 @@ class ReadLeavesScope {
   std::optional<at::CallbackHandle> handle_ = std::nullopt;
 };
 
-/// After that batch: reports what was noted.
+/// Reports the recorded leaves after the batch.
 void report_leaves(StepCore& core, const Batch& batch);
 
 }  // namespace levin

@@ -15,8 +15,8 @@ namespace levin {
 
 namespace {
 
-// All ranks together: a hook may differ between them.
-bool spoils_gradients(StepCore& core, const Optimizer& optimizer) {
+// Returns whether the hooks have made a gradient nan or inf on some rank. Hooks may differ between ranks, so all ask.
+bool makes_nonfinite(StepCore& core, const Optimizer& optimizer) {
   if (!core.settings.acts_before_update || core.settings.nonfinite_loss == NonFiniteLoss::ignore) return false;
   const bool found = core.verdict->has_nonfinite_gradient(optimizer);
   return core.has_peers() ? core.strategy.ranks().any(found) : found;
@@ -31,7 +31,7 @@ bool before_update(StepCore& core, Optimizer& optimizer) {
   const HookScope scope(core.running, Hook::configure_gradient_clipping);
   core.module.configure_gradient_clipping(optimizer, core.settings.gradient_clip_val,
                                           core.settings.gradient_clip_algorithm);
-  if (!spoils_gradients(core, optimizer)) return true;
+  if (!makes_nonfinite(core, optimizer)) return true;
   core.verdict->act_on_changed_gradient();
   return false;
 }
@@ -46,7 +46,7 @@ void step_optimizer(StepCore& core, c10::function_ref<void()> step) {
 
 namespace {
 
-// What read_window takes besides the losses. Unscales the gradients if there is a scaler.
+// Returns the flag about gradients for WindowVerdict::decide. Unscales the gradients if there is a scaler.
 at::Tensor judged_gradients(StepCore& core) {
   if (core.optimizers.empty()) return {};
   const Optimizer& optimizer = core.optimizers[0].optimizer();  // automatic: one optimizer

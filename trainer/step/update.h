@@ -9,14 +9,14 @@
 
 namespace levin {
 
-/// The hooks before an optimizer's update, and clipping. Returns false if they have made a gradient nan or inf on some
-/// rank, which the policy skips (or throws NonFiniteLossError): there must be no update.
+/// Calls the hooks before an optimizer's update, and clips. Returns false if they have made a gradient nan or inf on
+/// some rank: then the policy was applied (or NonFiniteLossError is thrown) and there must be no update.
 [[nodiscard]] bool before_update(StepCore& core, Optimizer& optimizer);
-/// The update itself. Every rank calls it.
+/// Updates the weights. Every rank calls it.
 void step_optimizer(StepCore& core, c10::function_ref<void()> step);
-/// The update of automatic optimization, or its counterpart during capture.
+/// Runs the end of a window in automatic optimization, or its counterpart during capture.
 void update(StepCore& core, const WindowPart& window);
-/// Follows the update of a window, or its omission: counters, and the loss scale.
+/// Updates the counters and the loss scale after a window's update, or its omission.
 void count_window(StepCore& core, WindowResult finding);
 
 }  // namespace levin

@@ -5,7 +5,7 @@
 
 namespace levin {
 
-/// During its lifetime, parameters are this rank's shards (Sharding::begin_update).
+/// A scope in which parameters are this rank's shards (Sharding::begin_update).
 class UpdateScope {
  public:
   explicit UpdateScope(Sharding& sharding) : sharding_(sharding) { sharding_.begin_update(); }

@@ -1,3 +1,4 @@
+// The accumulation window: the batches that make one optimizer step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,14 +15,14 @@ enum class WeightKind { open, plain, weighted };
 /// The weights of an accumulation window's batches so far.
 struct WindowWeights {
   WeightKind kind = WeightKind::open;
-  at::Tensor total = {};  // () float64, their sum; undefined: nothing
+  at::Tensor total = {};  // () float64, their sum; undefined: there are none
 };
 
-/// What all windows of a fit have in common.
+/// The loss weights of a fit.
 struct LossWeights {
-  WeightKind agreed = WeightKind::open;  // with several ranks: what all of them do, once they have agreed
+  WeightKind agreed = WeightKind::open;  // with several ranks: the kind on all of them, once they have agreed
   double unit = 0;                       // 0: not chosen yet
-  at::Tensor said = {};                  // () the running batch's weight; undefined: none
+  at::Tensor weight = {};                // () the running batch's weight; undefined: none
 };
 
 /// An accumulation window: the batches that make one optimizer step. Constructed with its first batch.
@@ -29,7 +30,7 @@ struct Window {
   bool is_open = false;
   int64_t size = 1;
   int64_t seen = 0;                 // batches so far
-  int64_t first_batch = 0;          // where it began, in its epoch
+  int64_t first_batch = 0;          // index of its first batch in the epoch
   bool has_nonfinite_loss = false;  // one of its losses or gradients was not finite, and the update is skipped
   at::Tensor unread_loss = {};      // () the sum of the losses that are judged at its end; undefined: none
   at::Tensor received = {};         // the flags of all ranks, on the device; undefined: they were read

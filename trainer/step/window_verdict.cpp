@@ -28,7 +28,7 @@
 
 namespace levin {
 
-// What was found, a sentence, and what the user can do about it, the beginning of one.
+// A sentence on what was found, and the beginning of a sentence on what the user can do about it.
 struct NonFiniteFinding {
   std::string text;
   const char* advice;
@@ -75,7 +75,7 @@ NonFiniteFinding bad_gradient(const LossPlace& place, const std::string& which) 
       "detect_anomaly names the operation. Fix it, look at that batch, or set"};
 }
 
-NonFiniteFinding spoilt_gradient(const LossPlace& place, const std::string& which) {
+NonFiniteFinding changed_gradient(const LossPlace& place, const std::string& which) {
   return {"on_before_optimizer_step or configure_gradient_clipping: " + which + position_text(place) +
               ", although it was finite before.",
           "Look at what the module and its callbacks do there (a division by a norm of 0?), or set"};
@@ -96,7 +96,7 @@ std::string which_gradient(const LightningModule& module) {
   return "a gradient is nan or inf";
 }
 
-// Of the running batch alone.
+// Returns the position of the running batch alone.
 LossPlace batch_place(const StepCore& core) {
   const int64_t batch = core.place.batch_idx;
   return {core.place.epoch, batch, batch, core.counters.global_step};
@@ -107,7 +107,7 @@ LossPlace batch_place(const StepCore& core) {
                            " TrainerOptions.nonfinite_loss to skip, rollback or ignore.");
 }
 
-// Of the running window's losses.
+// Returns the positions of the running window's losses.
 LossPlace loss_place(const StepCore& core) {
   LossPlace place = batch_place(core);
   if (core.window.seen > 1) place.first_batch = core.window.first_batch;
@@ -158,12 +158,12 @@ class KeptBuffers {
   [[nodiscard]] static std::shared_ptr<KeptBuffers> make(const StepCore& core);
 
   explicit KeptBuffers(std::vector<at::Tensor> buffers);
-  /// At the beginning of a window. Does not block on a device.
+  /// Saves the buffers at the beginning of a window. Does not block on a device.
   void save();
   /// Buffers that are nan or inf, and were finite when they were saved, get the saved values. Blocks on a device.
   void restore_nonfinite();
-  /// At the window's end: they get them again, because it may have found out late that one of its batches is bad, and
-  /// then none of them counts.
+  /// Restores at the window's end the buffers that restore_nonfinite has restored: a batch of the window was not
+  /// finite, which may have been found late, so none of its batches counts.
   void end_window();
 
  private:
@@ -200,12 +200,13 @@ class LateCheck {
   /// 1 if one of all ranks' losses is not finite, from the flags that they sent with the window's gradients:
   /// (kRankFlags) on the device.
   [[nodiscard]] static at::Tensor flag_of_ranks(const at::Tensor& received_flags);
-  /// The same, or if it was 1 before: for recorded steps.
+  /// Returns the same flag, or 1 if it was 1 before: for recorded steps.
   [[nodiscard]] const at::Tensor& kept_flag_of_ranks(const at::Tensor& received_flags);
-  /// Sets `flag`, one of those above, to 1 also where a gradient of the window that the policy does not ignore is not
-  /// finite, on any rank. Does not block. Every rank.
+  /// Also sets `flag`, from one of the functions above, to 1 if a gradient of the window that the policy does not
+  /// ignore is not finite on any rank. Does not block. Every rank calls it.
   void add_gradients(const StepCore& core, at::Tensor flag) const;
-  /// Returns (2) float64: the loss and the flag of a recorded step, which begin() reads together in place of the loss.
+  /// Returns (2) float64: the loss and the flag of a recorded step, which begin() reads together instead of the loss
+  /// alone.
   [[nodiscard]] static at::Tensor with_flag(const at::Tensor& loss, const at::Tensor& flag);
   /// Begins the check of a window whose update was launched. `flag`: what the update was given; `loss`: () the window's
   /// sum of losses, or with_flag(), which is read before the next replay writes to it; `received_flags`: of all ranks,
@@ -213,7 +214,7 @@ class LateCheck {
   void begin(const StepCore& core, const at::Tensor& flag, const at::Tensor& loss, const at::Tensor& received_flags);
   /// Does nothing if no check is open. Blocks until the device has computed that window. Throws NonFiniteLossError.
   void finish();
-  /// The other flags of windows that were finished, once.
+  /// Returns, once, the other flags of windows that were finished.
   [[nodiscard]] RankFlags take_received_flags() { return std::exchange(received_flags_, RankFlags()); }
 
  private:
@@ -262,7 +263,7 @@ void KeptBuffers::end_window() {
 
 namespace {
 
-// Whether the host acts on what the check finds, or has nothing to read late: a single rank that ignores it.
+// Returns whether the host acts on the result at once, or has nothing to read late: a single rank that ignores it.
 bool acts_at_once(const StepCore& core) {
   const NonFiniteLoss policy = core.settings.nonfinite_loss;
   return policy == NonFiniteLoss::skip || policy == NonFiniteLoss::rollback ||
@@ -272,7 +273,7 @@ bool acts_at_once(const StepCore& core) {
 
 }  // namespace
 
-// The same on all ranks: they have the same options, callbacks and module.
+// The result is the same on all ranks: they have the same options, callbacks and module.
 std::shared_ptr<LateCheck> LateCheck::make(const StepCore& core) {
   const at::Device device = core.strategy.placement().device();
   const bool acts = acts_at_once(core);
@@ -349,8 +350,8 @@ std::string device_wait_text(const StepCore& core) {
 
 namespace {
 
-// Whether ranks have received the flag about losses with the gradients.
-bool has_heard(const StepCore& core) {
+// Returns whether ranks have received the flag about losses with the gradients.
+bool has_received_flags(const StepCore& core) {
   return core.has_peers() &&
          (core.strategy.placement().device().is_cpu() || core.strategy.recorder().has_flags_on_device());
 }
@@ -419,8 +420,8 @@ void WindowVerdict::act(const NonFiniteFinding& found) {
   if (policy == NonFiniteLoss::rollback) rollback_due_ = found.text;
 }
 
-// Whether the loss is all that its window's end will judge, and nothing will write to it: then it needs no copy, which
-// would be a kernel in every step.
+// Returns whether the window's end will judge only this loss, and nothing will write to it: then it needs no copy,
+// which would be a kernel in every step.
 bool WindowVerdict::is_whole_window(const at::Tensor& loss) const {
   return late_check_ != nullptr && core_.step_graph == nullptr && core_.window.size == 1 &&
          loss.scalar_type() == at::kFloat;
@@ -435,14 +436,14 @@ bool WindowVerdict::add_and_read(const at::Tensor& loss) {
   return finite;
 }
 
-bool WindowVerdict::notes_losses() const {
+bool WindowVerdict::defers_losses() const {
   const bool waits = !core_.strategy.placement().device().is_cpu() || core_.precision.scaler() != nullptr ||
                      core_.has_peers() || core_.recording != nullptr;
   return waits && core_.settings.nonfinite_loss != NonFiniteLoss::ignore;
 }
 
 bool WindowVerdict::add(const at::Tensor& loss) {
-  if (!notes_losses()) return add_and_read(loss);
+  if (!defers_losses()) return add_and_read(loss);
   // The sum is not finite if one of them is not; in double precision finite ones do not overflow.
   // In place, in a separate tensor: when steps are captured, all batches of a window must use the same memory.
   if (core_.window.unread_loss.defined()) {
@@ -494,7 +495,7 @@ void WindowVerdict::act_on_gradient() {
 }
 
 void WindowVerdict::act_on_changed_gradient() {
-  act(spoilt_gradient(loss_place(core_), which_gradient(core_.module)));
+  act(changed_gradient(loss_place(core_), which_gradient(core_.module)));
 }
 
 bool WindowVerdict::keeps_gradients(const State& gradients, bool failing) {
@@ -539,8 +540,8 @@ WindowResult WindowVerdict::act_on_flags(bool of_loss, bool of_gradient, const a
   return WindowResult::nonfinite;
 }
 
-// For ranks that have received the flags. Their reduced gradients are the same, unless they are sharded.
-WindowResult WindowVerdict::decide_by_notes(const at::Tensor& loss, at::Tensor found_inf) {
+// Called on ranks that have received the flags. Their reduced gradients are the same, unless they are sharded.
+WindowResult WindowVerdict::decide_by_received_flags(const at::Tensor& loss, at::Tensor found_inf) {
   if (found_inf.defined() && core_.strategy.sharding().has_sharded_gradients()) {
     found_inf = core_.strategy.ranks().sum_on_device(found_inf);
   }
@@ -563,7 +564,7 @@ at::Tensor WindowVerdict::nonfinite_loss_flag(const at::Tensor& loss, const at::
 
 at::Tensor WindowVerdict::decision_flags(const at::Tensor& loss, const at::Tensor& found_inf) {
   // All ranks take part, also one without a loss in this batch.
-  const bool asked = found_inf.defined() || (core_.has_peers() ? notes_losses() : loss.defined());
+  const bool asked = found_inf.defined() || (core_.has_peers() ? defers_losses() : loss.defined());
   if (!asked) return {};
   const at::NoGradGuard no_grad;
   const auto flag = at::TensorOptions(at::kFloat).device(core_.strategy.placement().device());
@@ -587,7 +588,7 @@ WindowResult WindowVerdict::decide_by_flags(const at::Tensor& flags, const at::T
 
 WindowResult WindowVerdict::decide(const at::Tensor& found_inf) {
   const at::Tensor loss = std::exchange(core_.window.unread_loss, at::Tensor());
-  if (has_heard(core_)) return decide_by_notes(loss, found_inf);
+  if (has_received_flags(core_)) return decide_by_received_flags(loss, found_inf);
   const at::Tensor flags = decision_flags(loss, found_inf);
   return flags.defined() ? decide_by_flags(flags, loss, /*received_flags=*/{}) : WindowResult::good;
 }
