@@ -135,7 +135,7 @@ TEST(ReplayAgreement, ARankThatCannotRecordTellsTheOthersOnce) {
   const auto lazily_negated = std::make_shared<TensorLoader>(std::vector<at::Tensor>{at::_neg_view(all[0]), all[1]}, 4);
   const Seen seen = train({}, 1, lazily_negated);
   ASSERT_EQ(std::ssize(seen.other->received), 1);
-  EXPECT_FALSE(seen.other->received[0].goes_on);
+  EXPECT_FALSE(seen.other->received[0].continues);
   EXPECT_EQ(seen.device->records, 0);
   EXPECT_EQ(seen.steps, 12);
 }
