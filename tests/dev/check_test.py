@@ -9,7 +9,7 @@ import time
 import unittest
 from pathlib import Path
 
-from script import ALL_INSTALLED, FAKE_PEERS_PYTHON, SOURCES, ScriptTest
+from script import ALL_INSTALLED, FAKE_PEERS_PYTHON, FAKE_PIP, SOURCES, ScriptTest
 
 GOOGLETESTS = Path(sys.argv.pop(1)).resolve()
 
@@ -54,6 +54,23 @@ class Calls(ScriptTest):
         self.assertRegex(output.splitlines()[-1],
                          r"^check: 1 passed, 0 failed, 0 skipped; setup \d+ s, build \d+ s, (packages for tests \d+ s, )?"
                                                 r"tests \d+ s, preset asan$")
+
+    def test_a_different_libtorch_is_fetched_and_built_with_in_a_folder_of_its_own(self):
+        self.program("python3", FAKE_PIP)
+        status, output = self.dev("check", "--torch", "2.15", LEVIN_JOBS="2")
+        self.assertEqual(status, 0, output)
+        calls = self.calls.read_text()
+        self.assertIn("--requirement cmake/libtorch/2.15.txt", calls)
+        self.assertIn("--preset release -B build/release-torch-2.15", calls)
+        self.assertIn("ninja -C build/release-torch-2.15 -j 2", calls)
+        self.assertRegex(calls, r"ctest --test-dir \S+/build/release-torch-2\.15 .*-LE nightly -L unit\|multi_process")
+        self.assertTrue((self.home / "libtorch-2.15.0-cpu/torch/lib/libtorch_cpu.so").exists())
+        self.assertTrue(output.splitlines()[-1].endswith("preset release, LibTorch 2.15"), output)
+
+    def test_an_unknown_libtorch_is_refused_with_the_known_ones(self):
+        status, output = self.dev("check", "--torch", "1.13")
+        self.assertEqual(status, 2, output)
+        self.assertIn('check --torch takes one of 2.7, 2.9, 2.13, 2.15, not "1.13"; without --torch the pinned 2.11', output)
 
     def test_a_list_of_the_tests_has_no_summary(self):
         status, output = self.dev("check", "-N")

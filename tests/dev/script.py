@@ -65,6 +65,7 @@ class ScriptTest(unittest.TestCase):
         shutil.copy(SOURCES / "cmake/debian-packages.txt", self.checkout / "cmake")
         (self.checkout / "tests/support").mkdir(parents=True)
         shutil.copy(SOURCES / "tests/support/test_summary.py", self.checkout / "tests/support")
+        shutil.copytree(SOURCES / "cmake/libtorch", self.checkout / "cmake/libtorch")
         for kind in ("cpu", "cuda"):
             shutil.copy(SOURCES / f"cmake/libtorch-{kind}.txt", self.checkout / "cmake")
         self.bin = self.root / "bin"

@@ -34,8 +34,8 @@ def lock_build(folder):
     return lock(Path(f"build/.{folder}.lock"), f"build/{folder}: waiting for another call of ./dev in this tree")
 
 
-def configure(preset):
-    tree, wanted = Path("build", preset), os.environ.get("LEVIN_TORCH_DIR", "")
+def configure(preset, tree):
+    wanted = os.environ.get("LEVIN_TORCH_DIR", "")
     if not wanted and packages.wants_cuda():
         wanted = str(torch_folder(torch_home("cuda"), "cuda"))
     elif not wanted and torch_home("cpu") != HOME and not torch_is_complete(torch_folder(HOME, "cuda")):
@@ -46,17 +46,19 @@ def configure(preset):
         if found and os.path.isdir(found[1]) and found[1].startswith(wanted):
             return
     names = ("TORCH_INCLUDE", "TORCH_CPU", "C10", "TORCH_CUDA", "C10_CUDA", "CUDA_INCLUDE", "NCCL_INCLUDE")
-    step(f"[3/4] configure {preset}", tree / "configure.log",
-         [["cmake", "--preset", preset, *[word for name in names for word in ("-U", f"LEVIN_{name}")]]],
+    step(f"[3/4] configure {tree.name}", tree / "configure.log",
+         [["cmake", "--preset", preset, "-B", tree, *[word for name in names for word in ("-U", f"LEVIN_{name}")]]],
          {"LEVIN_TORCH_DIR": wanted} if wanted else {})
 
 
-def build(preset, targets=()):
+def build(preset, targets=(), tree=None):
+    """`tree`: the folder to build in, unless it is the preset's own."""
     set_up()
-    log = Path("build", preset, "build.log")
-    with lock_build(preset):
-        configure(preset)
-        step(f"[4/4] build {preset}", log, [["ninja", "-C", f"build/{preset}", "-j", jobs(), *targets]])
+    tree = tree or Path("build", preset)
+    log = tree / "build.log"
+    with lock_build(tree.name):
+        configure(preset, tree)
+        step(f"[4/4] build {tree.name}", log, [["ninja", "-C", tree, "-j", jobs(), *targets]])
     lines = log.read_text(errors="replace").splitlines()
     warnings = [line for number, line in enumerate(lines)  # with the three lines after each
                 if any("warning:" in near for near in lines[max(0, number - 3):number + 1])]
@@ -123,7 +125,7 @@ def do_levin(arguments):
     build_then_become(["bin/levin"], CALLER, Path.cwd() / "build/release/bin/levin", *arguments)
 
 
-def build_and_set_up_for_tests(preset, with_peers):
+def build_and_set_up_for_tests(preset, tree, with_peers):
     """Fetches the packages for tests during the build, and prints the output after it. Returns the times taken."""
     start = time.monotonic()
     set_up()
@@ -132,7 +134,7 @@ def build_and_set_up_for_tests(preset, with_peers):
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [*PYTHON, "tools/dev", CALLER, "set-up-for-tests", *(["--peers"] * with_peers)]
     with open(log, "wb") as output, group(command, stdout=output, stderr=subprocess.STDOUT) as process:
-        build(preset)
+        build(preset, tree=tree)
         built = int(time.monotonic() - start)
         if process.poll() is None:
             print("packages for tests …")
@@ -146,11 +148,11 @@ def build_and_set_up_for_tests(preset, with_peers):
 
 
 def do_check(arguments):
-    preset, with_peers, lists_only, nightly, options, excluded = "release", False, False, False, [], []
+    preset, with_peers, lists_only, nightly, options, excluded, torch = "release", False, False, False, [], [], ""
     while arguments:
         option = arguments.pop(0)
         name, equals, given = option.partition("=")
-        if equals and name in ("--preset", "--label"):
+        if equals and name in ("--preset", "--label", "--torch"):
             option = name
             arguments.insert(0, given)
         if option == "--preset":
@@ -161,6 +163,8 @@ def do_check(arguments):
             nightly |= label == "nightly"
             if label == "cuda":
                 os.environ["LEVIN_CUDA"] = "1"
+        elif option == "--torch":
+            torch = value(option, arguments)
         elif option == "--nightly":
             nightly = True
         elif option in ("-R", "--tests-regex"):
@@ -179,16 +183,27 @@ def do_check(arguments):
         excluded.append("nightly")
     if excluded:
         options += ["-LE", "|".join(excluded)]
-    took = build_and_set_up_for_tests(preset, with_peers)
+    tree = Path("build", preset)
+    if torch:
+        wheels, version = packages.other_torch(torch)
+        folder = packages.set_up_torch(f"LibTorch {version} (cpu)", "cpu", False, version, wheels)
+        os.environ["LEVIN_TORCH_DIR"] = str(folder)
+        tree = Path(f"build/{preset}-torch-{torch}")
+        if not any(option in options for option in ("-L", "-R", "--tests-regex")):
+            options += ["-L", "unit|multi_process"]
+    took = build_and_set_up_for_tests(preset, tree, with_peers)
+    tree = tree.absolute()
+    ctest = ["ctest", *(["--test-dir", tree, "--output-on-failure"] if torch else ["--preset", preset])]
+    os.environ.setdefault("GOMP_SPINCOUNT", "0")  # as in the presets
     if lists_only:
-        return run(["ctest", "--preset", preset, *options])
-    start, tree = time.monotonic(), Path.cwd() / "build" / preset
+        return run([*ctest, *options])
+    start = time.monotonic()
     tree.mkdir(parents=True, exist_ok=True)
     results, log = tree / "test-results.xml", tree / "check.log"
     results.unlink(missing_ok=True)
     # The tests take little memory, and one more than there are cores keeps all of them busy. Their outputs are kept
     # complete, since they report skipped tests.
-    ctest = ["ctest", "--preset", preset, "-j", os.environ.get("LEVIN_JOBS") or str(cores() + 1), "--no-tests=error",
+    ctest = [*ctest, "-j", os.environ.get("LEVIN_JOBS") or str(cores() + 1), "--no-tests=error",
              "--test-output-size-passed", "4000000", "--test-output-size-failed", "4000000", "--test-output-truncation",
              "middle", "--output-junit", results, *options]
     with open(log, "wb") as copy, group(ctest, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
@@ -198,7 +213,7 @@ def do_check(arguments):
             sys.stdout.buffer.flush()
         status = status_of(process)
     return run([*PYTHON, "tests/support/test_summary.py", results, log, status,
-                f"{took}, tests {int(time.monotonic() - start)} s, preset {preset}"])
+                f"{took}, tests {int(time.monotonic() - start)} s, preset {preset}" + f", LibTorch {torch}" * bool(torch)])
 
 
 def do_set_up_for_tests(arguments):
@@ -318,7 +333,7 @@ def do_lint(arguments):
     apt_packages("clang-format, clang-tidy", "format", "lint")
     set_up()
     with lock_build("release"):
-        configure("release")
+        configure("release", Path("build/release"))
     files = arguments
     if arguments == ["--all"]:
         files = sources()

@@ -105,8 +105,18 @@ def torch_is_complete(folder):
                for file in ("lib/libtorch_cpu.so", "include/torch/csrc/api/include/torch/torch.h"))
 
 
-def torch_folder(home, kind):
-    return home / f"libtorch-{TORCH_VERSION}-{kind}"
+def torch_folder(home, kind, version=TORCH_VERSION):
+    return home / f"libtorch-{version}-{kind}"
+
+
+def other_torch(version):
+    """The list of wheels and the full number of a version that `check --torch` takes."""
+    known = {path.stem: path for path in Path("cmake/libtorch").glob("*.txt")}
+    if version not in known:
+        pinned = TORCH_VERSION.rpartition(".")[0]
+        die(2, f'check --torch takes one of {", ".join(sorted(known, key=lambda name: int(name[2:])))}, not "{version}"; '
+            f"without --torch the pinned {pinned} is checked.")
+    return known[version], re.search(r"^torch==([0-9.]+) ", known[version].read_text(), re.M)[1]
 
 
 def torch_home(kind):
@@ -133,7 +143,7 @@ def require_space(folder, needed_mb, what, variable):
             f"Free some space, or set {variable} to a folder on another disk.")
 
 
-def fetch_torch(kind, staging, for_all_users):
+def fetch_torch(wheel_list, all_libraries, staging, for_all_users):
     """Downloads the wheels, unpacks the files that a C++ build needs, and checks them."""
     root, torch, wheels = staging / "root", staging / "root/torch", staging / "wheels"
     wheels.mkdir()
@@ -143,8 +153,8 @@ def fetch_torch(kind, staging, for_all_users):
            "--only-binary", ":all:", "--require-hashes", "--retries", "5", "--python-version", "3.11", "--implementation", "cp",
            "--abi", "cp311", "--abi", "abi3", "--abi", "none",
            *[word for platform in platforms for word in ("--platform", platform)],
-           "--requirement", f"cmake/libtorch-{kind}.txt", "--dest", wheels]
-    libraries = ("*",) if kind == "cuda" else (
+           "--requirement", wheel_list, "--dest", wheels]
+    libraries = ("*",) if all_libraries else (
         "libc10.so", "libtorch_cpu.so", "libgomp*", "libtorch_global_deps.so", "libshm.so")
     files = ["torch/include/*", "torch/share/cmake/*", "torch/version.py", "torch-*.dist-info/METADATA",
              *[f"torch/lib/{name}" for name in libraries]]
@@ -162,30 +172,33 @@ def fetch_torch(kind, staging, for_all_users):
         yield ["chmod", "-R", "a+rX,go-w", root]
 
 
-def set_up_torch(label, kind, for_all_users):
+def set_up_torch(label, kind, for_all_users, version=TORCH_VERSION, wheel_list=None):
     home, variable = (SYSTEM_HOME, "LEVIN_SYSTEM_HOME") if for_all_users else (torch_home(kind), "LEVIN_HOME")
-    target = torch_folder(home, kind)
+    target = torch_folder(home, kind, version)
     if torch_is_complete(target):
-        return
+        return target
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         die(3, f"LibTorch can be fetched for Linux on x86_64 only (this is {platform.system()} {platform.machine()}).",
-            f"Install LibTorch {TORCH_VERSION} for this machine yourself and set LEVIN_TORCH_DIR to its folder.")
+            f"Install LibTorch {version} for this machine yourself and set LEVIN_TORCH_DIR to its folder.")
     make_home(home)
     with set_up_lock(home):
         if torch_is_complete(target):
-            return
+            return target
         require_space(home, 7000 if kind == "cuda" else 1300,
                       "LibTorch needs {mb} MB free in {folder} for download and unpacking", variable)
         try:
             with replaced_folder(target) as staging:
-                step(f"{label}: fetching", LOGS / f"libtorch-{kind}.log", fetch_torch(kind, staging, for_all_users),
+                step(f"{label}: fetching", LOGS / f"libtorch-{kind}.log",
+                     fetch_torch(wheel_list or f"cmake/libtorch-{kind}.txt", kind == "cuda", staging, for_all_users),
                      {"TMPDIR": str(staging / "tmp"), "PIP_ROOT_USER_ACTION": "ignore",
                       "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
         except Failed:
-            die(3, f"LibTorch {TORCH_VERSION} could not be fetched (see above). Call ./dev again to retry,",
+            die(3, f"LibTorch {version} could not be fetched (see above). Call ./dev again to retry,",
                 "or set LEVIN_TORCH_DIR to your own LibTorch.")
-    for build in Path("build").glob("*/build.ninja"):
-        build.unlink()  # builds that were configured with another LibTorch search for it again
+    if wheel_list is None:
+        for build in Path("build").glob("*/build.ninja"):
+            build.unlink()  # builds that were configured with another LibTorch search for it again
+    return target
 
 
 def make_home(home):
