@@ -12,7 +12,7 @@
 #include "levin/checkpoint/safetensors.h"
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/core/files/files.h"
-#include "levin/dispatch/observed_weight.h"
+#include "levin/libtorch/observed_weight.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 
@@ -264,7 +264,8 @@ TEST(PeftPattern, ExpressionsTakeTheirStepsFromOneBudget) {
   const std::string text = error_of<CheckpointError>([&] {
     for (; matched < 10'000; ++matched) (void)matching_layers(".*.*.*x17", {"transformer.h.17.attn.c_attn"}, steps);
   });
-  EXPECT_TRUE(holds(text, {"the expression \".*.*.*x17\" and the expressions before it need more than", "steps. Give fewer"}));
+  EXPECT_TRUE(
+      holds(text, {"the expression \".*.*.*x17\" and the expressions before it need more than", "steps. Give fewer"}));
   EXPECT_GT(matched, 10);
   EXPECT_LT(matched, 1000);
 }

@@ -1,10 +1,11 @@
-// Compares weights in 8 and 4 bits with their definitions, and layers that hold them with layers of the dequantized matrix.
+// Compares weights in 8 and 4 bits with their definitions, and layers that hold them with layers of the dequantized
+// matrix.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "levin/adapters/lora.h"
 #include "levin/adapters/lora_layer.h"
-#include "levin/dispatch/observed_weight.h"
+#include "levin/libtorch/observed_weight.h"
 #include "levin/models/huggingface/layers.h"
 #include "support/error_text.h"
 
