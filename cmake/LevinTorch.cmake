@@ -29,7 +29,6 @@ endif()
 # The version is pinned only in the list of wheels that ./dev setup downloads.
 file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/libtorch-cpu.txt" _levin_torch_pinned REGEX "^torch==")
 string(REGEX REPLACE "^torch==([0-9.]+) .*" "\\1" _levin_torch_pinned "${_levin_torch_pinned}")
-string(REGEX REPLACE "[.][0-9]+$" "" _levin_torch_wanted "${_levin_torch_pinned}")
 
 set(_levin_torch_places "")
 foreach(kind cuda cpu)
