@@ -14,7 +14,7 @@
 
 #include "levin/adapters/lora_options.h"
 #include "levin/adapters/quantized_weight.h"
-#include "levin/dispatch/observed_weight.h"
+#include "levin/libtorch/observed_weight.h"
 
 namespace torch::nn {
 class Module;

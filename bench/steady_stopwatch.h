@@ -3,12 +3,11 @@
 // wait for it. Peers in Python measure the same.
 #pragma once
 
-#include <ATen/DeviceAccelerator.h>
-
 #include <chrono>
 #include <cstdint>
 #include <stdexcept>
 
+#include "levin/libtorch/device_memory.h"
 #include "levin/trainer/callback.h"
 #include "levin/trainer/trainer.h"
 
@@ -19,7 +18,7 @@ inline constexpr int64_t kSkippedSteps = 8;
 
 /// Waits until the GPU has finished its work if `gpu` is true, and returns the time.
 [[nodiscard]] inline std::chrono::steady_clock::time_point time_when_done(bool gpu) {
-  if (gpu) at::accelerator::synchronizeDevice(0);
+  if (gpu) levin::synchronize(at::Device(at::kCUDA, 0));
   return std::chrono::steady_clock::now();
 }
 

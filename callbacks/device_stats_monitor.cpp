@@ -1,6 +1,5 @@
 #include "levin/callbacks/device_stats_monitor.h"
 
-#include <ATen/DeviceAccelerator.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 
 #include "levin/callbacks/monitor.h"
 #include "levin/core/process/console.h"
+#include "levin/libtorch/device_memory.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
@@ -20,10 +20,9 @@ namespace levin {
 namespace {
 
 // The names of torch.cuda.memory_stats().
-void add_allocator_stats(Metrics& metrics, c10::DeviceIndex device) {
-  using Stats = c10::CachingAllocator::StatArray;
-  const auto stats = at::accelerator::getDeviceStats(device);
-  auto add = [&](const std::string& name, const Stats& counted) {
+void add_allocator_stats(Metrics& metrics, at::Device device) {
+  const DeviceStats stats = device_stats(device);
+  auto add = [&](const std::string& name, const auto& counted) {
     constexpr std::array pools{"all", "small_pool", "large_pool"};
     for (size_t i = 0; i < pools.size(); ++i) {
       metrics[name + "." + pools[i] + ".current"] = static_cast<double>(counted[i].current);
@@ -161,7 +160,7 @@ Metrics DeviceStatsMonitor::stats(const Trainer& trainer) {
     }
   }
   if (gpu_ != nullptr) metrics.merge(gpu_->read());
-  add_allocator_stats(metrics, device.has_index() ? device.index() : static_cast<c10::DeviceIndex>(0));
+  add_allocator_stats(metrics, device);
   return metrics;
 }
 

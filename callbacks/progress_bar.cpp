@@ -1,7 +1,5 @@
 #include "levin/callbacks/progress_bar.h"
 
-#include <ATen/DeviceAccelerator.h>
-
 #include <algorithm>
 #include <cmath>
 #include <thread>
@@ -10,6 +8,7 @@
 #include "levin/core/process/console.h"
 #include "levin/core/process/process_memory.h"
 #include "levin/data/loading/dataloader.h"
+#include "levin/libtorch/device_memory.h"
 #include "levin/profilers/time_split.h"
 #include "levin/trainer/plan/resolve_plan.h"
 #include "levin/trainer/plan/run_plan.h"
@@ -23,9 +22,8 @@ constexpr int kLinesAlwaysShown = 20;  // of short epochs; later ones at most on
 
 // What tensors hold on a GPU; on a CPU the process's memory.
 int64_t memory_in_use(const at::Device& device) {
-  if (!device.is_cuda()) return process_memory().resident;
-  const auto index = device.has_index() ? device.index() : static_cast<c10::DeviceIndex>(0);
-  return at::accelerator::getDeviceStats(index).allocated_bytes[0].current;
+  if (!device.is_cuda() || !has_device_stats()) return process_memory().resident;
+  return all_pools(device_stats(device).allocated_bytes).current;
 }
 
 }  // namespace

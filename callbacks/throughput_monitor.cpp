@@ -1,7 +1,6 @@
 #include "levin/callbacks/throughput_monitor.h"
 
 #include <ATen/Context.h>
-#include <ATen/DeviceAccelerator.h>
 
 #include <algorithm>
 
@@ -9,6 +8,7 @@
 #include "levin/callbacks/nvml.h"
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
+#include "levin/libtorch/device_memory.h"
 #include "levin/profilers/peak_flops.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
@@ -143,7 +143,7 @@ void ThroughputMonitor::end_batch(Trainer& trainer, Mode mode, const Batch& batc
   m.totals.samples += samples;
   if (length_) m.totals.lengths = m.totals.lengths.value_or(0) + length_(batch);
   const at::Device device = trainer.device();
-  if (writes && !device.is_cpu()) at::accelerator::synchronizeDevice(device.has_index() ? device.index() : 0);
+  if (writes && !device.is_cpu()) synchronize(device);
   m.totals.seconds = std::chrono::duration<double>(Clock::now() - m.started).count();
   m.throughput->update(m.totals);
 }

@@ -1,7 +1,5 @@
 #include "levin/cli/run_cli.h"
 
-#include <torch/version.h>
-
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
@@ -31,6 +29,7 @@
 #include "levin/core/process/main_guard.h"
 #include "levin/core/process/stop_signal.h"
 #include "levin/core/version.h"
+#include "levin/libtorch/version.h"
 #include "levin/strategies/launch/cluster_environment.h"
 #include "levin/strategies/launch/init_method.h"
 #include "levin/strategies/launch/rank_process.h"
@@ -200,7 +199,7 @@ int run_checked(const Arguments& arguments, Problems& problems, bool& prints_res
     }
   }
   if (arguments.command == Command::version) {
-    console.print(std::string("levin ") + version() + ", LibTorch " + TORCH_VERSION);
+    console.print(std::string("levin ") + version() + ", LibTorch " + torch_version());
     return kExitOk;
   }
   if (arguments.command == Command::list || arguments.command == Command::help) {

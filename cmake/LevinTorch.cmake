@@ -5,7 +5,7 @@
 #
 # Search order: LEVIN_TORCH_DIR (cache or environment: a folder with include/ and lib/, or one with torch/include, such
 # as site-packages), CMAKE_PREFIX_PATH, the LibTorch that an installed Levin was built against (LEVIN_TORCH_BUILT_WITH,
-# set by levinConfig.cmake), the folders that `./dev setup --system` and `./dev setup` fill.
+# set by levinConfig.cmake), the folders that `./dev setup --system` and `./dev setup` fill, Debian's libtorch-dev.
 include_guard(GLOBAL)
 
 set(LEVIN_TORCH_DIR "" CACHE PATH "LibTorch: a folder with include/ and lib/, or with torch/include and torch/lib")
@@ -29,7 +29,6 @@ endif()
 # The version is pinned only in the list of wheels that ./dev setup downloads.
 file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/libtorch-cpu.txt" _levin_torch_pinned REGEX "^torch==")
 string(REGEX REPLACE "^torch==([0-9.]+) .*" "\\1" _levin_torch_pinned "${_levin_torch_pinned}")
-string(REGEX REPLACE "[.][0-9]+$" "" _levin_torch_wanted "${_levin_torch_pinned}")
 
 set(_levin_torch_places "")
 foreach(kind cuda cpu)
@@ -38,22 +37,29 @@ foreach(kind cuda cpu)
   endforeach()
 endforeach()
 
+set(_levin_torch_oldest 2.6)
+set(_levin_torch_newest 2.15)
+
 set(_levin_torch_suffixes include/torch/csrc/api/include torch/include/torch/csrc/api/include)
 find_path(LEVIN_TORCH_INCLUDE torch/torch.h
   HINTS "${LEVIN_TORCH_DIR}" "$ENV{LEVIN_TORCH_DIR}"
   PATHS "${LEVIN_TORCH_BUILT_WITH}" ${_levin_torch_places}
   PATH_SUFFIXES ${_levin_torch_suffixes}
   NO_SYSTEM_ENVIRONMENT_PATH NO_CMAKE_SYSTEM_PATH)
+find_path(LEVIN_TORCH_INCLUDE torch/torch.h PATHS /usr/include/torch/csrc/api/include NO_DEFAULT_PATH)  # libtorch-dev
 if(NOT LEVIN_TORCH_INCLUDE)
   message(FATAL_ERROR "LibTorch was not found. Run ./dev setup, or pass -DLEVIN_TORCH_DIR=FOLDER where FOLDER contains "
-    "include/ and lib/ of LibTorch ${_levin_torch_wanted} (or of the torch wheel: its site-packages folder).")
+    "include/ and lib/ of LibTorch ${_levin_torch_oldest} to ${_levin_torch_newest} (or of the torch wheel: its "
+    "site-packages folder), or install Debian's libtorch-dev.")
 endif()
 string(REGEX REPLACE "/include/torch/csrc/api/include$" "" LEVIN_TORCH_ROOT "${LEVIN_TORCH_INCLUDE}")
-find_library(LEVIN_TORCH_CPU torch_cpu HINTS "${LEVIN_TORCH_ROOT}/lib" NO_DEFAULT_PATH REQUIRED)
-find_library(LEVIN_C10 c10 HINTS "${LEVIN_TORCH_ROOT}/lib" NO_DEFAULT_PATH REQUIRED)
+set(_levin_torch_libs "${LEVIN_TORCH_ROOT}/lib" "${LEVIN_TORCH_ROOT}/lib/${CMAKE_LIBRARY_ARCHITECTURE}")  # the latter: Debian
+find_library(LEVIN_TORCH_CPU torch_cpu HINTS ${_levin_torch_libs} NO_DEFAULT_PATH REQUIRED)
+find_library(LEVIN_C10 c10 HINTS ${_levin_torch_libs} NO_DEFAULT_PATH REQUIRED)
+get_filename_component(LEVIN_TORCH_LIB "${LEVIN_TORCH_CPU}" DIRECTORY)
 
-# Levin uses parts of LibTorch without a stable ABI (c10d's reducer, fused kernels): another version is reported here,
-# instead of by a crash.
+# Levin uses parts of LibTorch without a stable interface (libtorch/): an old version is reported here, instead of by the
+# compiler.
 file(GLOB_RECURSE _levin_torch_version_headers "${LEVIN_TORCH_INCLUDE}/torch/version.h"
   "${LEVIN_TORCH_ROOT}/include/torch/headeronly/version.h")
 set(LEVIN_TORCH_VERSION "")
@@ -64,9 +70,22 @@ foreach(header IN LISTS _levin_torch_version_headers)
     list(JOIN LEVIN_TORCH_VERSION "." LEVIN_TORCH_VERSION)
   endif()
 endforeach()
-if(LEVIN_TORCH_VERSION AND NOT LEVIN_TORCH_VERSION STREQUAL _levin_torch_wanted)
-  message(WARNING "LibTorch in ${LEVIN_TORCH_ROOT} is ${LEVIN_TORCH_VERSION}; Levin is tested with ${_levin_torch_wanted} only. "
-    "Run ./dev setup and leave LEVIN_TORCH_DIR empty to use that.")
+if(LEVIN_TORCH_VERSION AND LEVIN_TORCH_VERSION VERSION_LESS _levin_torch_oldest)
+  message(FATAL_ERROR "LibTorch in ${LEVIN_TORCH_ROOT} is ${LEVIN_TORCH_VERSION}, and Levin needs ${_levin_torch_oldest} or "
+    "newer. Run ./dev setup and leave LEVIN_TORCH_DIR empty, or pass -DLEVIN_TORCH_DIR=FOLDER of a newer one.")
+elseif(LEVIN_TORCH_VERSION VERSION_GREATER _levin_torch_newest)
+  message(WARNING "LibTorch in ${LEVIN_TORCH_ROOT} is ${LEVIN_TORCH_VERSION}, and Levin was tested with "
+    "${_levin_torch_oldest} to ${_levin_torch_newest} only. If it does not compile, run ./dev setup and leave "
+    "LEVIN_TORCH_DIR empty.")
+endif()
+
+# PyPI's wheels before 2.7 have std::string as it was before GCC 5, so nothing that is compiled today links with them.
+# The constructor of c10::Error takes such a string.
+file(STRINGS "${LEVIN_C10}" _levin_torch_old_abi REGEX "_ZN3c105ErrorC[12]ENS_14SourceLocationESs" LIMIT_COUNT 1)
+if(_levin_torch_old_abi)
+  message(FATAL_ERROR "LibTorch ${LEVIN_TORCH_VERSION} in ${LEVIN_TORCH_ROOT} has the C++ ABI from before GCC 5 "
+    "(_GLIBCXX_USE_CXX11_ABI=0), as PyPI's wheels before 2.7 do: use a wheel of 2.7 or newer, Debian's libtorch-dev, or "
+    "the zip named libtorch-cxx11-abi.")
 endif()
 
 # GLOBAL: a project that includes Levin by add_subdirectory also links through these names.
@@ -76,16 +95,19 @@ add_library(levin::torch_cpu SHARED IMPORTED GLOBAL)
 set_target_properties(levin::torch_cpu PROPERTIES IMPORTED_LOCATION "${LEVIN_TORCH_CPU}")
 
 add_library(levin::torch INTERFACE IMPORTED GLOBAL)
-target_include_directories(levin::torch SYSTEM INTERFACE "${LEVIN_TORCH_ROOT}/include" "${LEVIN_TORCH_INCLUDE}")
+if(NOT LEVIN_TORCH_ROOT STREQUAL "/usr")  # whose folder the compiler searches last
+  target_include_directories(levin::torch SYSTEM INTERFACE "${LEVIN_TORCH_ROOT}/include")
+endif()
+target_include_directories(levin::torch SYSTEM INTERFACE "${LEVIN_TORCH_INCLUDE}")
 # The wheel's libraries find the CUDA runtime and CUPTI in the adjacent folders at load time, but a linker does not.
 target_link_options(levin::torch INTERFACE LINKER:--allow-shlib-undefined)
 target_link_libraries(levin::torch INTERFACE levin::torch_cpu levin::c10)
-message(STATUS "LibTorch: ${LEVIN_TORCH_ROOT}")
+message(STATUS "LibTorch ${LEVIN_TORCH_VERSION}: ${LEVIN_TORCH_ROOT}")
 
 # levin::torch_cuda, only for Levin's CUDA component: LibTorch's CUDA libraries and the headers of CUDA and NCCL, from the
 # wheels that the torch wheel requires or from a toolkit (CUDA_HOME, /usr/local/cuda).
-find_library(LEVIN_TORCH_CUDA torch_cuda HINTS "${LEVIN_TORCH_ROOT}/lib" NO_DEFAULT_PATH)
-find_library(LEVIN_C10_CUDA c10_cuda HINTS "${LEVIN_TORCH_ROOT}/lib" NO_DEFAULT_PATH)
+find_library(LEVIN_TORCH_CUDA torch_cuda HINTS "${LEVIN_TORCH_LIB}" NO_DEFAULT_PATH)
+find_library(LEVIN_C10_CUDA c10_cuda HINTS "${LEVIN_TORCH_LIB}" NO_DEFAULT_PATH)
 find_path(LEVIN_CUDA_INCLUDE cuda_runtime_api.h
   HINTS "${LEVIN_TORCH_ROOT}/../nvidia/cu13/include" PATHS "$ENV{CUDA_HOME}/include" /usr/local/cuda/include)
 find_path(LEVIN_NCCL_INCLUDE nccl.h

@@ -5,6 +5,8 @@
 #include <map>
 #include <mutex>
 
+#include "levin/libtorch/device_memory.h"
+
 namespace levin {
 
 namespace {
@@ -14,13 +16,12 @@ std::map<int64_t, GpuMemory> failures;  // by device
 
 // Called by the thread whose allocation failed, after the allocator has released its lock.
 void note_failure(int64_t device, size_t wanted, size_t total, size_t free) {
-  constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(device));
   const std::lock_guard lock(mutex);
   failures[device] = {.wanted = static_cast<int64_t>(wanted),
-                      .allocated = stats.allocated_bytes[kAll].current,
-                      .reserved = stats.reserved_bytes[kAll].current,
-                      .peak = stats.allocated_bytes[kAll].peak,
+                      .allocated = all_pools(stats.allocated_bytes).current,
+                      .reserved = all_pools(stats.reserved_bytes).current,
+                      .peak = all_pools(stats.allocated_bytes).peak,
                       .free = static_cast<int64_t>(free),
                       .total = static_cast<int64_t>(total)};
 }

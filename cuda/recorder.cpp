@@ -1,13 +1,9 @@
 #include "levin/cuda/recorder.h"
 
-#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAEvent.h>
-#include <ATen/cuda/CUDAGeneratorImpl.h>
-#include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/util/Exception.h>
 
 #include <utility>
 
@@ -15,44 +11,13 @@ namespace levin {
 
 namespace {
 
-// Runs one action of a clean-up, whether or not the others succeed.
-template <class Action>
-void attempt(Action action) {
-  try {
-    action();
-  } catch (const c10::Error&) {
-  }
-}
-
-class Graph final : public at::cuda::CUDAGraph {
- public:
-  // Ends a capture that has failed; its error is known already. If CUDA refuses to make a graph of it, capture_end()
-  // throws before it has told the allocators and the generators that the capture is over. They would remain in it: no
-  // block that another stream has used would be reused, random numbers outside of a capture would be an error, and the
-  // allocator would ask a graph that no longer exists.
-  void abandon() {
-    attempt([this] { capture_end(); });
-    if (capture_ended_) return;  // the destructor does the rest
-    using namespace c10::cuda::CUDACachingAllocator;
-    attempt([this] {
-      endAllocateToPool(capture_dev_, mempool_id_);
-      releasePool(capture_dev_, mempool_id_);
-    });
-    attempt([this] {
-      at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(mempool_id_);
-      at::getHostAllocator(at::kCUDA)->release_pool(mempool_id_);
-    });
-    for (auto& [state, increment] : captured_generator_states_) state->capturing_ = false;
-  }
-};
-
 class CudaRecording final : public Recording {
  public:
-  explicit CudaRecording(std::shared_ptr<const c10::MempoolId_t> memory) : pool(std::move(memory)) {}
+  explicit CudaRecording(std::shared_ptr<const GraphPool> memory) : pool(std::move(memory)) {}
   void replay() override { graph.replay(); }
 
-  std::shared_ptr<const c10::MempoolId_t> pool;
-  Graph graph;
+  std::shared_ptr<const GraphPool> pool;
+  CapturedGraph graph;
 };
 
 // Subsequent work of `later` waits for the work of `earlier` so far.
@@ -68,9 +33,9 @@ CudaRecorder::CudaRecorder(at::Device device)
     : stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())) {}
 
 // The pool of the graphs that exist. Once all have been destroyed, the allocator refuses further captures into it.
-std::shared_ptr<const CudaRecorder::Pool> CudaRecorder::pool() {
+std::shared_ptr<const GraphPool> CudaRecorder::pool() {
   auto shared = pool_.lock();
-  if (shared == nullptr) pool_ = shared = std::make_shared<const Pool>(at::cuda::graph_pool_handle());
+  if (shared == nullptr) pool_ = shared = std::make_shared<const GraphPool>(at::cuda::graph_pool_handle());
   return shared;
 }
 

@@ -2,12 +2,12 @@
 // of capture (as the parts of an accumulation window are).
 #pragma once
 
-#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <memory>
 
 #include "levin/core/device_work.h"
+#include "levin/libtorch/cuda_capture.h"
 
 namespace levin {
 
@@ -20,11 +20,10 @@ class CudaRecorder final : public StepRecorder {
   [[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>& step) override;
 
  private:
-  using Pool = c10::MempoolId_t;
-  [[nodiscard]] std::shared_ptr<const Pool> pool();
+  [[nodiscard]] std::shared_ptr<const GraphPool> pool();
 
-  c10::cuda::CUDAStream stream_;    // a graph cannot be captured on the default stream
-  std::weak_ptr<const Pool> pool_;  // held by its graphs
+  c10::cuda::CUDAStream stream_;         // a graph cannot be captured on the default stream
+  std::weak_ptr<const GraphPool> pool_;  // held by its graphs
 };
 
 }  // namespace levin

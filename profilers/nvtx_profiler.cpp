@@ -2,13 +2,13 @@
 
 #include <ATen/record_function.h>
 #include <dlfcn.h>
-#include <torch/csrc/profiler/stubs/base.h>
 
 #include <cstring>
 #include <memory>
 #include <vector>
 
 #include "levin/core/options/error.h"
+#include "levin/libtorch/profiler.h"
 
 namespace levin {
 

@@ -1,8 +1,5 @@
 #include "levin/profilers/trace_profiler.h"
 
-#include <ATen/DeviceAccelerator.h>
-#include <torch/csrc/autograd/profiler_kineto.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +12,8 @@
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/main_guard.h"
+#include "levin/libtorch/device_memory.h"
+#include "levin/libtorch/profiler.h"
 
 namespace levin {
 
@@ -45,7 +44,7 @@ const char* step_action(const std::string& stage) {
 std::string table_of(const kineto::ProfilerResult& result, int64_t rows) {
   std::vector<TracedCall> calls;
   for (const auto& event : result.events()) {
-    if (event.deviceType() != at::kCPU || event.isAsync() || event.isHiddenEvent()) continue;
+    if (event.deviceType() != at::kCPU || event.isAsync() || is_hidden(event)) continue;
     if (event.scope() == static_cast<uint8_t>(at::RecordScope::USER_SCOPE)) continue;
     calls.push_back({event.name(), event.startThreadId(), static_cast<int64_t>(event.startNs()),
                      static_cast<int64_t>(event.durationNs())});
@@ -221,7 +220,7 @@ void TraceProfiler::finish_recording() {
 
 // As PyTorch's profiler does: Kineto collects what has been done, and the GPU may still have steps to do.
 void TraceProfiler::save_recording() {
-  if (run_.on_gpu) at::accelerator::synchronizeDevice(at::accelerator::getDeviceIndex());
+  if (run_.on_gpu) synchronize_accelerator();
   const auto result = kineto::disableProfiler();
   if (options_.row_limit > 0) table_ = table_of(*result, options_.row_limit);
   make_folder(run_.log_dir);

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "levin/core/options/error.h"
-#include "levin/dispatch/generator_state.h"
-#include "levin/dispatch/operator_values.h"
+#include "levin/libtorch/generator_state.h"
+#include "levin/libtorch/operator_values.h"
 #include "levin/recompute/surroundings.h"
 
 namespace levin {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/dispatch/below_autograd.h"
+#include "levin/libtorch/below_autograd.h"
 
 namespace c10 {
 class OperatorHandle;

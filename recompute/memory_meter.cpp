@@ -1,8 +1,6 @@
 #include "levin/recompute/memory_meter.h"
 
 #include <c10/core/CPUAllocator.h>
-#include <c10/core/CachingDeviceAllocator.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,6 +12,7 @@
 #include <utility>
 
 #include "levin/core/options/error.h"
+#include "levin/libtorch/device_memory.h"
 
 namespace levin {
 
@@ -99,21 +98,13 @@ class CpuMeter final : public MemoryMeter {
   void wait() const override {}
 };
 
-c10::CachingDeviceAllocator::DeviceStats stats_of(at::Device device) {
-  return c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
-}
-
-const c10::CachingAllocator::Stat& all(const c10::CachingAllocator::StatArray& stats) {
-  return stats[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
-}
-
 class DeviceMeter final : public MemoryMeter {
  public:
   explicit DeviceMeter(at::Device device) : device_(device) {}
-  [[nodiscard]] int64_t held() const override { return all(stats_of(device_).allocated_bytes).current; }
-  [[nodiscard]] int64_t peak() const override { return all(stats_of(device_).allocated_bytes).peak; }
-  void mark() override { c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index()); }
-  void wait() const override { c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index()); }
+  [[nodiscard]] int64_t held() const override { return all_pools(device_stats(device_).allocated_bytes).current; }
+  [[nodiscard]] int64_t peak() const override { return all_pools(device_stats(device_).allocated_bytes).peak; }
+  void mark() override { reset_peak_stats(device_); }
+  void wait() const override { synchronize(device_); }
 
  private:
   at::Device device_;
@@ -159,9 +150,9 @@ std::unique_ptr<MemoryMeter> MemoryMeter::make(at::Device device) {
 
 int64_t free_memory(at::Device device) {
   if (device.is_cpu()) return std::min(available_on_machine(), left_in_control_group());
-  const auto stats = stats_of(device);
-  const auto free = c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first;
-  return static_cast<int64_t>(free) + all(stats.reserved_bytes).current - all(stats.allocated_bytes).current;
+  const DeviceStats stats = device_stats(device);
+  return free_device_memory(device) + all_pools(stats.reserved_bytes).current -
+         all_pools(stats.allocated_bytes).current;
 }
 
 }  // namespace levin

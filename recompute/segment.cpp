@@ -4,7 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
-#include <torch/csrc/autograd/saved_variable.h>
 
 #include <mutex>
 #include <optional>
@@ -12,8 +11,8 @@
 
 #include "levin/core/options/error.h"
 #include "levin/core/tensors.h"
+#include "levin/libtorch/saved_tensors.h"
 #include "levin/recompute/kept_results.h"
-#include "levin/recompute/saved_tensors.h"
 #include "levin/recompute/surroundings.h"
 
 namespace levin {

@@ -10,7 +10,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "levin/dispatch/generator_state.h"
+#include "levin/libtorch/generator_state.h"
 
 namespace levin {
 

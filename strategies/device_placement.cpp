@@ -2,13 +2,11 @@
 
 #include <ATen/ops/_has_compatible_shallow_copy_type.h>
 #include <c10/core/DeviceGuard.h>
-#include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
-
-#include <mutex>
 
 #include "levin/core/device_work.h"
 #include "levin/core/options/error.h"
+#include "levin/libtorch/graph_nodes.h"
 #include "levin/strategies/accelerator.h"
 
 namespace levin {
@@ -73,10 +71,7 @@ void set_tensor_data(at::Tensor& tensor, const at::Tensor& data) {
     tensor.set_data(data);
     return;
   }
-  if (auto* meta = torch::autograd::impl::get_autograd_meta(tensor)) {
-    const std::lock_guard lock(meta->mutex_);
-    meta->grad_accumulator_.reset();
-  }
+  forget_accumulator(tensor);
   tensor.unsafeGetTensorImpl()->shallow_copy_from(data.getIntrusivePtr());
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "levin/core/random.h"
-#include "levin/dispatch/generator_state.h"
+#include "levin/libtorch/generator_state.h"
 #include "levin/strategies/accelerator.h"
 
 namespace levin {

@@ -1,14 +1,9 @@
 #include "levin/models/compiled/step_file.h"
 
 #include <ATen/ops/mul.h>
-#include <caffe2/serialize/inline_container.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/utsname.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/functions/utils.h>
-#include <torch/csrc/inductor/aoti_runner/model_container_runner_cpu.h>
-#include <torch/headeronly/version.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -27,6 +22,9 @@
 #include "levin/core/files/files.h"
 #include "levin/core/options/error.h"
 #include "levin/core/tensors.h"
+#include "levin/libtorch/archive_reader.h"
+#include "levin/libtorch/graph_nodes.h"
+#include "levin/libtorch/version.h"
 
 namespace levin {
 
@@ -163,10 +161,10 @@ std::string first_line_of(const std::exception& error) {
 
 namespace autograd = torch::autograd;
 
-class CompiledBackward final : public autograd::Node {
+class CompiledBackward final : public GraphNode {
  public:
   CompiledBackward(autograd::edge_list&& edges, std::vector<at::Tensor> gradients)
-      : Node(std::move(edges)), gradients_(std::move(gradients)) {}
+      : GraphNode(std::move(edges)), gradients_(std::move(gradients)) {}
 
   [[nodiscard]] std::string name() const override { return "CompiledBackward"; }
 
@@ -210,10 +208,10 @@ StepManifest read_step_manifest(const std::string& text, const std::string& path
 
 void check_compiled_for(const StepManifest& manifest, const std::string& path, const std::string& cpuinfo) {
   const std::string again =
-      " Compile it again with tools/compile_step.py and PyTorch " TORCH_VERSION " on this machine.";
+      " Compile it again with tools/compile_step.py and PyTorch " + torch_version() + " on this machine.";
   const auto refuse = [&](const std::string& what) { throw Error(path + " was compiled " + what + "." + again); };
-  if (minor_version(manifest.torch) != minor_version(TORCH_VERSION)) {
-    refuse("by PyTorch " + cut_text(manifest.torch) + ", and this Levin runs LibTorch " TORCH_VERSION);
+  if (minor_version(manifest.torch) != minor_version(torch_version())) {
+    refuse("by PyTorch " + cut_text(manifest.torch) + ", and this Levin runs LibTorch " + torch_version());
   }
   if (manifest.device != "cpu") refuse("for " + cut_text(manifest.device) + ", and Levin runs compiled steps on CPUs");
   utsname system{};
@@ -228,20 +226,12 @@ void check_compiled_for(const StepManifest& manifest, const std::string& path, c
   if (!missing.empty()) refuse("for a processor with " + join(missing) + ", which this one lacks");
 }
 
-CompiledLibrary::CompiledLibrary(std::unique_ptr<torch::inductor::AOTIModelContainerRunnerCpu> runner)
-    : runner_(std::move(runner)) {}
-CompiledLibrary::~CompiledLibrary() = default;
-
-std::vector<at::Tensor> CompiledLibrary::run(const std::vector<at::Tensor>& inputs) {
-  return runner_->run(inputs);
-}
-
 StepFile::StepFile(std::string path) : path_(std::move(path)) {
   if (!std::filesystem::is_regular_file(path_)) {
     throw Error(path_ + " is not a file. Write one with tools/compile_step.py (docs/compiled_steps.md).");
   }
   try {
-    reader_ = std::make_unique<caffe2::serialize::PyTorchStreamReader>(path_);
+    reader_ = std::make_unique<ArchiveReader>(path_);
   } catch (const std::exception& error) {
     throw Error(path_ + " is damaged, or not an archive of tools/compile_step.py: " + first_line_of(error));
   }
@@ -293,11 +283,10 @@ std::map<std::string, at::Tensor> StepFile::read_weights() const {
 std::unique_ptr<CompiledLibrary> StepFile::load(const std::string& graph) const {
   MemoryFile memory("levin compiled step", record("data/aotinductor/" + graph + "/model.so"));
   try {
-    auto runner = std::make_unique<torch::inductor::AOTIModelContainerRunnerCpu>(memory.path(), 1,
-                                                                                 /*run_single_threaded=*/true);
+    auto library = std::make_unique<CompiledLibrary>(memory.path());
     // The loader knows libraries by their path, also after they are closed: another file must never have this one.
     memory.keep();
-    return std::make_unique<CompiledLibrary>(std::move(runner));
+    return library;
   } catch (const std::exception& error) {
     throw Error(path_ + ": the system's loader cannot load the code of its " + graph +
                 " graph: " + first_line_of(error) +
@@ -308,8 +297,7 @@ std::unique_ptr<CompiledLibrary> StepFile::load(const std::string& graph) const 
 
 void attach_gradients(const at::Tensor& loss, const std::vector<at::Tensor>& parameters,
                       std::vector<at::Tensor> gradients) {
-  autograd::set_history(
-      loss, std::make_shared<CompiledBackward>(autograd::collect_next_edges(parameters), std::move(gradients)));
+  add_result(make_graph_node<CompiledBackward>(autograd::collect_next_edges(parameters), std::move(gradients)), loss);
 }
 
 }  // namespace levin

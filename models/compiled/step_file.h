@@ -10,12 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "levin/libtorch/compiled_library.h"
+
 namespace caffe2::serialize {
 class PyTorchStreamReader;
-}
-
-namespace torch::inductor {
-class AOTIModelContainerRunnerCpu;
 }
 
 namespace levin {
@@ -66,19 +64,6 @@ void check_compiled_for(const StepManifest& manifest, const std::string& path, c
 
 // A file of tools/compile_step.py: a zip archive in PyTorch's layout (.pt2) with a description, weights, and a shared
 // library for each graph. Opening it and reading weights runs no code; load() does.
-
-/// A graph of a file, as native code in this process.
-class CompiledLibrary {
- public:
-  explicit CompiledLibrary(std::unique_ptr<torch::inductor::AOTIModelContainerRunnerCpu> runner);
-  ~CompiledLibrary();
-
-  /// Runs the graph on tensors of the shapes that it was compiled for, which it does not check. One thread at a time.
-  [[nodiscard]] std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs);
-
- private:
-  std::unique_ptr<torch::inductor::AOTIModelContainerRunnerCpu> runner_;
-};
 
 class StepFile {
  public:

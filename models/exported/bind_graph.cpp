@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "levin/core/options/error.h"
-#include "levin/dispatch/operator_values.h"
+#include "levin/libtorch/operator_values.h"
 #include "levin/models/exported/allowed_operators.h"
 #include "levin/models/exported/bound_graph.h"
 #include "levin/models/exported/json_view.h"

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "levin/dispatch/below_autograd.h"
-#include "levin/dispatch/operator_values.h"
+#include "levin/libtorch/below_autograd.h"
+#include "levin/libtorch/operator_values.h"
 
 namespace levin::onnx {
 

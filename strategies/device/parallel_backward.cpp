@@ -2,9 +2,6 @@
 
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/graph_task.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <optional>
@@ -12,14 +9,13 @@
 #include <utility>
 
 #include "levin/core/options/error.h"
+#include "levin/libtorch/graph_nodes.h"
 
 namespace levin {
 
 namespace {
 
-using torch::autograd::PostAccumulateGradHook;
 using torch::autograd::variable_list;
-using Hooks = std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>;
 
 bool is_trained(const at::Tensor& parameter) {
   return parameter.requires_grad();
@@ -40,12 +36,11 @@ class StashedGradients {
  public:
   explicit StashedGradients(const std::vector<at::Tensor>& parameters)
       : parameters_(parameters), gradients_(take_gradients(parameters)), hooks_(parameters.size()) {
-    after_.resize(parameters.size());
-    for (size_t p = 0; p < parameters_.size(); ++p) swap_hooks(p);
+    for (size_t p = 0; p < parameters_.size(); ++p) swap_hooks_of(p);
   }
   ~StashedGradients() {
     // In reverse: of a tensor that is listed twice, the first entry has the hooks.
-    for (size_t p = parameters_.size(); p > 0; --p) swap_hooks(p - 1);
+    for (size_t p = parameters_.size(); p > 0; --p) swap_hooks_of(p - 1);
     for (size_t p = 0; p < parameters_.size(); ++p) {
       if (is_trained(parameters_[p])) parameters_[p].mutable_grad().reset();
     }
@@ -57,16 +52,13 @@ class StashedGradients {
   StashedGradients& operator=(const StashedGradients&) = delete;
 
  private:
-  void swap_hooks(size_t p) {
-    if (!is_trained(parameters_[p])) return;
-    std::swap(torch::autograd::impl::hooks(parameters_[p]), hooks_[p]);
-    std::swap(torch::autograd::impl::post_acc_grad_hooks(parameters_[p]), after_[p]);
+  void swap_hooks_of(size_t p) {
+    if (is_trained(parameters_[p])) swap_hooks(parameters_[p], hooks_[p]);
   }
 
   const std::vector<at::Tensor>& parameters_;
   variable_list gradients_;
-  std::vector<Hooks> hooks_;
-  std::vector<std::unique_ptr<PostAccumulateGradHook>> after_;
+  std::vector<GradientHooks> hooks_;
 };
 
 // Nothing else refers to its values, so the sum may be computed in place.
@@ -87,7 +79,7 @@ void add_to(at::Tensor& sum, at::Tensor gradient) {
 }
 
 // In backward its inputs are the gradients of the losses, and its outputs the gradients of the module's parameters.
-class ReplicaGraphs final : public torch::autograd::Node {
+class ReplicaGraphs final : public GraphNode {
  public:
   ReplicaGraphs(std::shared_ptr<Replicas> replicas, std::shared_ptr<ParallelApply> parallel, variable_list losses)
       : replicas_(std::move(replicas)), parallel_(std::move(parallel)), losses_(std::move(losses)) {
@@ -121,7 +113,7 @@ class ReplicaGraphs final : public torch::autograd::Node {
 
  private:
   std::vector<variable_list> run_all(const variable_list& gradients) {
-    const bool keep_graph = torch::autograd::get_current_graph_task_keep_graph();
+    const bool keep_graph = keeps_graph();
     const StashedGradients stashed(replicas_->parameters());
     std::vector<variable_list> found(losses_.size());
     parallel_->resume(losses_.size(), [&](size_t k) {
@@ -154,17 +146,12 @@ std::vector<at::Tensor> with_parallel_backward(std::shared_ptr<Replicas> replica
                                                std::vector<at::Tensor> losses) {
   const auto has_graph = [](const at::Tensor& loss) { return loss.defined() && loss.requires_grad(); };
   if (std::none_of(losses.begin(), losses.end(), has_graph)) return losses;
-  const auto node = std::shared_ptr<ReplicaGraphs>(new ReplicaGraphs(std::move(replicas), std::move(parallel), losses),
-                                                   torch::autograd::deleteNode);
+  const GraphNodePtr node = make_graph_node<ReplicaGraphs>(std::move(replicas), std::move(parallel), losses);
   for (at::Tensor& loss : losses) {
     // One input per replica, including one that has no loss.
     const at::Tensor own = loss;
     loss = own.defined() ? own.detach().clone() : at::Tensor();
-    if (!has_graph(own)) {
-      node->add_input_metadata(torch::autograd::Node::undefined_input());
-    } else {
-      torch::autograd::create_gradient_edge(loss, node);
-    }
+    has_graph(own) ? add_result(node, loss) : add_empty_result(node);
   }
   return losses;
 }

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "levin/core/random.h"
-#include "levin/dispatch/generator_state.h"
+#include "levin/libtorch/generator_state.h"
 
 namespace levin {
 

@@ -10,6 +10,7 @@
 #include "levin/core/options/error.h"
 #include "levin/core/tensors.h"
 #include "levin/core/weight_use.h"
+#include "levin/libtorch/graph_nodes.h"
 
 namespace levin {
 
@@ -80,12 +81,11 @@ std::vector<at::Tensor> matched(const torch::OrderedDict<std::string, at::Tensor
 
 // Makes `copy`, the object that its module uses, have the value and the graph of `source`.
 void become(at::Tensor& copy, const at::Tensor& source) {
-  torch::autograd::impl::set_gradient_edge(copy, torch::autograd::Edge());
+  drop_graph(copy);
   copy.set_requires_grad(false);  // it may have been a leaf
   copy.mutable_grad().reset();
   copy.set_data(source);
-  torch::autograd::impl::set_gradient_edge(
-      copy, source.requires_grad() ? torch::autograd::impl::gradient_edge(source) : torch::autograd::Edge());
+  copy_graph(copy, source);
 }
 
 void set_mode(torch::nn::Module& copy, const torch::nn::Module& module) {

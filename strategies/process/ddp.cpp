@@ -5,12 +5,9 @@
 #include <algorithm>
 #include <regex>
 #include <sstream>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/default_comm_hooks.hpp>
-#include <torch/csrc/distributed/c10d/logger.hpp>
-#include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "levin/core/process/rank_status.h"
+#include "levin/libtorch/reducer.h"
 #include "levin/strategies/process/replay_watch.h"
 
 namespace levin {
@@ -18,23 +15,6 @@ namespace levin {
 namespace {
 
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
-
-// c10d has this hook for float16; this one is for bfloat16, whose range is float32's.
-class Bfloat16Hook final : public c10d::CppCommHookInterface<Group> {
- public:
-  explicit Bfloat16Hook(const Group& group) : CppCommHookInterface<Group>(group) {}
-  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
-    at::Tensor& buffer = bucket.getBufferRef();
-    std::vector<at::Tensor> small = {buffer.to(at::kBFloat16).div_(state_->getSize())};
-    return state_->allreduce(small)->getFuture()->then(
-        [buffer](c10::ivalue::Future& sum) {
-          const at::Tensor& mean = buffer;
-          mean.copy_(sum.value().toTensorVector()[0]);
-          return c10::IValue(std::vector<at::Tensor>{mean});
-        },
-        c10::ListType::create(c10::TensorType::get()));
-  }
-};
 
 // c10d's reducer of the parameters that are trained together.
 struct GradientReducer {
@@ -75,7 +55,7 @@ class DDPGradients final : public GradientSync {
   [[nodiscard]] ProcessRanks& ranks() const { return process_ranks(parts().ranks()); }
   [[nodiscard]] GradientReducer* find_reducer();
   [[nodiscard]] GradientReducer* reducer_of_backward();
-  [[nodiscard]] std::unique_ptr<GradientReducer> make_reducer(const std::vector<bool>& trained) const;
+  [[nodiscard]] std::unique_ptr<GradientReducer> reducer_of(const std::vector<bool>& trained) const;
   void drop_reducers();
   [[nodiscard]] at::Tensor backward_and_reduce(GradientReducer& own, const at::Tensor& loss, const at::Tensor& flags);
   [[nodiscard]] at::Tensor zero_loss() const;
@@ -159,7 +139,7 @@ GradientReducer* DDPGradients::find_reducer() {
     current_ = nullptr;
     std::erase_if(reducers_, [&](const auto& made) { return made->shares_parameters(now); });
     if (std::find(now.begin(), now.end(), true) == now.end()) return nullptr;
-    reducers_.push_back(make_reducer(now));
+    reducers_.push_back(reducer_of(now));
     current_ = reducers_.back().get();
   }
   return current_;
@@ -174,7 +154,7 @@ GradientReducer* DDPGradients::reducer_of_backward() {
   return own;
 }
 
-std::unique_ptr<GradientReducer> DDPGradients::make_reducer(const std::vector<bool>& trained) const {
+std::unique_ptr<GradientReducer> DDPGradients::reducer_of(const std::vector<bool>& trained) const {
   auto made = std::make_unique<GradientReducer>();
   made->trained = trained;
   std::vector<at::Tensor> params;
@@ -190,25 +170,18 @@ std::unique_ptr<GradientReducer> DDPGradients::make_reducer(const std::vector<bo
   made->flags =
       at::zeros({static_cast<int64_t>(kRankFlags)}, params[0].options().requires_grad(false)).set_requires_grad(true);
   add("the flags of ranks", made->flags);
-  const auto cap = static_cast<int64_t>(options_.bucket_cap_mb * (1 << 20));
-  const int64_t first_cap = std::min<int64_t>(cap, c10d::kDefaultFirstBucketBytes);
-  const std::vector<size_t> sizes = {static_cast<size_t>(first_cap), static_cast<size_t>(cap)};
-  const std::vector<bool> sparse(params.size(), false);
-  auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(params, sizes, sparse));
-  // The last parameters' gradients are ready first.
-  std::reverse(buckets.begin(), buckets.end());
-  made->reducer = std::make_shared<c10d::Reducer>(params, std::move(buckets), group_, sparse, cap,
-                                                  options_.find_unused_parameters, options_.gradient_as_bucket_view,
-                                                  std::move(names), first_cap, /*skip_all_reduce_unused_params=*/false,
-                                                  /*use_python_reducer=*/false, std::vector<int64_t>());
+  made->reducer = make_reducer(params, std::move(names), group_,
+                               {.bucket_bytes = static_cast<int64_t>(options_.bucket_cap_mb * (1 << 20)),
+                                .find_unused_parameters = options_.find_unused_parameters,
+                                .gradient_as_bucket_view = options_.gradient_as_bucket_view});
   made->logger = std::make_shared<c10d::Logger>(made->reducer);
   made->reducer->set_logger(made->logger);
   made->learns_graph = options_.static_graph;
   if (made->learns_graph) made->reducer->set_static_graph();
   if (options_.comm_hook == CommHook::fp16_compress) {
-    made->reducer->register_builtin_comm_hook(c10d::BuiltinCommHookType::FP16_COMPRESS);
+    send_as_float16(*made->reducer);
   } else if (options_.comm_hook == CommHook::bf16_compress) {
-    made->reducer->register_comm_hook(std::make_unique<Bfloat16Hook>(group_));
+    send_as_bfloat16(*made->reducer, group_);
   }
   return made;
 }

@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "levin/dispatch/observed_weight.h"
+#include "levin/libtorch/observed_weight.h"
 
 namespace levin {
 

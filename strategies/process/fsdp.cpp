@@ -17,7 +17,7 @@
 #include "levin/core/process/console.h"
 #include "levin/core/process/process_memory.h"
 #include "levin/core/tensors.h"
-#include "levin/dispatch/observed_weight.h"
+#include "levin/libtorch/observed_weight.h"
 #include "levin/strategies/process/flat_unit.h"
 #include "levin/strategies/process/operator_watch.h"
 #include "levin/strategies/process/shard_reducer.h"

@@ -45,7 +45,7 @@ class HostsWork final : public FutureWork {
 };
 
 HostsBackend::HostsBackend(Parts parts, int rank, int size, std::chrono::milliseconds timeout)
-    : Backend(rank, size), parts_(std::move(parts)), timeout_(timeout) {}
+    : RankBackend(rank, size), parts_(std::move(parts)), timeout_(timeout) {}
 
 HostsBackend::~HostsBackend() {
   {
@@ -53,7 +53,7 @@ HostsBackend::~HostsBackend() {
     ends_ = true;
     if (!queue_.empty()) {
       for (const Part& part : {parts_.host, parts_.leaders}) {
-        if (part) part->abort();
+        if (part) abort_calls(*part);
       }
     }
   }
@@ -64,7 +64,7 @@ HostsBackend::~HostsBackend() {
 void HostsBackend::setTimeout(std::chrono::milliseconds timeout) {
   timeout_ = timeout;
   for (const Part& part : {parts_.host, parts_.leaders, parts_.all}) {
-    if (part) part->setTimeout(timeout);
+    if (part) set_timeout(*part, timeout);
   }
 }
 

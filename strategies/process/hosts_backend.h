@@ -1,6 +1,6 @@
 // c10d's collectives between ranks of several hosts, some of which share memory. A sum is taken within each host, in
-// the order of ranks, then over hosts by their first ranks, which give it to the others, bitwise identical on every rank
-// and in every run.
+// the order of ranks, then over hosts by their first ranks, which give it to the others, bitwise identical on every
+// rank and in every run.
 #pragma once
 
 #include <atomic>
@@ -10,8 +10,9 @@
 #include <exception>
 #include <mutex>
 #include <thread>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
+
+#include "levin/libtorch/rank_backend.h"
 
 namespace levin {
 
@@ -19,7 +20,7 @@ class HostsWork;
 
 /// Sums, averages, products and extrema of numbers go through memory and between hosts; everything else through `all`.
 /// Reductions proceed in their order, on a thread; after one has failed, all later ones fail with the same error.
-class HostsBackend final : public c10d::Backend {
+class HostsBackend final : public RankBackend {
  public:
   using Part = c10::intrusive_ptr<c10d::Backend>;
   struct Parts {

@@ -1,19 +1,18 @@
 #include "levin/strategies/process/operator_watch.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/library.h>
 
 #include <utility>
 
 #include "levin/core/options/error.h"
-#include "levin/dispatch/operator_values.h"
+#include "levin/libtorch/borrowed_keys.h"
+#include "levin/libtorch/operator_values.h"
 
 namespace levin {
 
 namespace {
 
-// Reserved for libraries outside of PyTorch (torchdistx used it), so nothing else registers kernels for it.
-constexpr c10::DispatchKey kKey = c10::DispatchKey::DeferredInit;
+constexpr c10::DispatchKey kKey = kOperatorWatchKey;
 
 struct Watcher {
   std::function<void(const OperatorWatch::Storages&)> before;
@@ -54,12 +53,8 @@ void call_watched(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, t
 }
 
 // Registered from the first use to the end of the process.
-void register_fallback() {
-  static const auto library = [] {
-    torch::Library made(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
-    made.fallback(torch::CppFunction::makeFromBoxedFunction<&call_watched>());
-    return made;
-  }();
+void start_watching() {
+  static const torch::Library library = register_fallback<&call_watched>(kKey);
 }
 
 }  // namespace
@@ -67,7 +62,7 @@ void register_fallback() {
 OperatorWatch::OperatorWatch(std::function<void(const Storages&)> before, std::function<void(const Storages&)> after)
     : guard_(c10::DispatchKeySet(kKey)) {
   if (watcher) throw Error("fsdp: another run with stage 3 is active in this process. Run one after the other.");
-  register_fallback();
+  start_watching();
   watcher = std::make_unique<Watcher>(Watcher{std::move(before), std::move(after)});
 }
 

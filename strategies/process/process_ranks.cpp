@@ -18,13 +18,14 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <torch/csrc/distributed/c10d/comm.hpp>
 #include <utility>
 
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/rank_status.h"
 #include "levin/core/tensors.h"
+#include "levin/libtorch/rank_backend.h"
+#include "levin/libtorch/version.h"
 #include "levin/strategies/launch/cluster_environment.h"
 #include "levin/strategies/launch/launcher.h"
 #include "levin/strategies/launch/rank_process.h"
@@ -142,7 +143,7 @@ struct ProcessRanks::Groups {
     for (auto& [name, group] : others) {
       if (!group || group->getBackendType() != c10d::ProcessGroup::BackendType::NCCL) continue;
       try {
-        has_failed ? group->abort() : group->shutdown();
+        close_group(*group, has_failed);
       } catch (const std::exception& error) {
         Console::instance().warn("The process group \"" + name + "\" could not be closed: " + first_line(error.what()));
       }
@@ -322,8 +323,11 @@ void ProcessRanks::barrier() {
 void ProcessRanks::set_timeout(Seconds time) {
   const Milliseconds timeout = milliseconds(time);
   groups_->timeout = timeout;
-  groups_->control->setTimeout(timeout);
-  for (auto& [name, group] : groups_->others) group->setTimeout(timeout);
+  bool is_set = levin::set_timeout(*groups_->control, timeout);
+  for (auto& [name, group] : groups_->others) is_set = levin::set_timeout(*group, timeout) && is_set;
+  if (is_set || world_.rank != 0) return;
+  Console::instance().warn(needs_torch_text("DDPOptions.timeout over NCCL", 2, 9) +
+                           " Ranks wait as long as startup_timeout allows.");
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> ProcessRanks::group(const std::string& name, const std::string& backend,
@@ -371,7 +375,7 @@ void ProcessRanks::broadcast_tensors(const Group& group, std::vector<at::Tensor>
   const at::NoGradGuard no_grad;
   for (auto& tensor : tensors) tensor = tensor.detach();
   const RankWait waiting(self() + " waits for the others: rank 0's weights or buffers");
-  c10d::broadcast_coalesced(group, tensors, kBroadcastBytes);
+  broadcast_from_rank_zero(group, tensors, kBroadcastBytes);
 }
 
 void ProcessRanks::first_step_done() {

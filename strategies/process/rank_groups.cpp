@@ -1,17 +1,15 @@
-// c10d's headers declare Gloo only if this macro is defined; Gloo itself is part of libtorch_cpu.
-#define USE_C10D_GLOO
 #include "levin/strategies/process/rank_groups.h"
 
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 
 #include "levin/core/gpu.h"
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/shared_library.h"
+#include "levin/libtorch/rank_backend.h"
 #include "levin/strategies/launch/cluster_environment.h"
 #include "levin/strategies/launch/own_address.h"
 #include "levin/strategies/process/hosts_backend.h"
@@ -65,13 +63,8 @@ c10::intrusive_ptr<c10d::Store> own_store(const GroupPlace& place) {
 }
 
 Backend make_gloo(const GroupPlace& place, int threads) {
-  auto options = c10d::ProcessGroupGloo::Options::create(place.timeout);
-  const std::string address = own_address(place.world);
-  options->devices.push_back(address.empty() ? c10d::ProcessGroupGloo::createDefaultDevice()
-                                             : c10d::ProcessGroupGloo::createDeviceForHostname(address));
-  options->threads = threads;
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(own_store(place), static_cast<int>(place.world.rank),
-                                                     static_cast<int>(place.world.size), options);
+  return make_gloo_backend(own_store(place), static_cast<int>(place.world.rank), static_cast<int>(place.world.size),
+                           own_address(place.world), threads, place.timeout);
 }
 
 RankGroup group_of(const GroupPlace& place, const Backend& backend, c10d::ProcessGroup::BackendType type) {

@@ -12,13 +12,13 @@
 #include <string_view>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
-#include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
 #include <utility>
 #include <vector>
 
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/this_process.h"
+#include "levin/libtorch/store_ping.h"
 #include "levin/strategies/launch/listening_socket.h"
 
 namespace levin {
@@ -141,14 +141,6 @@ struct Answer {
   std::string text = "";  // other: the bytes received; nobody: the reason
 };
 
-std::string question() {
-  std::string text(1, static_cast<char>(c10d::detail::QueryType::VALIDATE));
-  const uint32_t magic = c10d::detail::validationMagicNumber;
-  text.append(reinterpret_cast<const char*>(&magic), sizeof magic);
-  text += static_cast<char>(c10d::detail::QueryType::PING);
-  return text.append(kPing);
-}
-
 // Reads for at most `patience`, up to a store's answer or the first byte that differs from it.
 Answer listen_to(const Connection& connection, ProbeTime patience) {
   const auto deadline = ProbeClock::now() + patience;
@@ -171,7 +163,7 @@ Answer listen_to(const Connection& connection, ProbeTime patience) {
 Answer ask(const std::string& host, int64_t port, ProbeTime patience) {
   const Connection connection = connect_to(host, port);
   if (!connection) return {Answerer::nobody, std::strerror(errno)};
-  const std::string text = question();
+  const std::string text = store_ping(kPing);
   (void)::send(connection.descriptor(), text.data(), text.size(), MSG_NOSIGNAL);  // after a failure, reading fails too
   return listen_to(connection, patience);
 }

@@ -4,13 +4,12 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 
+#include "levin/libtorch/graph_nodes.h"
 #include "levin/strategies/process/operator_watch.h"
 
 namespace levin {
@@ -25,17 +24,6 @@ void drop_gradient(const at::Tensor& param) {
 }
 
 }  // namespace
-
-class ShardReducer::Hook final : public torch::autograd::PostAccumulateGradHook {
- public:
-  Hook(ShardReducer& owner, size_t unit, size_t entry) : owner_(owner), unit_(unit), entry_(entry) {}
-  void operator()(const at::Tensor& /*param*/) override { owner_.on_gradient(unit_, entry_); }
-
- private:
-  ShardReducer& owner_;
-  size_t unit_;
-  size_t entry_;
-};
 
 struct ShardReducer::Progress {
   std::vector<bool> seen;              // by entry, in this backward
@@ -60,7 +48,7 @@ ShardReducer::ShardReducer(Units& units, c10::intrusive_ptr<c10d::ProcessGroup> 
     progress_[u].used.resize(entries.size());
     progress_[u].handed_out.resize(entries.size());
     for (size_t i = 0; i < entries.size(); ++i) {
-      torch::autograd::impl::set_post_acc_grad_hooks(entries[i].param, std::make_unique<Hook>(*this, u, i));
+      set_gradient_hook(entries[i].param, [this, u, i] { on_gradient(u, i); });
     }
   }
 }
@@ -68,7 +56,7 @@ ShardReducer::ShardReducer(Units& units, c10::intrusive_ptr<c10d::ProcessGroup> 
 ShardReducer::~ShardReducer() {
   for (const auto& unit : units_) {
     for (const auto& entry : unit->entries()) {
-      torch::autograd::impl::set_post_acc_grad_hooks(entry.param, nullptr);
+      set_gradient_hook(entry.param, nullptr);
     }
   }
   for (Message& message : messages_) {

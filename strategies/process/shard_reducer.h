@@ -38,8 +38,8 @@ class ShardReducer {
 
   /// Whether gradients of parameters are parts, to which an ordinary backward could not add.
   [[nodiscard]] bool has_shards() const;
-  /// Called before a backward whose gradients are to be reduced, together with the gradients that the parameters already
-  /// have.
+  /// Called before a backward whose gradients are to be reduced, together with the gradients that the parameters
+  /// already have.
   void begin();
   /// Between the two, on a rank without a loss: sends the first `count` units in the order of sending.
   void send_first(size_t count);
@@ -49,7 +49,6 @@ class ShardReducer {
   [[nodiscard]] at::Tensor end(const at::Tensor& flags);
 
  private:
-  class Hook;
   struct Progress;
   struct Message;
 

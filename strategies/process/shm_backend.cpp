@@ -78,7 +78,7 @@ class ShmWork final : public FutureWork {
 };
 
 ShmBackend::ShmBackend(std::unique_ptr<ShmSegment> segment, std::chrono::milliseconds timeout)
-    : Backend(segment->rank(), segment->size()), segment_(std::move(segment)), timeout_(timeout) {}
+    : RankBackend(segment->rank(), segment->size()), segment_(std::move(segment)), timeout_(timeout) {}
 
 ShmBackend::~ShmBackend() {
   segment_->close();

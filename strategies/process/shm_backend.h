@@ -11,9 +11,9 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
+#include "levin/libtorch/rank_backend.h"
 #include "levin/strategies/process/shm_call.h"
 #include "levin/strategies/process/shm_segment.h"
 
@@ -22,9 +22,9 @@ namespace levin {
 class ShmWork;
 
 /// The calls of a group proceed in their order, on contiguous CPU tensors. A small one is completed by its caller if
-/// the other ranks come soon; otherwise by a thread, while the caller continues. A work fails with a RankError that names
-/// the rank which has ended, or has not come within the timeout; all later ones fail with the same.
-class ShmBackend final : public c10d::Backend {
+/// the other ranks come soon; otherwise by a thread, while the caller continues. A work fails with a RankError that
+/// names the rank which has ended, or has not come within the timeout; all later ones fail with the same.
+class ShmBackend final : public RankBackend {
  public:
   ShmBackend(std::unique_ptr<ShmSegment> segment, std::chrono::milliseconds timeout);
   /// Calls in progress end with an error.

@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include "levin/dispatch/generator_state.h"
-#include "levin/dispatch/operator_values.h"
+#include "levin/libtorch/generator_state.h"
+#include "levin/libtorch/operator_values.h"
 #include "levin/strategies/tape/operator_forms.h"
 #include "levin/strategies/tape/trial_call.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/dispatch/below_autograd.h"
+#include "levin/libtorch/below_autograd.h"
 #include "levin/strategies/tape/rank_messages.h"
 #include "levin/strategies/tape/recorded_calls.h"
 

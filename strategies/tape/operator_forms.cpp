@@ -6,7 +6,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "levin/dispatch/operator_values.h"
+#include "levin/libtorch/operator_values.h"
 
 namespace levin {
 

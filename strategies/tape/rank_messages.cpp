@@ -5,7 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "levin/dispatch/operator_values.h"
+#include "levin/libtorch/operator_values.h"
 
 namespace levin {
 

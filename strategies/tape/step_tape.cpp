@@ -9,8 +9,8 @@
 
 #include "levin/core/options/error.h"
 #include "levin/core/tensors.h"
-#include "levin/dispatch/generator_state.h"
-#include "levin/dispatch/operator_values.h"
+#include "levin/libtorch/generator_state.h"
+#include "levin/libtorch/operator_values.h"
 #include "levin/strategies/tape/call_recorder.h"
 
 namespace levin {

@@ -7,8 +7,8 @@
 
 #include <cstring>
 
-#include "levin/dispatch/generator_state.h"
-#include "levin/dispatch/operator_values.h"
+#include "levin/libtorch/generator_state.h"
+#include "levin/libtorch/operator_values.h"
 
 namespace levin {
 

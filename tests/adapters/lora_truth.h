@@ -11,7 +11,7 @@
 
 #include "levin/adapters/lora.h"
 #include "levin/adapters/lora_layer.h"
-#include "levin/dispatch/observed_weight.h"
+#include "levin/libtorch/observed_weight.h"
 
 namespace levin::lora_truth {
 

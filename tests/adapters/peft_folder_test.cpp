@@ -12,7 +12,7 @@
 #include "levin/checkpoint/safetensors.h"
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/core/files/files.h"
-#include "levin/dispatch/observed_weight.h"
+#include "levin/libtorch/observed_weight.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 

@@ -10,7 +10,7 @@
 #include "levin/adapters/lora.h"
 #include "levin/adapters/lora_layer.h"
 #include "levin/callbacks/lora.h"
-#include "levin/dispatch/observed_weight.h"
+#include "levin/libtorch/observed_weight.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"

@@ -18,7 +18,7 @@
 #include "fuzz_support.h"
 #include "guarded_memory.h"
 #include "levin/core/options/error.h"
-#include "levin/dispatch/below_autograd.h"
+#include "levin/libtorch/below_autograd.h"
 #include "levin/models/exported/exported_program.h"
 #include "models/forged_archive.h"
 #include "models/forged_program.h"

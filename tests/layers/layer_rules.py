@@ -22,7 +22,7 @@ MODELS = ["models", "models/compiled", "models/exported", "models/huggingface", 
 
 CORE = ["core/options", "core/files", "core/process", "core"]
 
-BELOW_TRAINER = [*CORE, "dispatch", *SIBLINGS, *(f"{sibling}/{part}" for sibling, parts in SIBLINGS.items() for part in parts)]
+BELOW_TRAINER = [*CORE, "libtorch", *SIBLINGS, *(f"{sibling}/{part}" for sibling, parts in SIBLINGS.items() for part in parts)]
 
 # folder: the folders it may include, besides itself. "." holds levin.h and builtins.cpp. A folder's own line is about the
 # files directly in it.
@@ -32,10 +32,11 @@ MAY_INCLUDE = {
     "core/process": ["core/options", "core/files"],
     "core": CORE[:3],
     "yaml": CORE,  # for inference/ and cli/
-    "dispatch": CORE,
+    "libtorch": CORE,
     **{sibling: CORE for sibling in SIBLINGS},
-    "recompute": [*CORE, "dispatch"],
-    "adapters": [*CORE, "dispatch", "checkpoint"],  # a sibling of trainer/, below callbacks/ and models/
+    "profilers": [*CORE, "libtorch"],
+    "recompute": [*CORE, "libtorch"],
+    "adapters": [*CORE, "libtorch", "checkpoint"],  # a sibling of trainer/, below callbacks/ and models/
     "data/loading": [*CORE, "data"],
     "data/tokenizers": CORE,
     "data/text": [*CORE, "data", "data/loading", "data/tokenizers"],
@@ -43,20 +44,20 @@ MAY_INCLUDE = {
     "data/images": [*CORE, "data"],
     "data/sets": [*CORE, "data", "data/loading", "data/tokenizers", "data/text", "data/files",
                   "data/images"],
-    "strategies": [*CORE, "strategies/tape"],
+    "strategies": [*CORE, "libtorch", "strategies/tape"],
     "strategies/launch": [*CORE, "strategies"],
-    "strategies/process": [*CORE, "dispatch", "strategies", "strategies/tape", "strategies/launch"],
-    "strategies/tape": [*CORE, "dispatch"],
-    "strategies/device": [*CORE, "dispatch", "strategies", "strategies/tape"],
+    "strategies/process": [*CORE, "libtorch", "strategies", "strategies/tape", "strategies/launch"],
+    "strategies/tape": [*CORE, "libtorch"],
+    "strategies/device": [*CORE, "libtorch", "strategies", "strategies/tape"],
     **{folder: [*BELOW_TRAINER, *TRAINER[:k]] for k, folder in enumerate(TRAINER)},
-    "models/compiled": [*CORE, "checkpoint"],
-    "models/exported": [*CORE, "dispatch", "checkpoint"],
-    "models/onnx": [*CORE, "dispatch"],
-    "models/huggingface": [*CORE, "dispatch", "checkpoint", "adapters", "data", *(f"data/{part}" for part in SIBLINGS["data"])],
+    "models/compiled": [*CORE, "libtorch", "checkpoint"],
+    "models/exported": [*CORE, "libtorch", "checkpoint"],
+    "models/onnx": [*CORE, "libtorch"],
+    "models/huggingface": [*CORE, "libtorch", "checkpoint", "adapters", "data", *(f"data/{part}" for part in SIBLINGS["data"])],
     "models": [*BELOW_TRAINER, "adapters", "trainer", "trainer/plan", *MODELS[1:]],
     "callbacks": [*BELOW_TRAINER, "adapters", "trainer", "trainer/plan"],
     "inference": [*BELOW_TRAINER, "yaml", "adapters", "trainer", *MODELS],
-    "cuda": [*CORE, "strategies", "strategies/process"],
+    "cuda": [*CORE, "libtorch", "strategies", "strategies/process"],
     ".": [*BELOW_TRAINER, "adapters", "trainer", "trainer/plan", "callbacks", *MODELS, "inference"],
     "cli/config": [*BELOW_TRAINER, "yaml", *TRAINER, "callbacks", *MODELS, "."],
     "cli/runs": [*BELOW_TRAINER, "yaml", "cli/config"],
@@ -68,14 +69,22 @@ MAY_INCLUDE = {
 # Headers with this ending are precompiled, named in a CMakeLists.txt, included by nobody and not installed.
 PRECOMPILED = "_pch.h"
 
+# The parts of torch/csrc that PyTorch's tutorials of C++ extensions and process groups use.
+PUBLIC_CSRC = [r"autograd/(autograd|custom_function)\.h$",
+               r"distributed/c10d/(ProcessGroup|ProcessGroupNCCL|PrefixStore|Store|TCPStore|Work)\.hpp$"]
+
 # (regular expression over the included path, who may: predicate over "folder/file", the rule in words)
 RESERVED = [
     (r"^torch/(torch|all|extension)\.h$", lambda file: file.lstrip("./") == "levin.h",
      "no file of the library but the umbrella levin.h includes the whole of LibTorch: it costs 20 s and 1.3 GB a file"),
-    (r"^(torch/csrc/distributed|gloo)/", lambda file: file.startswith(("strategies/", "cuda/")),
-     "only strategies/ includes c10d, and cuda/, which makes its NCCL groups"),
-    (r"^(c10/cuda|ATen/cuda|cuda_runtime|nccl)", lambda file: file.startswith("cuda/"),
-     "only cuda/, a library of its own, includes CUDA's headers"),
+    (r"^(torch/csrc/distributed|gloo)/", lambda file: file.startswith(("strategies/", "cuda/", "libtorch/")),
+     "only strategies/ and libtorch/ include c10d, and cuda/, which makes its NCCL groups"),
+    (r"^(c10/cuda|ATen/cuda|cuda_runtime|nccl)", lambda file: file.startswith(("cuda/", "libtorch/cuda_")),
+     "only cuda/, a library of its own, includes CUDA's headers, and libtorch/cuda_*.h, which it includes"),
+    (r"^(torch/csrc/(?!" + "|".join(PUBLIC_CSRC) + r")|caffe2/|torch/(headeronly/)?version\.h"
+     r"|c10/core/CachingDeviceAllocator|ATen/DeviceAccelerator|ATen/core/CachingHostAllocator)",
+     lambda file: file.startswith("libtorch/"),
+     "only libtorch/ includes headers of LibTorch that are not its public interface or differ between versions"),
     (r"^yaml-cpp/", lambda file: file.startswith("yaml/"),
      "only yaml/ includes yaml-cpp"),
     (r"^torch/nn(\.h$|/)", lambda file: file.endswith((".cpp", PRECOMPILED)) or file == "trainer/lightning_module.h"

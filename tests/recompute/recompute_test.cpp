@@ -7,6 +7,7 @@
 
 #include <thread>
 
+#include "levin/libtorch/graph_nodes.h"
 #include "levin/precision/autocast.h"
 #include "levin/strategies/device/random_scope.h"
 #include "recompute/segments.h"
@@ -113,7 +114,7 @@ TEST(Recompute, TrainsParametersWhereNoInputNeedsAGradient) {
 TEST(Recompute, GivesEachParameterItsGradientOnce) {
   Net net;
   int64_t times = 0;
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
+  std::vector<GraphNodePtr> accumulators;
   for (const at::Tensor& parameter : net.parameters()) {
     accumulators.push_back(torch::autograd::impl::grad_accumulator(parameter));
     struct Counts : torch::autograd::FunctionPostHook {

@@ -166,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(On, HostsFaults, testing::Values("aabb"));
 
 std::string lost_rank(ProcessRanks& ranks, const std::string& hosts, int64_t lost, int signal_number) {
   const Group group = group_on(ranks, hosts);
-  group->setTimeout(std::chrono::milliseconds(1500));
+  set_timeout(*group, std::chrono::milliseconds(1500));
   Tensors tensors = {at::ones({10})};
   wait_for(*group->allreduce(tensors), *group, "a reduction");
   if (group->getRank() == lost) ::raise(signal_number);

@@ -1,7 +1,6 @@
 #include "levin/trainer/run/run_log.h"
 
 #include <ATen/Parallel.h>
-#include <torch/version.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -10,6 +9,7 @@
 #include "levin/core/process/log.h"
 #include "levin/core/process/this_process.h"
 #include "levin/core/version.h"
+#include "levin/libtorch/version.h"
 
 namespace levin {
 
@@ -29,7 +29,7 @@ void start_run_log(const Run& run, const std::string& folder) {
   if (world.rank != 0 && world.node_rank == 0 && !std::filesystem::is_directory(folder, code)) return;
   log::open(folder, world.rank, run.options.log);
   const RunPlan& plan = run.plan;
-  log::trainer.info("levin {}, LibTorch {}: {} in {}, process {} on {}", version(), TORCH_VERSION,
+  log::trainer.info("levin {}, LibTorch {}: {} in {}, process {} on {}", version(), torch_version(),
                     enum_name(*run.entry.stage), folder, ::getpid(), host_name());
   log::trainer.info("command: {}", cut_text(own_command_text(), 2000));
   log::trainer.info(

@@ -3,7 +3,6 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/version.h>
 
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "levin/core/random.h"
 #include "levin/core/tensors.h"
 #include "levin/core/version.h"
+#include "levin/libtorch/version.h"
 #include "levin/strategies/accelerator.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/run/averaging_optimizers.h"
@@ -169,7 +169,7 @@ State gather_checkpoint(Run& run, bool weights_only) {
   if (!run.entry.failing && run.fit.engine != nullptr) run.fit.engine->finish_checks(/*receives_flags=*/false);
   State checkpoint;
   checkpoint.set<std::string>("levin_version", version());
-  checkpoint.set<std::string>("torch_version", TORCH_VERSION);
+  checkpoint.set<std::string>("torch_version", torch_version());
   checkpoint.set<int64_t>("epoch", run.progress.epoch);
   checkpoint.set<int64_t>("global_step", run.progress.global_step);
   checkpoint.set<bool>("weights_only", weights_only);

@@ -6,7 +6,7 @@
 
 #include "levin/core/options/units.h"
 #include "levin/core/tensors.h"
-#include "levin/dispatch/operator_values.h"
+#include "levin/libtorch/operator_values.h"
 
 namespace levin {
 

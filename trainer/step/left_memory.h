@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "levin/dispatch/below_autograd.h"
+#include "levin/libtorch/below_autograd.h"
 #include "levin/trainer/step/check_replay.h"
 
 namespace levin {

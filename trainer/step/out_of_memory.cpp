@@ -1,11 +1,12 @@
 #include "levin/trainer/step/out_of_memory.h"
 
-#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
 
 #include <array>
 #include <new>
 #include <string_view>
+
+#include "levin/libtorch/device_memory.h"
 
 namespace levin {
 
@@ -31,7 +32,7 @@ bool is_out_of_memory(const std::exception& error) {
 }
 
 void free_cached_memory(at::Device device) {
-  if (!device.is_cpu()) at::getDeviceAllocator(device.type())->emptyCache();
+  if (!device.is_cpu()) empty_device_cache(device);
 }
 
 }  // namespace levin

@@ -1,9 +1,6 @@
 #include "levin/trainer/step/unregistered_leaves.h"
 
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <bit>
@@ -20,6 +17,7 @@
 #include "levin/core/process/console.h"
 #include "levin/core/tensors.h"
 #include "levin/data/batch_rows.h"
+#include "levin/libtorch/graph_nodes.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/step/step_core.h"
 
@@ -27,10 +25,8 @@ namespace levin {
 
 namespace {
 
-using torch::autograd::Node;
-
 // "AddmmBackward0" as "addmm".
-std::string operator_name(const Node& node) {
+std::string operator_name(const GraphNode& node) {
   std::string name = node.name();
   name = name.substr(0, name.find("Backward"));
   if (!name.empty()) name[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(name[0])));
@@ -48,15 +44,15 @@ bool passes_on(const std::string& name) {
 // Every node that backward of `root` runs, with the operator that reads its result.
 template <class Visit>
 void visit_graph(const at::Tensor& root, Visit visit) {
-  std::unordered_map<const Node*, std::string> readers;
-  std::vector<Node*> waiting;
-  const auto add = [&](const std::shared_ptr<Node>& node, const std::string& reader) {
+  std::unordered_map<const GraphNode*, std::string> readers;
+  std::vector<GraphNode*> waiting;
+  const auto add = [&](const GraphNodePtr& node, const std::string& reader) {
     if (node == nullptr || !readers.emplace(node.get(), reader).second) return;
     waiting.push_back(node.get());
   };
-  add(torch::autograd::impl::gradient_edge(root).function, "");
+  add(node_of(root), "");
   while (!waiting.empty()) {
-    Node* node = waiting.back();
+    GraphNode* node = waiting.back();
     waiting.pop_back();
     const std::string reader = readers.at(node);
     visit(*node, reader);
@@ -76,10 +72,10 @@ void UnregisteredLeaves::add(const StepCore& core, const at::Tensor& loss) {
   std::unordered_set<const c10::TensorImpl*> known;
   for (const at::Tensor& parameter : core.module.parameters()) known.insert(parameter.unsafeGetTensorImpl());
   for (const Leaf& leaf : leaves_) known.insert(leaf.tensor._unsafe_get_target());  // of another pass of the batch
-  visit_graph(loss, [&](const Node& node, const std::string& reader) {
-    const auto* accumulates = dynamic_cast<const torch::autograd::AccumulateGrad*>(&node);
-    if (accumulates == nullptr || !known.insert(accumulates->variable.unsafeGetTensorImpl()).second) return;
-    leaves_.push_back({decltype(Leaf::tensor)(accumulates->variable.getIntrusivePtr()), reader});
+  visit_graph(loss, [&](const GraphNode& node, const std::string& reader) {
+    const at::Tensor leaf = leaf_of(node);
+    if (!leaf.defined() || !known.insert(leaf.unsafeGetTensorImpl()).second) return;
+    leaves_.push_back({decltype(Leaf::tensor)(leaf.getIntrusivePtr()), reader});
   });
 }
 

@@ -1,4 +1,4 @@
-#include "levin/recompute/saved_tensors.h"
+#include "levin/libtorch/saved_tensors.h"
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "levin/core/options/error.h"
+#include "levin/libtorch/graph_nodes.h"
 
 namespace levin {
 
@@ -36,7 +37,7 @@ class HookedEngine final : public Engine {
     return get_base_engine().execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
   }
   c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(
-      const std::shared_ptr<torch::autograd::GraphTask>& task, std::shared_ptr<torch::autograd::Node> root,
+      const std::shared_ptr<torch::autograd::GraphTask>& task, GraphNodePtr root,
       torch::autograd::InputBuffer&& inputs) override {
     return get_base_engine().execute_with_graph_task(task, std::move(root), std::move(inputs));
   }

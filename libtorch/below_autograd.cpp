@@ -1,16 +1,16 @@
-#include "levin/dispatch/below_autograd.h"
+#include "levin/libtorch/below_autograd.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/library.h>
 
 #include <utility>
+
+#include "levin/libtorch/borrowed_keys.h"
 
 namespace levin {
 
 namespace {
 
-// Kept free for libraries outside of PyTorch (torchdistx used it), below autograd as DeferredInit is above it.
-constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
+constexpr c10::DispatchKey kKey = kBelowAutogradKey;
 
 OperatorObserver*& innermost() {
   thread_local OperatorObserver* observer = nullptr;
@@ -30,11 +30,7 @@ void observe(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit
 
 // Registered at the first use, for the rest of the process.
 c10::DispatchKey registered_key() {
-  static const torch::Library library = [] {
-    torch::Library made(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
-    made.fallback(torch::CppFunction::makeFromBoxedFunction<&observe>());
-    return made;
-  }();
+  static const torch::Library library = register_fallback<&observe>(kKey);
   return kKey;
 }
 

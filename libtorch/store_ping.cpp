@@ -1,0 +1,33 @@
+#include "levin/libtorch/store_ping.h"
+
+#if __has_include(<torch/csrc/distributed/c10d/TCPStoreBackend.hpp>)
+#include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
+#endif
+
+#include <cstdint>
+
+namespace levin {
+
+namespace {
+
+constexpr uint8_t kValidate = 0;
+constexpr uint32_t kMagic = 0x3C85F7CE;
+constexpr uint8_t kPing = 13;
+
+#if __has_include(<torch/csrc/distributed/c10d/TCPStoreBackend.hpp>)
+static_assert(static_cast<uint8_t>(c10d::detail::QueryType::VALIDATE) == kValidate &&
+                  c10d::detail::validationMagicNumber == kMagic &&
+                  static_cast<uint8_t>(c10d::detail::QueryType::PING) == kPing,
+              "This LibTorch has changed TCPStore's protocol: adapt libtorch/store_ping.cpp.");
+#endif
+
+}  // namespace
+
+std::string store_ping(std::string_view number) {
+  std::string text(1, static_cast<char>(kValidate));
+  text.append(reinterpret_cast<const char*>(&kMagic), sizeof kMagic);
+  text += static_cast<char>(kPing);
+  return text.append(number);
+}
+
+}  // namespace levin

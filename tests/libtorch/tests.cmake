@@ -1,0 +1,8 @@
+levin_test(libtorch FILES
+  libtorch/store_ping_test.cpp
+  libtorch/version_test.cpp)
+
+# Which LibTorch a build accepts.
+add_test(NAME libtorch.configure COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/configure_test.py"
+  "${PROJECT_SOURCE_DIR}" "${CMAKE_COMMAND}")
+set_tests_properties(libtorch.configure PROPERTIES LABELS unit TIMEOUT 120)
