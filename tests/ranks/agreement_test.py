@@ -25,7 +25,7 @@ class Metrics(RanksTest):
         self.assertEqual(status, 0, output)
         warned = [line for line in output.splitlines() if "rank 0's samples" in line]
         self.assertEqual(len(warned), 1, output)
-        self.assertIn('warning: log("own"): the value of the epoch counts only rank 0's samples', warned[0])
+        self.assertIn('warning: log("own"): the value of the epoch counts only rank 0\'s samples', warned[0])
         self.assertIn(".sync_dist = true", warned[0])
 
     def test_step_metrics_are_written_once_reduced_over_ranks(self):
