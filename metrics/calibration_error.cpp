@@ -47,7 +47,7 @@ void CalibrationError::count_directly(const LabelBatch& batch, Scores reading) {
   for (int64_t i = 0; i < count; ++i, row += width) {
     if (target[i] == spec().ignored()) continue;
     const int64_t found = is_binary ? 0 : highest(row, width);
-    const float confidence = needs_probability ? highest_probability(row, width, row[found]) : row[found];
+    const float confidence = needs_probability ? highest_probability(row, width, found) : row[found];
     const int64_t bin =
         std::isnan(confidence) ? options_.n_bins : std::clamp<int64_t>(reached(confidence), 1, options_.n_bins) - 1;
     ++counts[bin];

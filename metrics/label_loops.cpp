@@ -18,6 +18,7 @@ namespace {
 // Four floats, and what comparing them gives, in one register of any x86-64 or ARMv8.
 using Four [[gnu::vector_size(16)]] = float;
 using Mask [[gnu::vector_size(16)]] = int32_t;
+using Bits [[gnu::vector_size(16)]] = uint32_t;
 
 Four four_at(const float* scores) {
   Four four;
@@ -83,6 +84,24 @@ at::Tensor predicted_classes(const LabelSpec& spec, const at::Tensor& scores, co
   return at::where(ahead.lt(spec.top_k), truth, highest);
 }
 
+// 2^x of numbers that are at most 0, to 2e-7: 2^n 2^f, where |f| <= 0.5 and 2^f is its Taylor polynomial. Below 2^-120,
+// which is negligible next to the 1 of the highest, it stays there.
+Four power_of_2(Four x) {
+  const Four low = Four{} - 120.0F;
+  const Four round = Four{} + 12582912.0F;  // 1.5 * 2^23: its last bit is 1, and adding it rounds
+  x = low > x ? low : x;                    // NaN stays
+  const Four shifted = x + round;
+  const Four f = x - (shifted - round);
+  Four sum = f * 1.5403530e-4F + 1.3333558e-3F;
+  for (const float term : {9.6181291e-3F, 5.5504109e-2F, 0.24022651F, 0.69314718F, 1.0F}) sum = sum * f + term;
+  Bits exponent;  // n is in the last bits of what was shifted
+  std::memcpy(&exponent, &shifted, sizeof exponent);
+  exponent = (exponent << 23) + (127U << 23);
+  Four power;
+  std::memcpy(&power, &exponent, sizeof power);
+  return sum * power;
+}
+
 }  // namespace
 
 int64_t highest(const float* scores, int64_t count) {
@@ -106,6 +125,16 @@ int64_t highest(const float* scores, int64_t count) {
   for (i = start; scores[i] != best; ++i) {
   }
   return i;
+}
+
+float highest_probability(const float* logits, int64_t count, int64_t highest) {
+  const float top = logits[highest];
+  Four sums{};
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) sums += power_of_2((four_at(logits + i) - top) * 1.44269504F);
+  float sum = sums[0] + sums[1] + sums[2] + sums[3];
+  for (; i < count; ++i) sum += std::exp(logits[i] - top);
+  return 1.0F / sum;
 }
 
 void highest_of_columns(const float* scores, int64_t rows, int64_t stride, int64_t columns, int64_t* found) {

@@ -13,6 +13,8 @@ namespace levin::metrics {
 
 /// The index of the highest of `count` scores; the first of several. NaN is higher than all numbers, as in at::argmax.
 [[nodiscard]] int64_t highest(const float* scores, int64_t count);
+/// Returns the softmax of a row at its highest logit, whose index is `highest`.
+[[nodiscard]] float highest_probability(const float* logits, int64_t count, int64_t highest);
 
 /// For each of `columns` adjacent columns of a matrix with `stride` columns: the row of its highest score.
 void highest_of_columns(const float* scores, int64_t rows, int64_t stride, int64_t columns, int64_t* found);

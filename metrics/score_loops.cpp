@@ -119,12 +119,6 @@ template <class T, class Exp>
   return static_cast<double>(sum);
 }
 
-struct SumOfExps {
-  [[gnu::always_inline]] static inline double run(const float* x, int64_t count, float highest) {
-    return sum_of_exps(x, count, Exp<float>(highest));
-  }
-};
-
 struct RowLogSumExp {
   template <class T>
   [[gnu::always_inline]] static inline double of_row(const T* x, int64_t count) {
@@ -247,10 +241,5 @@ void row_log_sum_exp(const T* x, int64_t rows, int64_t columns, double* into) {
 
 template void row_log_sum_exp(const float*, int64_t, int64_t, double*);
 template void row_log_sum_exp(const double*, int64_t, int64_t, double*);
-
-float highest_probability(const float* logits, int64_t count, float highest) {
-  if (std::isnan(highest)) return highest;
-  return static_cast<float>(1 / with_widest_vectors<SumOfExps>(logits, count, highest));
-}
 
 }  // namespace levin::metrics

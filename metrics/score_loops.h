@@ -1,5 +1,4 @@
-// Loops over scores in the CPU's memory: whether they are probabilities, log(sum(exp(x))) and softmax of rows.
-// Internal.
+// Loops over scores in the CPU's memory: whether they are probabilities, and log(sum(exp(x))) of rows. Internal.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +21,5 @@ inline constexpr auto kHighestProbability = static_cast<float>(1 + kScoreToleran
 /// -infinity, as at::log_softmax gives.
 template <class T>
 void row_log_sum_exp(const T* x, int64_t rows, int64_t columns, double* into);
-
-/// The softmax of a row at its highest logit.
-[[nodiscard]] float highest_probability(const float* logits, int64_t count, float highest);
 
 }  // namespace levin::metrics

@@ -438,7 +438,7 @@ model:
   init_args: {{architecture: {kind}_base, num_hidden_layers: {small.LAYERS}, hidden_size: {small.WIDTH},
               num_attention_heads: {small.HEADS}, intermediate_size: {small.WIDE}, vocab_size: 260,
               max_position_embeddings: 30, pad_token_id: 1}}
-data: {{class_path: TextCsv, init_args: {{path: samples.csv, test_path: texts.csv, max_length: 24}}}}
+data: {{class_path: TextCsv, init_args: {{path: samples.csv, test_path: samples.csv, max_length: 24}}}}
 weights: {{path: {kind}.safetensors, map: [{", ".join([*maps[kind], "{from: lm_head, to: null}"])}]}}
 """)
         done = place.levin("test", "--config", run).exits(0)

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -48,21 +47,6 @@ TEST(ScoreLoops, CopiesAllScoresAfterOneOutsideToo) {
     EXPECT_TRUE(std::equal(scores.begin(), scores.end(), copy.begin()));
     EXPECT_EQ(copy[5000], 7.0F) << "nothing is written after the last score";
   }
-}
-
-TEST(ScoreLoops, HighestProbabilityIsThatOfSoftmax) {
-  for (const int64_t count : {1, 3, 10, 64, 100, 256}) {
-    std::vector<float> logits(static_cast<size_t>(count));
-    double sum = 0;
-    for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i % 7) * 3.3F - 200;
-    const float highest = *std::max_element(logits.begin(), logits.end());
-    for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - highest);
-    EXPECT_NEAR(highest_probability(logits.data(), count, highest), 1 / sum, 1e-6 / sum) << count;
-  }
-  const std::vector<float> odd = {1, std::nanf("1")};
-  EXPECT_TRUE(std::isnan(highest_probability(odd.data(), 2, odd[1])));
-  const std::vector<float> infinite = {1, std::numeric_limits<float>::infinity()};
-  EXPECT_TRUE(std::isnan(highest_probability(infinite.data(), 2, infinite[1])));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@ levin_test(metrics FILES
   metrics/one_decision_test.cpp
   metrics/other_metrics_test.cpp
   metrics/other_reference_test.cpp
+  metrics/label_loops_test.cpp
   metrics/score_loops_test.cpp)
 
 # Random cases compared with torchmetrics. Skipped, with the reason, without PyTorch for Python.
