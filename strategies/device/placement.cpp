@@ -35,7 +35,9 @@ void check_places(const Placement& placement, const std::vector<std::string>& na
                    std::to_string(index) + " is not the index of a device: the run has " + std::to_string(num_slots) +
                        " (0 to " + std::to_string(num_slots - 1) + "). Correct it, or set TrainerOptions.devices.");
     }
-    if (std::any_of(names.begin(), names.end(), [&](const auto& name) { return matches(pattern, name); })) continue;
+    if (std::any_of(names.begin(), names.end(),
+                    [&wanted = pattern](const auto& name) { return matches(wanted, name); }))
+      continue;
     problems.add({}, here,
                  "no submodule's name matches \"" + pattern + "\"." + did_you_mean(pattern, names) +
                      " Submodules: " + join(names) + ".");
