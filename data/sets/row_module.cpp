@@ -59,7 +59,7 @@ class ConvertedRows final : public Dataset {
 };
 
 std::string numpy_name(at::ScalarType type) {
-  std::string name = c10::getDtypeNames(type).first;
+  std::string name(c10::getDtypeNames(type).first);
   return name.empty() ? c10::toString(type) : name;
 }
 
