@@ -137,12 +137,12 @@ namespace {
 // A schedule that ends with the run has counted its steps by then.
 void warn_of_other_length(Run& run, int64_t batches) {
   const auto& filled = run.fit.total_steps;
-  const bool is_expected = accumulation_schedule(run) != nullptr || batches == run.fit.accumulate_grad_batches;
+  const bool is_expected = accumulation_schedule(run) != nullptr || batches == run.fit.planned_accumulation;
   if (is_expected || std::none_of(filled.begin(), filled.end(), [](int64_t steps) { return steps > 0; })) return;
   if (std::exchange(run.fit.warned_of_total_steps, true)) return;
   Console::instance().warn("set_accumulate_grad_batches(" + std::to_string(batches) +
                            "): the learning-rate schedule ends with the run, and its length was computed for " +
-                           std::to_string(run.fit.accumulate_grad_batches) +
+                           std::to_string(run.fit.planned_accumulation) +
                            " batches per step. Derive the callback from AccumulationSchedule too, which gives the "
                            "trainer the numbers in advance, or set the scheduler's total_steps.");
 }
@@ -244,7 +244,7 @@ void Trainer::set_accumulate_grad_batches(int64_t batches) {
                       ". Give the number of batches per optimizer step.");
   }
   warn_of_other_length(*run_, batches);
-  run_->progress.accumulate = batches;
+  run_->set_accumulation(batches);
 }
 
 int64_t Trainer::micro_batch_size() const {

@@ -92,7 +92,7 @@ struct TrialRuns::SavedRun {
     run.fit = Fit(run.plan);
     run.fit.train = std::move(train);
     run.fit.tuning = fit.tuning;
-    run.fit.accumulate_grad_batches = fit.accumulate_grad_batches;
+    run.fit.planned_accumulation = fit.planned_accumulation;
     run.fit.effective_batch_size = 0;
     run.fit.nonfinite_loss = NonFiniteLoss::ignore;
     run.fit.lr_scale = LrScale::none;
@@ -176,7 +176,7 @@ void TrialRuns::begin_trial() {
   kept_->restore_module();
   kept_->begin_fit();
   run.progress = kept_->progress;
-  run.progress.accumulate = run.fit.accumulate_grad_batches;
+  run.set_accumulation(run.fit.planned_accumulation);
   set_up_optimizers(run);
   for (const auto& own : run.fit.optimizers()) {
     for (const auto& original : kept_->fit.optimizers()) {
@@ -262,7 +262,7 @@ void TrialRuns::try_learning_rates(int64_t steps, const std::function<double(int
   TrialStream stream(run);
   for (int64_t k = 0; k < steps; ++k) {
     for (size_t g = 0; g < groups.size(); ++g) groups[g].lr = lrs(k) * ratios[g];
-    if (!seen(k, run_step(stream, kept_->fit.accumulate_grad_batches))) return;
+    if (!seen(k, run_step(stream, kept_->fit.planned_accumulation))) return;
   }
 }
 

@@ -28,7 +28,7 @@ void FitLoop::run() {
   prepare_loaders();
   const bool inside_epoch = run_.fit.epoch.running;  // an epoch that has begun is completed regardless of limits
   if (run_.fit.train.loaders.empty() || (is_done() && !inside_epoch)) return train_nothing();
-  if (!run_.fit.resumed) run_.progress.accumulate = run_.fit.accumulate_grad_batches;
+  if (!run_.fit.resumed) run_.set_accumulation(run_.fit.planned_accumulation);
   plan_recomputation(run_);
   renew_records(run_);
   run_.entry.phase = Phase::train;

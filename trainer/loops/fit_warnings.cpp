@@ -66,7 +66,7 @@ void warn_of_unlogged_epochs(const Run& run) {
   const int64_t every = run.plan.log_every_n_steps;
   const int64_t batches = run.fit.train.num_batches[0];
   if (run.loggers.empty() || run.plan.fast_dev_run || batches == kUnlimited) return;
-  const int64_t steps = windows_in(batches, run.fit.accumulate_grad_batches);
+  const int64_t steps = windows_in(batches, run.fit.planned_accumulation);
   if (steps >= every) return;
   Console::instance().warn("TrainerOptions.log_every_n_steps: " + std::to_string(every) + " is more than the " +
                            count_of(steps, "step") + " of an epoch: not every epoch writes its step metrics, and a " +

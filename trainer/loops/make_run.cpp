@@ -111,7 +111,7 @@ std::unique_ptr<Run> make_run(Trainer& owner, TrainerOptions given) {
   run.profiler = run.options.profiler.object("trainer.profiler");
   run.loggers = make_loggers(run.options, run.plan, run.strategy->ranks().rank());
   run.trainer_callbacks = make_callbacks(run.options, run.plan);
-  run.progress.accumulate = run.plan.accumulate_grad_batches;
+  run.set_accumulation(run.plan.accumulate_grad_batches);
   return made;
 }
 

@@ -277,7 +277,7 @@ MeasuredChain measure(Run& run, const Batch& batch, int64_t replicas) {
   for (ChainCost* cost : {&measured.cost, &measured.smaller}) {
     cost->parameters = bytes_of(weights_of(*run.entry.module));
     cost->gradients = bytes_of(gradients_of(run.entry.module->parameters()));
-    cost->gradients_stay = run.has_peers() || run.fit.accumulate_grad_batches > 1 ||
+    cost->gradients_stay = run.has_peers() || run.fit.planned_accumulation > 1 ||
                            (run.plan.micro_batch_size > 0 && run.plan.micro_batch_size < batch.size());
     cost->gradients_apart =
         replicas > 1 && run.strategy->placement().device().is_cpu();  // see strategies/device/parallel_backward

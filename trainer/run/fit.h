@@ -65,13 +65,13 @@ struct FitPosition {
 /// A fit: its engine, schedulers, training loader and epoch, and what a checkpoint restores.
 struct Fit {
   explicit Fit(const RunPlan& plan)
-      : accumulate_grad_batches(plan.accumulate_grad_batches),
+      : planned_accumulation(plan.accumulate_grad_batches),
         effective_batch_size(plan.effective_batch_size),
         nonfinite_loss(plan.nonfinite_loss),
         lr_scale(plan.lr_scale) {}
 
   // From the plan, unless the fit overrides it (its loader's batch size, a trial run).
-  int64_t accumulate_grad_batches = 1;
+  int64_t planned_accumulation = 1;  // batches of a window, unless a callback sets the current number
   int64_t effective_batch_size = 0;
   NonFiniteLoss nonfinite_loss = NonFiniteLoss::stop;
   LrScale lr_scale = LrScale::none;

@@ -12,7 +12,7 @@ namespace {
 
 int64_t steps_of_batches(const Run& run, int64_t epoch, int64_t batches) {
   const AccumulationSchedule* schedule = accumulation_schedule(run);
-  return windows_in(batches, schedule != nullptr ? schedule->factor(epoch) : run.fit.accumulate_grad_batches);
+  return windows_in(batches, schedule != nullptr ? schedule->factor(epoch) : run.fit.planned_accumulation);
 }
 
 int64_t steps_of_epochs(const Run& run, int64_t first, int64_t end) {

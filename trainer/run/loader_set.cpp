@@ -109,8 +109,9 @@ void load_train_loader(Run& run) {
   apply_batch_size(run.fit.tuning, *loader);
   keep_global_batches(run.fit, run.strategy->ranks().mesh().data().size(), *loader);
   if (run.fit.effective_batch_size > 0) {
-    run.fit.accumulate_grad_batches = run.progress.accumulate =
+    run.fit.planned_accumulation =
         batches_of(run.fit.effective_batch_size, run.strategy->ranks().mesh().data().size(), *loader);
+    run.set_accumulation(run.fit.planned_accumulation);
   }
   const int64_t batches = limited_batches(run.plan.limit_train_batches, loader->num_batches(), "limit_train_batches");
   if (batches == 0) {

@@ -101,6 +101,8 @@ struct Run {
   void set_callback_metric(const std::string& name, double value, int64_t batches);
   /// Returns the number of training batches done, including the running one.
   [[nodiscard]] int64_t batches_done() const { return progress.total_batches + (fit.epoch.batch_running ? 1 : 0); }
+  /// Sets how many batches the accumulation windows have that begin from now on. Nothing else writes the number.
+  void set_accumulation(int64_t batches) { progress.accumulate = batches; }
   /// Remembers that training has logged the metric now.
   void note_logged(std::string_view name);
   template <class Value>

@@ -72,8 +72,8 @@ void set_up_optimizers(Run& run) {
       throw ConfigError(std::string("TrainerOptions.") + option + ": " + value +
                         " has no meaning with manual optimization. " + instead + ", and leave the option unset.");
     };
-    if (run.fit.accumulate_grad_batches > 1)
-      refuse("accumulate_grad_batches", std::to_string(run.fit.accumulate_grad_batches));
+    if (run.fit.planned_accumulation > 1)
+      refuse("accumulate_grad_batches", std::to_string(run.fit.planned_accumulation));
     if (run.fit.effective_batch_size > 0) {
       refuse("accumulate_grad_batches", "effective_batch_size " + std::to_string(run.fit.effective_batch_size));
     }
@@ -89,9 +89,9 @@ void set_up_optimizers(Run& run) {
     if (skips || run.fit.nonfinite_loss == NonFiniteLoss::rollback)
       refuse("nonfinite_loss", skips ? "skip" : "rollback");
   }
-  if (run.entry.module->automatic_optimization() && run.fit.accumulate_grad_batches > 1 &&
-      !config.optimizers().empty() && config.optimizers()[0]->needs_closure()) {
-    throw ConfigError("TrainerOptions.accumulate_grad_batches: " + std::to_string(run.fit.accumulate_grad_batches) +
+  if (run.entry.module->automatic_optimization() && run.fit.planned_accumulation > 1 && !config.optimizers().empty() &&
+      config.optimizers()[0]->needs_closure()) {
+    throw ConfigError("TrainerOptions.accumulate_grad_batches: " + std::to_string(run.fit.planned_accumulation) +
                       " is not possible with " + config.optimizers()[0]->name() +
                       ", which evaluates its batch several times. Use 1 and a larger batch.");
   }
@@ -119,7 +119,7 @@ namespace {
 // accumulated. So a run is the same on one device and on eight.
 int64_t samples_of_step(const Run& run) {
   const int64_t batch = run.fit.train.loaders.empty() ? 0 : run.fit.train.loaders[0]->batch_size().value_or(0);
-  return batch * run.strategy->ranks().mesh().data().size() * run.fit.accumulate_grad_batches;
+  return batch * run.strategy->ranks().mesh().data().size() * run.fit.planned_accumulation;
 }
 
 double size_ratio(const Run& run) {
@@ -135,7 +135,7 @@ double factor_for(LrScale scale, double ratio) {
 }
 
 void print_scale(const Run& run, double ratio, double factor) {
-  const int64_t ranks = run.strategy->ranks().mesh().data().size(), batches = run.fit.accumulate_grad_batches;
+  const int64_t ranks = run.strategy->ranks().mesh().data().size(), batches = run.fit.planned_accumulation;
   std::string parts;
   if (ranks > 1) parts += " on " + count_of(ranks, "rank");
   if (batches > 1) parts += ", " + count_of(batches, "batch", "batches") + " accumulated";

@@ -64,7 +64,7 @@ void load_progress(Run& run, const State& saved) {
   epoch.pending = static_cast<PendingWork>(rest);
   p.window_stepped = saved.get<bool>("window_stepped");
   run.fit.engine->load(saved, epoch.next_batch);
-  p.accumulate = saved.get<int64_t>("accumulate");
+  run.set_accumulation(saved.get<int64_t>("accumulate"));
   p.num_threads = saved.has("num_threads") ? saved.get<int64_t>("num_threads") : 0;
   epoch.window_batches = p.total_batches - run.fit.engine->window().seen;
   run.fit.train_loaded_in_epoch = saved.get<int64_t>("train_loaded_in_epoch");

@@ -330,7 +330,7 @@ void restore_optimization(Run& run, const State& checkpoint, const std::string& 
   const int64_t before = is_without ? run.progress.accumulate : options.get<int64_t>("accumulate_grad_batches");
   const int64_t now = run.plan.accumulate_grad_batches;
   if (before == now) return;
-  run.progress.accumulate = now;
+  run.set_accumulation(now);
   Console::instance().print("Continuing from " + path + ": TrainerOptions.accumulate_grad_batches was " +
                             std::to_string(before) + (is_without ? " by a callback" : "") + " and is " +
                             std::to_string(now) + " now, from the next optimizer step on.");
