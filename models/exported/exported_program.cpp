@@ -74,7 +74,7 @@ std::string export_command(const exported::Program& program, const std::string& 
     for (const int64_t size : input.shape.sizes) {
       sizes += (sizes.empty() ? "" : ", ") + std::to_string(size < 0 ? 2 : size);
     }
-    inputs += std::string(" '") + c10::getDtypeNames(input.shape.dtype).first + "[" + sizes + "]'";
+    inputs += " '" + std::string(c10::getDtypeNames(input.shape.dtype).first) + "[" + sizes + "]'";
   }
   return "python3 tools/export_model.py MODULE:NAME --inputs" + inputs + " --output " + path;
 }
@@ -330,7 +330,7 @@ struct ExportedProgram::Parts {
     if (is_mixed) type = at::autocast::get_autocast_dtype(on);
     const std::string precision = is_mixed ? (type == c10::kHalf ? "16-mixed" : "bf16-mixed") : precision_of(type);
     return "the program was recorded in " + std::string(c10::getDtypeNames(exported_type).first) + " and computes in " +
-           c10::getDtypeNames(type).first +
+           std::string(c10::getDtypeNames(type).first) +
            ": types that Python reads at the export (x.dtype, torch.finfo) stay what they were" +
            (typed.empty() ? "" : ", here perhaps in " + join(typed, 3)) +
            ". Record it for this precision: tools/export_model.py --precision " + precision;
