@@ -79,7 +79,7 @@ elseif(LEVIN_TORCH_VERSION VERSION_GREATER _levin_torch_newest)
     "LEVIN_TORCH_DIR empty.")
 endif()
 
-# PyPI's wheels before 2.7 have std::string as it was before GCC 5, so nothing that is compiled today links with them.
+# PyPI's wheels before 2.7 use the std::string of the ABI before GCC 5, so code that is compiled today does not link with them.
 # The constructor of c10::Error takes such a string.
 file(STRINGS "${LEVIN_C10}" _levin_torch_old_abi REGEX "_ZN3c105ErrorC[12]ENS_14SourceLocationESs" LIMIT_COUNT 1)
 if(_levin_torch_old_abi)

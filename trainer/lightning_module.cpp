@@ -57,8 +57,8 @@ void end_module(Run& run, const LightningModule& module) {
 
 LightningModule::~LightningModule() {
   Trainer* trainer = trainer_;
-  while (trainer != nullptr &&
-         RunAccess::of(*trainer).entry.module == this) {  // no trainer runs a replica as its module
+  // No trainer runs a replica as its module.
+  while (trainer != nullptr && RunAccess::of(*trainer).entry.module == this) {
     Run& run = RunAccess::of(*trainer);
     run.entry.module = nullptr;
     end_module(run, *this);
