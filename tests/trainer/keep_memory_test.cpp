@@ -23,7 +23,8 @@ TEST(FetchedMemory, IsWorthKeepingIfItsPagesCostATwentiethOfTheStepAndFit) {
   const int64_t plenty = 1024 * kMiB;
   EXPECT_TRUE((FetchedMemory{pages, seconds * 19}.is_worth_keeping(plenty)));
   EXPECT_FALSE((FetchedMemory{pages, seconds * 21}.is_worth_keeping(plenty)));
-  EXPECT_FALSE((FetchedMemory{pages / 4, seconds / 4}.is_worth_keeping(plenty)));  // 16 MiB
+  EXPECT_TRUE((FetchedMemory{pages / 256, seconds / 256}.is_worth_keeping(plenty)));   // 256 KiB
+  EXPECT_FALSE((FetchedMemory{pages / 512, seconds / 512}.is_worth_keeping(plenty)));  // 128 KiB
   EXPECT_FALSE((FetchedMemory{pages, seconds}.is_worth_keeping(127 * kMiB)));
   EXPECT_TRUE((FetchedMemory{pages, seconds}.is_worth_keeping(129 * kMiB)));
 }

@@ -16,7 +16,8 @@ namespace {
 
 constexpr double kSecondsOfFault = 0.5e-6;  // 0.5 to 1.5 were measured, most of it for filling the page with zeros
 constexpr double kLeastShare = 0.05;        // of a step
-constexpr int64_t kLeastBytes = int64_t{32} << 20;
+constexpr int64_t kLeastBytes = int64_t{256} << 10;
+constexpr int64_t kLeastReported = int64_t{32} << 20;  // less than this nobody misses
 constexpr int64_t kMaxKept = (int64_t{2} << 30) - 1;  // mallopt takes an int
 
 }  // namespace
@@ -64,7 +65,8 @@ bool MemoryKeeping::decide() {
                            bytes_text(static_cast<uint64_t>(fetched.faults * page_bytes())) +
                            " from the system (LEVIN_KEEP_FREED_MEMORY=0 prevents it)";
   log::trainer.info("{}", text);
-  if (run_.plan.model_summary && run_.strategy->ranks().rank() == 0) Console::instance().print(text);
+  const bool is_large = fetched.faults * page_bytes() >= kLeastReported;
+  if (is_large && run_.plan.model_summary && run_.strategy->ranks().rank() == 0) Console::instance().print(text);
   return true;
 }
 

@@ -1,5 +1,6 @@
 // Keeps the memory that a step frees for the next step if fetching it again costs time: glibc returns tensors above 32
-// MiB to the system when they are freed, and each page of the next step's tensors is a page fault.
+// MiB to the system when they are freed, and any others at the end of the heap, and each page of the next step's tensors is
+// a page fault.
 #pragma once
 
 #include <chrono>
@@ -18,7 +19,7 @@ struct FetchedMemory {
   double seconds = 0;  // of one step
 
   /// Returns whether keeping it saves time: the faults, at about half a microsecond for each page, take a twentieth of
-  /// the step, and amount to at least 32 MiB. `available`: bytes that the process could still allocate; a step that
+  /// the step, and amount to at least 256 KiB. `available`: bytes that the process could still allocate; a step that
   /// fetches half of them keeps nothing.
   [[nodiscard]] bool is_worth_keeping(int64_t available) const;
 };
