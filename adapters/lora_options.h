@@ -1,12 +1,10 @@
 // The options of LoRA, by PEFT's names.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "levin/core/options/fields.h"
@@ -18,23 +16,23 @@ namespace levin {
 enum class LoRABias { none, all, lora_only };
 template <>
 struct EnumNames<LoRABias> {
-  static constexpr std::array names{std::pair{"none", LoRABias::none}, std::pair{"all", LoRABias::all},
-                                    std::pair{"lora_only", LoRABias::lora_only}};
+  static constexpr EnumName<LoRABias> names[] = {
+      {"none", LoRABias::none}, {"all", LoRABias::all}, {"lora_only", LoRABias::lora_only}};
 };
 
 /// How A starts: uniform as a linear layer's weight, or normal. B starts as zeros. Of embeddings A is zeros, B normal.
 enum class LoRAInit { uniform, gaussian };
 template <>
 struct EnumNames<LoRAInit> {
-  static constexpr std::array names{std::pair{"true", LoRAInit::uniform}, std::pair{"gaussian", LoRAInit::gaussian}};
+  static constexpr EnumName<LoRAInit> names[] = {{"true", LoRAInit::uniform}, {"gaussian", LoRAInit::gaussian}};
 };
 
 /// How the weights of adapted linear layers are held.
 enum class Quantize { none, int8, nf4 };
 template <>
 struct EnumNames<Quantize> {
-  static constexpr std::array names{std::pair{"none", Quantize::none}, std::pair{"int8", Quantize::int8},
-                                    std::pair{"nf4", Quantize::nf4}};
+  static constexpr EnumName<Quantize> names[] = {
+      {"none", Quantize::none}, {"int8", Quantize::int8}, {"nf4", Quantize::nf4}};
 };
 
 namespace detail {

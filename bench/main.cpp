@@ -14,6 +14,7 @@ struct Program {
 
 constexpr Program kPrograms[] = {
     {"checkpoint", bench::checkpoint::run_program},
+    {"compile", bench::compile::run_program},
 #ifdef LEVIN_BENCH_GPT
     {"ddp", bench::ddp::run_program},
     {"gpt", bench::gpt::run_program},

@@ -6,6 +6,9 @@ namespace bench {
 namespace checkpoint {
 int run_program(int argc, char** argv);
 }
+namespace compile {
+int run_program(int argc, char** argv);
+}
 namespace ddp {
 int run_program(int argc, char** argv);
 }

@@ -7,7 +7,6 @@
 // if the size is not the configured one. `levin tune` runs it alone.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,8 +21,8 @@ namespace levin {
 enum class BatchSizeSearch { power, binsearch };
 template <>
 struct EnumNames<BatchSizeSearch> {
-  static constexpr std::array names{std::pair{"power", BatchSizeSearch::power},
-                                    std::pair{"binsearch", BatchSizeSearch::binsearch}};
+  static constexpr EnumName<BatchSizeSearch> names[] = {{"power", BatchSizeSearch::power},
+                                                        {"binsearch", BatchSizeSearch::binsearch}};
 };
 
 /// Options of BatchSizeFinder.

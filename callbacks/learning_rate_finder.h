@@ -7,7 +7,6 @@
 // found then. Put it before callbacks that use optimizers, which are created again. `levin tune` runs it alone.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -64,8 +63,8 @@ class LrCurve {
 enum class LrSpacing { exponential, linear };
 template <>
 struct EnumNames<LrSpacing> {
-  static constexpr std::array names{std::pair{"exponential", LrSpacing::exponential},
-                                    std::pair{"linear", LrSpacing::linear}};
+  static constexpr EnumName<LrSpacing> names[] = {{"exponential", LrSpacing::exponential},
+                                                  {"linear", LrSpacing::linear}};
 };
 
 /// Options of LearningRateFinder.

@@ -2,7 +2,6 @@
 // optimizer of that name, or the scheduler's own name.
 #pragma once
 
-#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,8 +16,8 @@ namespace levin {
 enum class LoggingInterval { step, epoch };
 template <>
 struct EnumNames<LoggingInterval> {
-  static constexpr std::array names{std::pair{"step", LoggingInterval::step},
-                                    std::pair{"epoch", LoggingInterval::epoch}};
+  static constexpr EnumName<LoggingInterval> names[] = {{"step", LoggingInterval::step},
+                                                        {"epoch", LoggingInterval::epoch}};
 };
 
 /// Options of LearningRateMonitor.

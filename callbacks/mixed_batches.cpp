@@ -93,4 +93,8 @@ at::Tensor CutMix::mix_inputs(const at::Tensor& inputs, const at::Tensor& others
   return result;
 }
 
+MixUp::MixUp(MixUpOptions options) : MixedBatches("MixUp", checked(options, "MixUpOptions")) {}
+
+CutMix::CutMix(CutMixOptions options) : MixedBatches("CutMix", checked(options, "CutMixOptions")) {}
+
 }  // namespace levin

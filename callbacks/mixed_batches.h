@@ -87,7 +87,7 @@ using CutMixOptions = MixedBatchesOptions<true>;
 class MixUp final : public MixedBatches {
  public:
   using Options = MixUpOptions;
-  explicit MixUp(MixUpOptions options) : MixedBatches("MixUp", checked(options, "MixUpOptions")) {}
+  explicit MixUp(MixUpOptions options);
 
  private:
   at::Tensor mix_inputs(const at::Tensor& inputs, const at::Tensor& others, double& kept) const override;
@@ -99,7 +99,7 @@ class MixUp final : public MixedBatches {
 class CutMix final : public MixedBatches {
  public:
   using Options = CutMixOptions;
-  explicit CutMix(CutMixOptions options) : MixedBatches("CutMix", checked(options, "CutMixOptions")) {}
+  explicit CutMix(CutMixOptions options);
 
  private:
   at::Tensor mix_inputs(const at::Tensor& inputs, const at::Tensor& others, double& kept) const override;

@@ -9,7 +9,6 @@
 // reported, the old files stay, and training continues unless on_save_error says otherwise.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -31,7 +30,7 @@ namespace levin {
 enum class OnSaveError { warn, stop };
 template <>
 struct EnumNames<OnSaveError> {
-  static constexpr std::array names{std::pair{"warn", OnSaveError::warn}, std::pair{"stop", OnSaveError::stop}};
+  static constexpr EnumName<OnSaveError> names[] = {{"warn", OnSaveError::warn}, {"stop", OnSaveError::stop}};
 };
 
 /// Options of ModelCheckpoint.

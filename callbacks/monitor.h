@@ -1,9 +1,7 @@
 // Shared by callbacks that monitor a metric.
 #pragma once
 
-#include <array>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "levin/core/options/value.h"
@@ -17,7 +15,7 @@ class Trainer;
 enum class MonitorMode { min, max };
 template <>
 struct EnumNames<MonitorMode> {
-  static constexpr std::array names{std::pair{"min", MonitorMode::min}, std::pair{"max", MonitorMode::max}};
+  static constexpr EnumName<MonitorMode> names[] = {{"min", MonitorMode::min}, {"max", MonitorMode::max}};
 };
 
 /// Returns whether `value` is better than `other` by more than `margin` (>= 0). NaN is never better.

@@ -75,7 +75,7 @@ struct Nvml::Driver {
   Driver& operator=(const Driver&) = delete;
 };
 
-Nvml::Nvml(int64_t device_index) : driver_(std::make_unique<Driver>()) {
+Nvml::Nvml(int64_t device_index) : driver_(std::make_shared<Driver>()) {
   const std::string bus = pci_bus_of(device_index);
   if (const int code = driver_->by_bus(bus.c_str(), &driver_->device); code != 0) {
     throw Error("NVML: the GPU at " + bus + " cannot be asked: " + driver_->error_text(code) + ".");

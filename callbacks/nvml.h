@@ -29,7 +29,7 @@ class Nvml {
 
  private:
   struct Driver;
-  std::unique_ptr<Driver> driver_;
+  std::shared_ptr<Driver> driver_;
 };
 
 }  // namespace levin

@@ -229,7 +229,7 @@ void PredictionWriter::on_predict_start(Trainer& trainer, LightningModule&) {
   const std::string folder = fs::path(path_).parent_path().string();
   if (!folder.empty()) make_folder(folder);
   if (ending_ == ".safetensors") return;
-  unfinished_ = std::make_unique<UnfinishedFile>(path_);
+  unfinished_ = std::make_shared<UnfinishedFile>(path_);
 }
 
 PredictionWriter::Rows PredictionWriter::rows_of(const at::Tensor& prediction, const StepOutput& outputs,

@@ -5,7 +5,6 @@
 //   .callbacks = {levin::PredictionWriter({.output = "predictions.csv"})}      levin predict --output predictions.csv
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -23,16 +22,16 @@ namespace levin {
 enum class WriteInterval { batch, epoch };
 template <>
 struct EnumNames<WriteInterval> {
-  static constexpr std::array names{std::pair{"batch", WriteInterval::batch}, std::pair{"epoch", WriteInterval::epoch}};
+  static constexpr EnumName<WriteInterval> names[] = {{"batch", WriteInterval::batch}, {"epoch", WriteInterval::epoch}};
 };
 
 /// What predictions of shape (samples, classes) are.
 enum class PredictionScores { none, logits, probabilities };
 template <>
 struct EnumNames<PredictionScores> {
-  static constexpr std::array names{std::pair{"none", PredictionScores::none},
-                                    std::pair{"logits", PredictionScores::logits},
-                                    std::pair{"probabilities", PredictionScores::probabilities}};
+  static constexpr EnumName<PredictionScores> names[] = {{"none", PredictionScores::none},
+                                                         {"logits", PredictionScores::logits},
+                                                         {"probabilities", PredictionScores::probabilities}};
 };
 
 /// Options of PredictionWriter.
@@ -102,7 +101,7 @@ class PredictionWriter final : public Callback {
   PredictionWriterOptions options_;
   std::string ending_;
   std::string path_;
-  std::unique_ptr<UnfinishedFile> unfinished_;  // rows until all are written; removed if destroyed before that
+  std::shared_ptr<UnfinishedFile> unfinished_;  // rows until all are written; removed if destroyed before that
   int64_t samples_ = 0;
   std::vector<std::string> classes_ = {};                      // names of the classes
   std::vector<std::pair<std::string, int64_t>> columns_ = {};  // values of each part in a CSV row; empty: not known yet

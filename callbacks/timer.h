@@ -18,7 +18,7 @@ namespace levin {
 enum class TimerInterval { step, epoch };
 template <>
 struct EnumNames<TimerInterval> {
-  static constexpr std::array names{std::pair{"step", TimerInterval::step}, std::pair{"epoch", TimerInterval::epoch}};
+  static constexpr EnumName<TimerInterval> names[] = {{"step", TimerInterval::step}, {"epoch", TimerInterval::epoch}};
 };
 
 /// Options of Timer.

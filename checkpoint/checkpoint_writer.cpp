@@ -137,7 +137,7 @@ void CheckpointWriter::submit(std::vector<CheckpointRequest> requests, std::vect
     done.requests = std::move(requests);
     return report(std::move(done));
   }
-  auto group = std::make_unique<Group>();
+  auto group = std::make_shared<Group>();
   group->sync_first = std::move(sync_first);
   group->errors.resize(requests.size());
   bool wait = false;
@@ -195,7 +195,7 @@ void CheckpointWriter::work() {
   while (true) {
     changed_.wait(lock, [this] { return stop_ || waiting_ != nullptr; });
     if (waiting_ == nullptr) return;  // a stop completes waiting jobs first
-    std::unique_ptr<Group> group = std::move(waiting_);
+    std::shared_ptr<Group> group = std::move(waiting_);
     lock.unlock();
     write(*group);
     lock.lock();
@@ -212,7 +212,7 @@ void CheckpointWriter::report(Group group) {
 }
 
 void CheckpointWriter::poll() {
-  std::unique_ptr<Group> group;
+  std::shared_ptr<Group> group;
   {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock() || finished_ == nullptr) return;
@@ -222,7 +222,7 @@ void CheckpointWriter::poll() {
 }
 
 void CheckpointWriter::finish() {
-  std::unique_ptr<Group> group;
+  std::shared_ptr<Group> group;
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !busy_; });

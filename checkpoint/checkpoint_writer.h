@@ -76,8 +76,8 @@ class CheckpointWriter {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::thread thread_;
-  std::unique_ptr<Group> waiting_;   // handed to the thread
-  std::unique_ptr<Group> finished_;  // handed back
+  std::shared_ptr<Group> waiting_;   // handed to the thread
+  std::shared_ptr<Group> finished_;  // handed back
   bool busy_ = false;                // a group is waiting or being written
   bool stop_ = false;
   // Buffers of the copies, reused by later saves: new memory costs more than the copy.

@@ -1,8 +1,9 @@
-# levin_sources(GROUP FILE…) adds files of the current folder to the library. Those of a group are compiled as one unit
-# (LEVIN_UNITY), so names in unnamed namespaces must be unique within a group; adding a file changes no other group.
+# levin_sources(GROUP [PART part] FILE…) adds files of the current folder to a part of the library (LevinParts.cmake), core if
+# none is named; without that part they are left out. Those of a group are compiled as one unit (LEVIN_UNITY), so names in
+# unnamed namespaces must be unique within a group; adding a file changes no other group.
 #
-# levin_module_sources(GROUP FILE…) does the same for files that include torch/nn/module.h or LibTorch's optimizers (17 s
-# and 0.9 GB per file): they are compiled separately, with that header precompiled once for all.
+# levin_module_sources(GROUP [PART part] FILE…) does the same for files that include torch/nn/module.h or LibTorch's optimizers
+# (17 s and 0.9 GB per file): they are compiled separately, with that header precompiled once for all.
 function(levin_object_library name)
   add_library(${name} OBJECT ${ARGN})
   target_compile_features(${name} PRIVATE cxx_std_20)
@@ -21,17 +22,30 @@ function(levin_add_group target group)
 endfunction()
 
 function(levin_sources group)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PART" "")
+  if(NOT arg_PART)
+    set(arg_PART core)
+  endif()
   get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
-  levin_add_group(levin ${folder}_${group} ${ARGN})
+  if(TARGET levin_${arg_PART})
+    levin_add_group(levin_${arg_PART} ${folder}_${group} ${arg_UNPARSED_ARGUMENTS})
+  endif()
 endfunction()
 
 function(levin_module_sources group)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PART" "")
+  if(NOT arg_PART)
+    set(arg_PART core)
+  endif()
+  if(NOT TARGET levin_${arg_PART})
+    return()
+  endif()
   get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
-  set(target levin_${folder}_modules)
+  set(target levin_${folder}_${arg_PART}_modules)
   if(NOT TARGET ${target})
     levin_object_library(${target})
     target_precompile_headers(${target} REUSE_FROM levin_module_pch)
-    target_sources(levin PRIVATE $<TARGET_OBJECTS:${target}>)
+    target_sources(levin_${arg_PART} PRIVATE $<TARGET_OBJECTS:${target}>)
   endif()
-  levin_add_group(${target} ${group} ${ARGN})
+  levin_add_group(${target} ${group} ${arg_UNPARSED_ARGUMENTS})
 endfunction()

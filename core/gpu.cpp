@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "levin/core/options/error.h"
+#include "levin/core/process/parts.h"
 #include "levin/core/process/shared_library.h"
 
 namespace levin {
@@ -28,7 +29,7 @@ Opened& opened() {
 void check_version(const SharedLibrary& library) {
   const char* (*version)() = nullptr;
   library.find(version, "levin_cuda_version");
-  const std::string own = gpu_component_version(), other = version();
+  const std::string own = component_version(), other = version();
   if (own == other) return;
   throw ConfigError(std::string(kComponent) + " was built for " + other + ", and this is " + own +
                     ". Build or install both together.");
@@ -48,10 +49,6 @@ void open(Opened& all, const std::string& path) {
 }
 
 }  // namespace
-
-const char* gpu_component_version() {
-  return LEVIN_COMPONENT_VERSION;
-}
 
 GpuDriver ask_gpu_driver() {
   static const std::string name = "libcuda.so.1";
@@ -74,7 +71,7 @@ GpuDriver ask_gpu_driver() {
 }
 
 std::string gpu_component() {
-  const std::string folder = folder_of_code(reinterpret_cast<const void*>(&gpu_component_version));
+  const std::string folder = folder_of_code(reinterpret_cast<const void*>(&component_version));
   const std::string path = folder + "/" + kComponent;
   std::error_code failed;
   return !folder.empty() && std::filesystem::exists(path, failed) ? path : "";
@@ -83,7 +80,7 @@ std::string gpu_component() {
 std::string why_no_gpu() {
   if (gpu_component().empty()) {
     return std::string("this build of Levin has no CUDA component (there is no ") + kComponent +
-           " next to liblevin.so). Build it where LibTorch has CUDA (./dev setup --cuda), or use accelerator: cpu.";
+           " next to liblevin_core.so). Build it where LibTorch has CUDA (./dev setup --cuda), or use accelerator: cpu.";
   }
   return ask_gpu_driver().problem;
 }

@@ -65,7 +65,4 @@ Gpu& open_gpu(const std::string& path = "");
 /// Returns the loaded component, to look up symbols that it shares with a higher layer. Loads it like open_gpu().
 [[nodiscard]] const SharedLibrary& gpu_library();
 
-/// Returns the versions of Levin and LibTorch that this library was built for; the component must have the same.
-[[nodiscard]] const char* gpu_component_version();
-
 }  // namespace levin

@@ -13,6 +13,11 @@ std::string shape_text(at::IntArrayRef sizes) {
   return "(" + text + ")";
 }
 
+std::string dtype_name(at::ScalarType type) {
+  std::string name(c10::getDtypeNames(type).first);  // a string, or from LibTorch 2.15 on a view of one
+  return name.empty() ? c10::toString(type) : name;
+}
+
 bool bitwise_equal(const at::Tensor& one, const at::Tensor& other) {
   if (one.defined() != other.defined()) return false;
   if (!one.defined()) return true;

@@ -14,6 +14,9 @@ namespace levin {
 /// Returns "(64, 784)"; "()" for a scalar.
 [[nodiscard]] std::string shape_text(at::IntArrayRef sizes);
 
+/// Returns "float32", NumPy's name of the type, or LibTorch's name where NumPy has none.
+[[nodiscard]] std::string dtype_name(at::ScalarType type);
+
 // Bitwise comparison of tensors.
 
 /// Returns true if two CPU tensors have the same type and shape and are bitwise identical, so that nan equals the same

@@ -8,7 +8,6 @@
 //   };
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -29,8 +28,8 @@ enum class Stage { fit, validate, test, predict };
 
 template <>
 struct EnumNames<Stage> {
-  static constexpr std::array names{std::pair{"fit", Stage::fit}, std::pair{"validate", Stage::validate},
-                                    std::pair{"test", Stage::test}, std::pair{"predict", Stage::predict}};
+  static constexpr EnumName<Stage> names[] = {
+      {"fit", Stage::fit}, {"validate", Stage::validate}, {"test", Stage::test}, {"predict", Stage::predict}};
 };
 
 /// The base of data modules. Each process has its own object and calls its hooks from the training thread. An exception

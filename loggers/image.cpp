@@ -1,12 +1,12 @@
 #include "levin/loggers/image.h"
 
-#include <png.h>
-
 #include <algorithm>
 #include <cmath>
 #include <string>
 
 #include "levin/core/options/error.h"
+#include "levin/core/process/parts.h"
+#include "levin/core/process/shared_library.h"
 #include "levin/core/tensors.h"
 
 namespace levin {
@@ -100,18 +100,10 @@ LogImage image_of(const at::Tensor& tensor) {
 
 std::string png_of(const LogImage& image) {
   check_image(image);
-  png_image header = {};
-  header.version = PNG_IMAGE_VERSION;
-  header.width = static_cast<png_uint_32>(image.width);
-  header.height = static_cast<png_uint_32>(image.height);
-  header.format = image.channels == 1 ? PNG_FORMAT_GRAY : image.channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_RGBA;
-  header.flags = PNG_IMAGE_FLAG_FAST;
-  std::string bytes(PNG_IMAGE_PNG_SIZE_MAX(header), '\0');
-  png_alloc_size_t size = bytes.size();
-  if (png_image_write_to_memory(&header, bytes.data(), &size, 0, image.samples.data(), 0, nullptr) == 0) {
-    throw Error("png_of: libpng: " + std::string(header.message) + ".");
-  }
-  bytes.resize(size);
+  void (*encode)(const LogImage&, std::string&) = nullptr;
+  open_part("images", "log_image: the PNG encoder").find(encode, "levin_encode_png");
+  std::string bytes;
+  encode(image, bytes);
   return bytes;
 }
 

@@ -169,13 +169,13 @@ void MLFlowLogger::make_outbox() {
   }
   if (!options_.run_id.empty()) run_.run_id = options_.run_id;
   write_mlflow_run(log_dir_, run_);
-  client_ = std::make_unique<MlflowClient>(log_dir_, run_, credentials_,
+  client_ = std::make_shared<MlflowClient>(log_dir_, run_, credentials_,
                                            MlflowTimeouts{options_.connect_timeout, options_.timeout});
   OutboxOptions options;
   options.who = "MLFlowLogger";
   options.where = "the server " + run_.tracking_uri;
   options.most_bytes = options_.max_spill.bytes;
-  outbox_ = std::make_unique<Outbox>(
+  outbox_ = std::make_shared<Outbox>(
       log_dir_, options, [client = client_.get()](std::span<const SpilledEvent> events, const auto& cancelled) {
         return client->deliver(events, cancelled);
       });

@@ -2,7 +2,6 @@
 // value silently: see loggers/outbox.h. Options as Lightning's MLFlowLogger.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -24,8 +23,8 @@ enum class LogModel { none, last, all };
 
 template <>
 struct EnumNames<LogModel> {
-  static constexpr std::array names{std::pair{"false", LogModel::none}, std::pair{"true", LogModel::last},
-                                    std::pair{"all", LogModel::all}};
+  static constexpr EnumName<LogModel> names[] = {
+      {"false", LogModel::none}, {"true", LogModel::last}, {"all", LogModel::all}};
 };
 
 /// Options of MLFlowLogger, by the names of Lightning's.
@@ -130,8 +129,8 @@ class MLFlowLogger final : public Logger {
   MlflowRun run_ = {};
   MlflowCredentials credentials_ = {};
   std::string log_dir_ = "";
-  std::unique_ptr<MlflowClient> client_ = nullptr;
-  std::unique_ptr<Outbox> outbox_ = nullptr;             // after the client, which its thread uses
+  std::shared_ptr<MlflowClient> client_ = nullptr;
+  std::shared_ptr<Outbox> outbox_ = nullptr;             // after the client, which its thread uses
   std::map<std::string, std::string> checkpoints_ = {};  // that go to the server at the end: names there, paths
   std::map<std::string, std::string> sent_as_ = {};      // the names at the server, by the run's
   std::set<std::string> taken_ = {};                     // those

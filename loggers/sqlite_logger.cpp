@@ -271,7 +271,7 @@ void SQLiteLogger::start(const std::string& default_root_dir, bool resume) {
   uuid_ = new_uuid();
   const std::lock_guard lock(mutex_);
   try {
-    store_ = std::make_unique<SqliteStore>(path_, options_.busy_timeout);
+    store_ = std::make_shared<SqliteStore>(path_, options_.busy_timeout);
   } catch (const SqliteError& error) {
     if (error.is_passing()) return report_failure(error.what());
     path_.clear();  // it has not started
@@ -290,7 +290,7 @@ void SQLiteLogger::own_folder() {
 }
 
 void SQLiteLogger::open_run() {
-  if (store_ == nullptr) store_ = std::make_unique<SqliteStore>(path_, options_.busy_timeout);
+  if (store_ == nullptr) store_ = std::make_shared<SqliteStore>(path_, options_.busy_timeout);
   if (!is_open_) {
     store_->mark_killed(folder_);
     store_->open_run(uuid_, options_.name, folder_);

@@ -154,7 +154,7 @@ class SQLiteLogger final : public Logger {
   bool may_continue_ = false;
   bool is_open_ = false;                           // the run is in the file, and marked as running
   mutable std::mutex mutex_;                       // the timer's thread writes too
-  std::unique_ptr<SqliteStore> store_;             // null until the file can be opened
+  std::shared_ptr<SqliteStore> store_;             // null until the file can be opened
   std::optional<State> continued_ = std::nullopt;  // a checkpoint's state that is not restored in the file yet
   std::vector<std::pair<std::string, std::string>> hparams_ = {};  // waiting, as the next two are
   MetricList final_metrics_ = {};

@@ -5,10 +5,8 @@
 //   log("loss", loss_);
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <variant>
 
 #include "levin/core/options/fields.h"
@@ -123,9 +121,10 @@ namespace levin {
 
 template <>
 struct EnumNames<metrics::NanStrategy> {
-  static constexpr std::array names{
-      std::pair{"error", metrics::NanStrategy::error}, std::pair{"warn", metrics::NanStrategy::warn},
-      std::pair{"ignore", metrics::NanStrategy::ignore}, std::pair{"disable", metrics::NanStrategy::disable}};
+  static constexpr EnumName<metrics::NanStrategy> names[] = {{"error", metrics::NanStrategy::error},
+                                                             {"warn", metrics::NanStrategy::warn},
+                                                             {"ignore", metrics::NanStrategy::ignore},
+                                                             {"disable", metrics::NanStrategy::disable}};
 };
 
 }  // namespace levin

@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "levin/core/options/fields.h"
@@ -433,16 +432,17 @@ namespace levin {
 
 template <>
 struct EnumNames<metrics::Normalize> {
-  static constexpr std::array names{
-      std::pair{"none", metrics::Normalize::none}, std::pair{"true", metrics::Normalize::truth},
-      std::pair{"pred", metrics::Normalize::pred}, std::pair{"all", metrics::Normalize::all}};
+  static constexpr EnumName<metrics::Normalize> names[] = {{"none", metrics::Normalize::none},
+                                                           {"true", metrics::Normalize::truth},
+                                                           {"pred", metrics::Normalize::pred},
+                                                           {"all", metrics::Normalize::all}};
 };
 
 template <>
 struct EnumNames<metrics::CalibrationNorm> {
-  static constexpr std::array names{std::pair{"l1", metrics::CalibrationNorm::l1},
-                                    std::pair{"l2", metrics::CalibrationNorm::l2},
-                                    std::pair{"max", metrics::CalibrationNorm::max}};
+  static constexpr EnumName<metrics::CalibrationNorm> names[] = {{"l1", metrics::CalibrationNorm::l1},
+                                                                 {"l2", metrics::CalibrationNorm::l2},
+                                                                 {"max", metrics::CalibrationNorm::max}};
 };
 
 }  // namespace levin

@@ -3,12 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "levin/core/options/fields.h"
 
@@ -91,16 +89,16 @@ namespace levin {
 
 template <>
 struct EnumNames<metrics::Task> {
-  static constexpr std::array names{std::pair{"binary", metrics::Task::binary},
-                                    std::pair{"multiclass", metrics::Task::multiclass},
-                                    std::pair{"multilabel", metrics::Task::multilabel}};
+  static constexpr EnumName<metrics::Task> names[] = {{"binary", metrics::Task::binary},
+                                                      {"multiclass", metrics::Task::multiclass},
+                                                      {"multilabel", metrics::Task::multilabel}};
 };
 
 template <>
 struct EnumNames<metrics::Scores> {
-  static constexpr std::array names{std::pair{"auto", metrics::Scores::automatic},
-                                    std::pair{"probabilities", metrics::Scores::probabilities},
-                                    std::pair{"logits", metrics::Scores::logits}};
+  static constexpr EnumName<metrics::Scores> names[] = {{"auto", metrics::Scores::automatic},
+                                                        {"probabilities", metrics::Scores::probabilities},
+                                                        {"logits", metrics::Scores::logits}};
 };
 
 }  // namespace levin

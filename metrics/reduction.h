@@ -1,9 +1,6 @@
 // How several values become one number, in torchmetrics' words.
 #pragma once
 
-#include <array>
-#include <utility>
-
 #include "levin/core/options/value.h"
 
 namespace levin::metrics {
@@ -24,23 +21,24 @@ namespace levin {
 
 template <>
 struct EnumNames<metrics::Reduction> {
-  static constexpr std::array names{std::pair{"mean", metrics::Reduction::mean},
-                                    std::pair{"sum", metrics::Reduction::sum},
-                                    std::pair{"none", metrics::Reduction::none}};
+  static constexpr EnumName<metrics::Reduction> names[] = {
+      {"mean", metrics::Reduction::mean}, {"sum", metrics::Reduction::sum}, {"none", metrics::Reduction::none}};
 };
 
 template <>
 struct EnumNames<metrics::ImageReduction> {
-  static constexpr std::array names{std::pair{"elementwise_mean", metrics::ImageReduction::elementwise_mean},
-                                    std::pair{"sum", metrics::ImageReduction::sum},
-                                    std::pair{"none", metrics::ImageReduction::none}};
+  static constexpr EnumName<metrics::ImageReduction> names[] = {
+      {"elementwise_mean", metrics::ImageReduction::elementwise_mean},
+      {"sum", metrics::ImageReduction::sum},
+      {"none", metrics::ImageReduction::none}};
 };
 
 template <>
 struct EnumNames<metrics::Average> {
-  static constexpr std::array names{
-      std::pair{"micro", metrics::Average::micro}, std::pair{"macro", metrics::Average::macro},
-      std::pair{"weighted", metrics::Average::weighted}, std::pair{"none", metrics::Average::none}};
+  static constexpr EnumName<metrics::Average> names[] = {{"micro", metrics::Average::micro},
+                                                         {"macro", metrics::Average::macro},
+                                                         {"weighted", metrics::Average::weighted},
+                                                         {"none", metrics::Average::none}};
 };
 
 }  // namespace levin

@@ -9,10 +9,8 @@
 // rank updates its own object (metric.h).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
-#include <utility>
 
 #include "levin/core/options/fields.h"
 #include "levin/metrics/metric.h"
@@ -179,9 +177,10 @@ namespace levin {
 
 template <>
 struct EnumNames<metrics::Multioutput> {
-  static constexpr std::array names{std::pair{"raw_values", metrics::Multioutput::raw_values},
-                                    std::pair{"uniform_average", metrics::Multioutput::uniform_average},
-                                    std::pair{"variance_weighted", metrics::Multioutput::variance_weighted}};
+  static constexpr EnumName<metrics::Multioutput> names[] = {
+      {"raw_values", metrics::Multioutput::raw_values},
+      {"uniform_average", metrics::Multioutput::uniform_average},
+      {"variance_weighted", metrics::Multioutput::variance_weighted}};
 };
 
 }  // namespace levin

@@ -8,10 +8,8 @@
 // throw ConfigError naming the option. Every rank updates its own object (metric.h).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
-#include <utility>
 
 #include "levin/core/options/fields.h"
 #include "levin/metrics/metric.h"
@@ -110,15 +108,15 @@ namespace levin {
 
 template <>
 struct EnumNames<metrics::MaskFormat> {
-  static constexpr std::array names{std::pair{"one-hot", metrics::MaskFormat::one_hot},
-                                    std::pair{"index", metrics::MaskFormat::index},
-                                    std::pair{"mixed", metrics::MaskFormat::mixed}};
+  static constexpr EnumName<metrics::MaskFormat> names[] = {{"one-hot", metrics::MaskFormat::one_hot},
+                                                            {"index", metrics::MaskFormat::index},
+                                                            {"mixed", metrics::MaskFormat::mixed}};
 };
 
 template <>
 struct EnumNames<metrics::AggregationLevel> {
-  static constexpr std::array names{std::pair{"samplewise", metrics::AggregationLevel::samplewise},
-                                    std::pair{"global", metrics::AggregationLevel::global}};
+  static constexpr EnumName<metrics::AggregationLevel> names[] = {{"samplewise", metrics::AggregationLevel::samplewise},
+                                                                  {"global", metrics::AggregationLevel::global}};
 };
 
 }  // namespace levin

@@ -9,11 +9,9 @@
 // (metric.h).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "levin/core/options/fields.h"
@@ -167,15 +165,15 @@ namespace levin {
 
 template <>
 struct EnumNames<metrics::RougeAccumulate> {
-  static constexpr std::array names{std::pair{"best", metrics::RougeAccumulate::best},
-                                    std::pair{"avg", metrics::RougeAccumulate::avg}};
+  static constexpr EnumName<metrics::RougeAccumulate> names[] = {{"best", metrics::RougeAccumulate::best},
+                                                                 {"avg", metrics::RougeAccumulate::avg}};
 };
 
 template <>
 struct EnumNames<metrics::RougeValue> {
-  static constexpr std::array names{std::pair{"fmeasure", metrics::RougeValue::fmeasure},
-                                    std::pair{"precision", metrics::RougeValue::precision},
-                                    std::pair{"recall", metrics::RougeValue::recall}};
+  static constexpr EnumName<metrics::RougeValue> names[] = {{"fmeasure", metrics::RougeValue::fmeasure},
+                                                            {"precision", metrics::RougeValue::precision},
+                                                            {"recall", metrics::RougeValue::recall}};
 };
 
 }  // namespace levin

@@ -64,7 +64,7 @@ void keep_off_recordings(const at::Tensor& loss) {
 }  // namespace
 
 CompiledModule::CompiledModule(CompiledModuleOptions options)
-    : options_(checked(std::move(options), "CompiledModuleOptions")), file_(std::make_unique<StepFile>(options_.path)) {
+    : options_(checked(std::move(options), "CompiledModuleOptions")), file_(std::make_shared<StepFile>(options_.path)) {
   check_compiled_for(file_->manifest(), file_->path(), read_file("/proc/cpuinfo"));
   if (!options_.trust) {
     throw Error(kWho + file_->path() +

@@ -79,8 +79,8 @@ class CompiledModule final : public LightningModule {
   void evaluate(const Batch& batch, const std::string& stage);
 
   CompiledModuleOptions options_;
-  std::unique_ptr<StepFile> file_;
-  std::unique_ptr<CompiledLibrary> training_, evaluation_;
+  std::shared_ptr<StepFile> file_;
+  std::shared_ptr<CompiledLibrary> training_, evaluation_;
   std::map<std::string, at::Tensor> tensors_ = {};  // parameters, buffers and constants
   std::set<size_t> shared_ = {};  // outputs of the training graph that share memory with another tensor
   bool knows_shared_ = false;

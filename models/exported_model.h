@@ -5,10 +5,8 @@
 // A module of your own with other steps holds an ExportedProgram instead. See docs/exported_models.md.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "levin/core/options/fields.h"
@@ -23,10 +21,11 @@ enum class ExportedLoss { cross_entropy, mse_loss, l1_loss, bce_with_logits, non
 
 template <>
 struct EnumNames<ExportedLoss> {
-  static constexpr std::array names{
-      std::pair{"cross_entropy", ExportedLoss::cross_entropy}, std::pair{"mse_loss", ExportedLoss::mse_loss},
-      std::pair{"l1_loss", ExportedLoss::l1_loss}, std::pair{"bce_with_logits", ExportedLoss::bce_with_logits},
-      std::pair{"none", ExportedLoss::none}};
+  static constexpr EnumName<ExportedLoss> names[] = {{"cross_entropy", ExportedLoss::cross_entropy},
+                                                     {"mse_loss", ExportedLoss::mse_loss},
+                                                     {"l1_loss", ExportedLoss::l1_loss},
+                                                     {"bce_with_logits", ExportedLoss::bce_with_logits},
+                                                     {"none", ExportedLoss::none}};
 };
 
 /// Options of ExportedModule.

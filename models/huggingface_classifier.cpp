@@ -9,7 +9,6 @@
 
 #include "levin/core/options/error.h"
 #include "levin/core/tensors.h"
-#include "levin/data/sets/image_folder_data.h"
 #include "levin/data/sets/text_csv.h"
 #include "levin/models/loss_type.h"
 #include "levin/trainer/found_option.h"
@@ -81,8 +80,8 @@ void HuggingFaceClassifier::configure_model() {
   if (const auto* strings = dynamic_cast<const TextCsv*>(data)) {
     check_fits(model() == nullptr ? read_config() : model()->config(), *strings);
     classes = strings->classes();
-  } else if (const auto* images = dynamic_cast<const ImageFolderData*>(data)) {
-    classes = images->classes();
+  } else if (data != nullptr) {
+    classes = data->label_names();
   }
   if (options_.num_labels > 0 && options_.num_labels < std::ssize(classes)) {
     throw ConfigError("HuggingFaceClassifierOptions.num_labels: " + std::to_string(options_.num_labels) +

@@ -7,9 +7,7 @@
 // 0 or 1 each; of a regression (B) or (B, num_labels). In (ids, label) what is the config's pad_token_id is padding.
 #pragma once
 
-#include <array>
 #include <optional>
-#include <utility>
 
 #include "levin/models/huggingface_module.h"
 
@@ -19,9 +17,10 @@ namespace levin {
 enum class ProblemType { single_label_classification, multi_label_classification, regression };
 template <>
 struct EnumNames<ProblemType> {
-  static constexpr std::array names{std::pair{"single_label_classification", ProblemType::single_label_classification},
-                                    std::pair{"multi_label_classification", ProblemType::multi_label_classification},
-                                    std::pair{"regression", ProblemType::regression}};
+  static constexpr EnumName<ProblemType> names[] = {
+      {"single_label_classification", ProblemType::single_label_classification},
+      {"multi_label_classification", ProblemType::multi_label_classification},
+      {"regression", ProblemType::regression}};
 };
 
 /// Options of HuggingFaceClassifier.

@@ -239,4 +239,8 @@ void Adafactor::load_state(const State& saved) {
   groups_ = std::move(groups);
 }
 
+ConfigNode Adafactor::written_options() const {
+  return write_options(options_);
+}
+
 }  // namespace levin

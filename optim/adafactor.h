@@ -64,7 +64,7 @@ class Adafactor final : public Optimizer {
   }
 
   [[nodiscard]] std::string name() const override { return "Adafactor"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+  [[nodiscard]] ConfigNode written_options() const override;
   void use_shards(std::shared_ptr<const ParameterShards> shards) override { shards_ = std::move(shards); }
   [[nodiscard]] StateLayout layout(const std::string& name) const override;
   [[nodiscard]] State state() const override;

@@ -7,14 +7,19 @@
 #include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_sqrt.h>
-#include <ATen/ops/_fused_adagrad.h>
+
+#include "levin/libtorch/fused_adagrad.h"
 
 namespace levin {
 
+bool Adagrad::is_recordable() const {
+  return FusedAdagradRate<at::Tensor>;
+}
+
 void Adagrad::update(Batch& batch, const Group& group) {
   detail::with_learning_rate(batch.lr, group.lr, [&](const auto& lr) {
-    at::_fused_adagrad_(batch.params, batch.grads, batch.state[0], batch.step_tensors, lr, options_.lr_decay,
-                        group.weight_decay, options_.eps, options_.maximize, {}, batch.found_inf);
+    fused_adagrad(batch.params, batch.grads, batch.state[0], batch.step_tensors, lr, options_.lr_decay,
+                  group.weight_decay, options_.eps, options_.maximize, batch.found_inf);
   });
 }
 

@@ -35,7 +35,7 @@ struct AdagradOptions {
 class Adagrad final : public OptimizerOf<AdagradOptions> {
  public:
   using OptimizerOf::OptimizerOf;
-  [[nodiscard]] bool is_recordable() const override { return true; }
+  [[nodiscard]] bool is_recordable() const override;  // from LibTorch 2.7 on
 
  private:
   std::vector<std::string> state_names() const override { return {"sum"}; }

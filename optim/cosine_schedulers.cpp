@@ -6,6 +6,10 @@
 
 namespace levin {
 
+template class SchedulerOf<CosineAnnealingLROptions>;
+template class SchedulerOf<CosineAnnealingWarmRestartsOptions>;
+template class SchedulerOf<CosineWithWarmupOptions>;
+
 namespace {
 
 // 2 at the start of a period, 0 at its end.

@@ -27,6 +27,8 @@ struct CosineAnnealingLROptions {
   }
 };
 
+extern template class SchedulerOf<CosineAnnealingLROptions>;
+
 /// Half a cosine from the initial lr down to eta_min, and back up if stepped further (SGDR, Loshchilov, Hutter 2016,
 /// without restarts). PyTorch's CosineAnnealingLR.
 class CosineAnnealingLR final : public SchedulerOf<CosineAnnealingLROptions> {
@@ -58,6 +60,8 @@ struct CosineAnnealingWarmRestartsOptions {
         field("eta_min", &CosineAnnealingWarmRestartsOptions::eta_min, "lowest lr"));
   }
 };
+
+extern template class SchedulerOf<CosineAnnealingWarmRestartsOptions>;
 
 /// A cosine that restarts after T_0 steps, then after T_0 * T_mult, … (SGDR, Loshchilov, Hutter 2016). PyTorch's
 /// CosineAnnealingWarmRestarts.
@@ -110,6 +114,8 @@ struct CosineWithWarmupOptions {
             .check([](const auto& steps) { return !steps || *steps >= 1; }, ">= 1"));
   }
 };
+
+extern template class SchedulerOf<CosineWithWarmupOptions>;
 
 /// A line up to the initial lr, then half a cosine down to eta_min that ends with the run; lr stays there. A trainer
 /// moves it after each optimizer step unless `interval` says otherwise: its warm-up may be shorter than an epoch.

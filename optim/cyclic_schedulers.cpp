@@ -6,6 +6,9 @@
 
 namespace levin {
 
+template class SchedulerOf<OneCycleLROptions>;
+template class SchedulerOf<CyclicLROptions>;
+
 namespace {
 
 void need_momentum(const Optimizer& optimizer, const std::string& name) {

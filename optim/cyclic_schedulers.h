@@ -13,7 +13,8 @@ namespace levin {
 enum class AnnealStrategy { cos, linear };
 template <>
 struct EnumNames<AnnealStrategy> {
-  static constexpr std::array names{std::pair{"cos", AnnealStrategy::cos}, std::pair{"linear", AnnealStrategy::linear}};
+  static constexpr EnumName<AnnealStrategy> names[] = {{"cos", AnnealStrategy::cos},
+                                                       {"linear", AnnealStrategy::linear}};
 };
 
 /// How the height of cycles changes. triangular: it stays; triangular2: halves each cycle; exp_range: shrinks by gamma
@@ -21,17 +22,16 @@ struct EnumNames<AnnealStrategy> {
 enum class CyclicMode { triangular, triangular2, exp_range };
 template <>
 struct EnumNames<CyclicMode> {
-  static constexpr std::array names{std::pair{"triangular", CyclicMode::triangular},
-                                    std::pair{"triangular2", CyclicMode::triangular2},
-                                    std::pair{"exp_range", CyclicMode::exp_range}};
+  static constexpr EnumName<CyclicMode> names[] = {{"triangular", CyclicMode::triangular},
+                                                   {"triangular2", CyclicMode::triangular2},
+                                                   {"exp_range", CyclicMode::exp_range}};
 };
 
 /// The argument of a scale_fn: the cycle, or the step.
 enum class ScaleMode { cycle, iterations };
 template <>
 struct EnumNames<ScaleMode> {
-  static constexpr std::array names{std::pair{"cycle", ScaleMode::cycle},
-                                    std::pair{"iterations", ScaleMode::iterations}};
+  static constexpr EnumName<ScaleMode> names[] = {{"cycle", ScaleMode::cycle}, {"iterations", ScaleMode::iterations}};
 };
 
 namespace detail {
@@ -80,6 +80,8 @@ struct OneCycleLROptions {
         field("three_phase", &OneCycleLROptions::three_phase, "fall to the start first, then to the end"));
   }
 };
+
+extern template class SchedulerOf<OneCycleLROptions>;
 
 /// One rise to max_lr and one fall far below the start (Smith, Topin 2017). PyTorch's OneCycleLR. Step once per batch.
 /// In a Trainer the length may be unset: it is then the number of steps of the fit. attach() throws ConfigError if the
@@ -139,6 +141,8 @@ struct CyclicLROptions {
         field("max_momentum", &CyclicLROptions::max_momentum, "momentum at the bottom of lr"));
   }
 };
+
+extern template class SchedulerOf<CyclicLROptions>;
 
 /// A cycle of lr between base_lr and max_lr (Smith 2015). PyTorch's CyclicLR. Step once per batch. attach() throws
 /// Error if cycle_momentum is set and the optimizer has no momentum.

@@ -48,4 +48,8 @@ void LBFGS::load_state(const State& saved) {
   groups_ = std::move(groups);
 }
 
+ConfigNode LBFGS::written_options() const {
+  return write_options(options_);
+}
+
 }  // namespace levin

@@ -4,7 +4,6 @@
 //   optimizer.step([&] { optimizer.zero_grad(); auto loss = …; loss.backward(); return loss; });
 #pragma once
 
-#include <array>
 #include <memory>
 
 #include "levin/core/options/fields.h"
@@ -18,7 +17,7 @@ class TorchOptimizer;
 enum class LineSearch { strong_wolfe };
 template <>
 struct EnumNames<LineSearch> {
-  static constexpr std::array names{std::pair{"strong_wolfe", LineSearch::strong_wolfe}};
+  static constexpr EnumName<LineSearch> names[] = {{"strong_wolfe", LineSearch::strong_wolfe}};
 };
 
 /// Options of LBFGS; names and defaults are torch.optim.LBFGS's.
@@ -60,7 +59,7 @@ class LBFGS final : public Optimizer {
   }
 
   [[nodiscard]] std::string name() const override { return "LBFGS"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+  [[nodiscard]] ConfigNode written_options() const override;
   [[nodiscard]] bool needs_closure() const override { return true; }
   [[nodiscard]] StateLayout layout(const std::string& name) const override;
   [[nodiscard]] State state() const override;

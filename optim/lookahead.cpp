@@ -68,4 +68,8 @@ void Lookahead::load_own_state(State& saved) {
   steps_ = steps;
 }
 
+ConfigNode Lookahead::written_options() const {
+  return write_options(options_);
+}
+
 }  // namespace levin

@@ -45,7 +45,7 @@ class Lookahead final : public WrappingOptimizer {
   Lookahead(std::shared_ptr<Optimizer> inner, LookaheadOptions options);
 
   [[nodiscard]] std::string name() const override { return "Lookahead"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+  [[nodiscard]] ConfigNode written_options() const override;
 
  private:
   at::Tensor do_step(const Closure* closure) override;

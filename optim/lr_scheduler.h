@@ -115,7 +115,7 @@ class LRScheduler {
 };
 
 /// The base of schedulers made from the options struct O: a struct with fields() and the member `kName`, the class's
-/// registered name.
+/// registered name. Levin's own are `extern template`, so that only one file compiles what is defined below the class.
 template <class O>
 class SchedulerOf : public LRScheduler {
  public:
@@ -123,13 +123,21 @@ class SchedulerOf : public LRScheduler {
 
   /// Attached later. Throws ConfigError for invalid options, such as the default ones if O has a required option.
   explicit SchedulerOf(Defaults = {}) : SchedulerOf(O()) {}
-  explicit SchedulerOf(O options) : options_(checked(std::move(options), std::string(O::kName) + "Options")) {}
+  explicit SchedulerOf(O options);
 
   [[nodiscard]] std::string name() const final { return O::kName; }
-  [[nodiscard]] ConfigNode written_options() const final { return write_options(options_); }
+  [[nodiscard]] ConfigNode written_options() const final;
 
  protected:
   O options_;
 };
+
+template <class O>
+SchedulerOf<O>::SchedulerOf(O options) : options_(checked(std::move(options), std::string(O::kName) + "Options")) {}
+
+template <class O>
+ConfigNode SchedulerOf<O>::written_options() const {
+  return write_options(options_);
+}
 
 }  // namespace levin

@@ -22,8 +22,8 @@ namespace levin {
 enum class AdjustLr { original, match_rms_adamw };
 template <>
 struct EnumNames<AdjustLr> {
-  static constexpr std::array names{std::pair{"original", AdjustLr::original},
-                                    std::pair{"match_rms_adamw", AdjustLr::match_rms_adamw}};
+  static constexpr EnumName<AdjustLr> names[] = {{"original", AdjustLr::original},
+                                                 {"match_rms_adamw", AdjustLr::match_rms_adamw}};
 };
 
 /// Options of Muon; up to adjust_lr_fn, names and defaults are torch.optim.Muon's.

@@ -5,6 +5,8 @@
 
 namespace levin {
 
+template class SchedulerOf<ReduceLROnPlateauOptions>;
+
 void ReduceLROnPlateau::begin() {
   const double worst = std::numeric_limits<double>::infinity();
   min_lrs_ = per_group(options_.min_lr, "min_lr");

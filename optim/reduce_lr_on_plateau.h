@@ -4,8 +4,6 @@
 //   …scheduler.step(val_loss);
 #pragma once
 
-#include <array>
-
 #include "levin/optim/lr_scheduler.h"
 
 namespace levin {
@@ -14,14 +12,14 @@ namespace levin {
 enum class PlateauMode { min, max };
 template <>
 struct EnumNames<PlateauMode> {
-  static constexpr std::array names{std::pair{"min", PlateauMode::min}, std::pair{"max", PlateauMode::max}};
+  static constexpr EnumName<PlateauMode> names[] = {{"min", PlateauMode::min}, {"max", PlateauMode::max}};
 };
 
 /// Whether `threshold` is relative to the best value, or absolute.
 enum class ThresholdMode { rel, abs };
 template <>
 struct EnumNames<ThresholdMode> {
-  static constexpr std::array names{std::pair{"rel", ThresholdMode::rel}, std::pair{"abs", ThresholdMode::abs}};
+  static constexpr EnumName<ThresholdMode> names[] = {{"rel", ThresholdMode::rel}, {"abs", ThresholdMode::abs}};
 };
 
 /// Options of ReduceLROnPlateau; names and defaults are PyTorch's.
@@ -51,6 +49,8 @@ struct ReduceLROnPlateauOptions {
         field("eps", &ReduceLROnPlateauOptions::eps, "smaller changes of lr are ignored").min(0.0));
   }
 };
+
+extern template class SchedulerOf<ReduceLROnPlateauOptions>;
 
 /// A factor on lr each time the metric has not improved for more than `patience` steps. PyTorch's ReduceLROnPlateau.
 /// Call step(metric); step() throws Error.

@@ -79,4 +79,8 @@ at::Tensor SAM::do_step(const Closure* closure) {
   return loss;
 }
 
+ConfigNode SAM::written_options() const {
+  return write_options(options_);
+}
+
 }  // namespace levin

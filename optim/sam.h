@@ -46,7 +46,7 @@ class SAM final : public WrappingOptimizer {
   SAM(std::shared_ptr<Optimizer> inner, SAMOptions options);
 
   [[nodiscard]] std::string name() const override { return "SAM"; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+  [[nodiscard]] ConfigNode written_options() const override;
   [[nodiscard]] bool needs_closure() const override { return true; }
 
  private:

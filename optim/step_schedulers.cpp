@@ -4,6 +4,13 @@
 
 namespace levin {
 
+template class SchedulerOf<StepLROptions>;
+template class SchedulerOf<MultiStepLROptions>;
+template class SchedulerOf<ConstantLROptions>;
+template class SchedulerOf<LinearLROptions>;
+template class SchedulerOf<ExponentialLROptions>;
+template class SchedulerOf<PolynomialLROptions>;
+
 namespace {
 
 std::vector<double> times(std::vector<double> lrs, double factor) {

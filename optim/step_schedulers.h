@@ -24,6 +24,8 @@ struct StepLROptions {
   }
 };
 
+extern template class SchedulerOf<StepLROptions>;
+
 /// A factor of gamma on lr every step_size steps. PyTorch's StepLR.
 class StepLR final : public SchedulerOf<StepLROptions> {
  public:
@@ -53,6 +55,8 @@ struct MultiStepLROptions {
   }
 };
 
+extern template class SchedulerOf<MultiStepLROptions>;
+
 /// A factor of gamma on lr at each milestone. PyTorch's MultiStepLR.
 class MultiStepLR final : public SchedulerOf<MultiStepLROptions> {
  public:
@@ -79,6 +83,8 @@ struct ConstantLROptions {
         field("total_iters", &ConstantLROptions::total_iters, "number of steps that are scaled").min(0));
   }
 };
+
+extern template class SchedulerOf<ConstantLROptions>;
 
 /// A constant factor on lr for the first total_iters steps. PyTorch's ConstantLR, but `factor` 0 is rejected: PyTorch
 /// divides by it at total_iters, and lr becomes nan.
@@ -110,6 +116,8 @@ struct LinearLROptions {
   }
 };
 
+extern template class SchedulerOf<LinearLROptions>;
+
 /// A factor on lr that moves linearly from start_factor to end_factor in total_iters steps: a warmup. PyTorch's
 /// LinearLR.
 class LinearLR final : public SchedulerOf<LinearLROptions> {
@@ -134,6 +142,8 @@ struct ExponentialLROptions {
     return levin::fields(field("gamma", &ExponentialLROptions::gamma, "factor of each step").above(0.0));
   }
 };
+
+extern template class SchedulerOf<ExponentialLROptions>;
 
 /// A factor of gamma on lr at every step. PyTorch's ExponentialLR.
 class ExponentialLR final : public SchedulerOf<ExponentialLROptions> {
@@ -162,6 +172,8 @@ struct PolynomialLROptions {
                          field("power", &PolynomialLROptions::power, "of the polynomial").above(0.0));
   }
 };
+
+extern template class SchedulerOf<PolynomialLROptions>;
 
 /// A fall of lr to 0 in total_iters steps as (1 - t / total_iters)^power. PyTorch's PolynomialLR.
 class PolynomialLR final : public SchedulerOf<PolynomialLROptions> {

@@ -5,6 +5,8 @@
 
 namespace levin {
 
+template class SchedulerOf<SWALROptions>;
+
 // It starts from the present rates, which another scheduler may have moved: its state keeps them. PyTorch: the
 // configured ones.
 void SWALR::prepare() {

@@ -25,6 +25,8 @@ struct SWALROptions {
   }
 };
 
+extern template class SchedulerOf<SWALROptions>;
+
 /// A transition of each group's lr to swa_lr in anneal_epochs steps, from its value when the scheduler is attached.
 /// PyTorch's SWALR.
 class SWALR final : public SchedulerOf<SWALROptions> {

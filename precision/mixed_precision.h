@@ -1,7 +1,6 @@
 // Weights in float32, forward passes under autocast: matrix products in 16 bits, sums and losses in float32.
 #pragma once
 
-#include <array>
 #include <optional>
 #include <string>
 
@@ -15,8 +14,8 @@ namespace levin {
 enum class MixedDtype { bfloat16, float16 };
 template <>
 struct EnumNames<MixedDtype> {
-  static constexpr std::array names{std::pair{"bfloat16", MixedDtype::bfloat16},
-                                    std::pair{"float16", MixedDtype::float16}};
+  static constexpr EnumName<MixedDtype> names[] = {{"bfloat16", MixedDtype::bfloat16},
+                                                   {"float16", MixedDtype::float16}};
 };
 
 /// Options of MixedPrecision.

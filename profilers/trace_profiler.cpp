@@ -163,7 +163,7 @@ void TraceProfiler::give_up(const std::string& why) {
 }
 
 TraceProfiler::Range TraceProfiler::open_range(const char* action, const std::string& shown) {
-  Range range{action, std::make_unique<at::RecordFunction>(at::RecordScope::USER_SCOPE)};
+  Range range{action, std::make_shared<at::RecordFunction>(at::RecordScope::USER_SCOPE)};
   if (range.record->isActive()) range.record->before(shown);
   return range;
 }

@@ -120,7 +120,7 @@ class TraceProfiler final : public Profiler {
  private:
   struct Range {
     const char* action;
-    std::unique_ptr<at::RecordFunction> record;
+    std::shared_ptr<at::RecordFunction> record;
   };
 
   void enter_step();
@@ -144,7 +144,7 @@ class TraceProfiler final : public Profiler {
   int64_t step_ = 0;
   int64_t cycle_ = 0;  // files of this run
   std::string step_name_ = "";
-  std::unique_ptr<at::RecordFunction> step_range_ = nullptr;
+  std::shared_ptr<at::RecordFunction> step_range_ = nullptr;
   std::vector<Range> ranges_ = {};
   std::vector<std::string> files_ = {};
   std::string table_ = "";

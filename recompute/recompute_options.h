@@ -6,7 +6,6 @@
 //   recompute: {budget: 11GiB}                     the planner chooses; auto: for the memory that is free
 #pragma once
 
-#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,7 +20,7 @@ namespace levin {
 enum class Keep { nothing, matmul };
 template <>
 struct EnumNames<Keep> {
-  static constexpr std::array names{std::pair{"nothing", Keep::nothing}, std::pair{"matmul", Keep::matmul}};
+  static constexpr EnumName<Keep> names[] = {{"nothing", Keep::nothing}, {"matmul", Keep::matmul}};
 };
 
 /// Options of recomputation: which parts of a module are segments, and what a segment keeps.

@@ -358,12 +358,12 @@ struct SegmentScope::Open {
 };
 
 SegmentScope::SegmentScope(SegmentOptions options, Tensors inputs, Tensors buffers, Again again)
-    : open_(std::make_unique<Open>(std::move(options), std::move(inputs), std::move(buffers), std::move(again))) {}
+    : open_(std::make_shared<Open>(std::move(options), std::move(inputs), std::move(buffers), std::move(again))) {}
 
 SegmentScope::~SegmentScope() = default;
 
 void SegmentScope::finish() {
-  const std::unique_ptr<Open> open = std::move(open_);
+  const std::shared_ptr<Open> open = std::move(open_);
   for (size_t k = 0; k < open->inputs.size(); ++k) {
     const at::Tensor& input = open->inputs[k];
     if (!input.defined() || input._version() == open->versions[k]) continue;

@@ -47,7 +47,7 @@ class SegmentScope {
 
  private:
   struct Open;
-  std::unique_ptr<Open> open_;
+  std::shared_ptr<Open> open_;
 };
 
 }  // namespace detail

@@ -40,7 +40,7 @@ struct SlotScope::Guard {
 };
 
 SlotScope::SlotScope(const DeviceSlot& slot) : slot_(slot), outer_(this_slot()) {
-  if (slot.device.has_index()) guard_ = std::make_unique<Guard>(slot.device);
+  if (slot.device.has_index()) guard_ = std::make_shared<Guard>(slot.device);
   this_slot() = &slot_;
 }
 

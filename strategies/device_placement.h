@@ -48,7 +48,7 @@ class SlotScope {
   struct Guard;
   DeviceSlot slot_;
   const DeviceSlot* outer_;
-  std::unique_ptr<Guard> guard_;  // only where the device has an index
+  std::shared_ptr<Guard> guard_;  // only where the device has an index
 };
 
 /// Returns `tensor` on the slot's device, as part of the graph; the tensor itself if it is already there.

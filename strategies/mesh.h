@@ -60,9 +60,9 @@ class Mesh {
   /// Returns the dimension `name`; a dimension that the mesh does not have has one rank.
   [[nodiscard]] MeshDimension dimension(const std::string& name) const {
     int64_t left = rank_;
-    for (auto size = sizes_.rbegin(); size != sizes_.rend(); ++size) {
-      if (size->first == name) return {size->second, left % size->second};
-      left /= size->second;
+    for (size_t i = sizes_.size(); i-- > 0;) {
+      if (sizes_[i].first == name) return {sizes_[i].second, left % sizes_[i].second};
+      left /= sizes_[i].second;
     }
     return {1, 0};
   }

@@ -10,7 +10,7 @@
 
 namespace levin {
 
-Strategy::Strategy() : parts_(std::make_unique<StrategyParts>()) {
+Strategy::Strategy() : parts_(std::make_shared<StrategyParts>()) {
   use(std::make_unique<DevicePlacement>());
   use(std::make_unique<RankCollectives>());
   use(std::make_unique<GradientSync>());
@@ -18,7 +18,7 @@ Strategy::Strategy() : parts_(std::make_unique<StrategyParts>()) {
 }
 
 template <class Part>
-void Strategy::replace(std::unique_ptr<Part>& old, std::unique_ptr<Part> part) {
+void Strategy::replace(std::shared_ptr<Part>& old, std::unique_ptr<Part> part) {
   if (part == nullptr) throw ConfigError("Strategy::use: the part is null. Pass an object.");
   part->parts_ = parts_.get();
   old = std::move(part);

@@ -29,11 +29,11 @@ class StrategyParts {
 
  private:
   friend class Strategy;
-  std::unique_ptr<DevicePlacement> placement_;
-  std::unique_ptr<RankCollectives> ranks_;
-  std::unique_ptr<GradientSync> gradients_;
-  std::unique_ptr<Sharding> sharding_;
-  std::unique_ptr<StrategyRecorder> recorder_;
+  std::shared_ptr<DevicePlacement> placement_;
+  std::shared_ptr<RankCollectives> ranks_;
+  std::shared_ptr<GradientSync> gradients_;
+  std::shared_ptr<Sharding> sharding_;
+  std::shared_ptr<StrategyRecorder> recorder_;
 };
 
 /// How a run is spread over devices and processes: a name, five parts and the order in which they are set up. By
@@ -98,9 +98,9 @@ class Strategy {
 
  private:
   template <class Part>
-  void replace(std::unique_ptr<Part>& old, std::unique_ptr<Part> part);
+  void replace(std::shared_ptr<Part>& old, std::unique_ptr<Part> part);
 
-  std::unique_ptr<StrategyParts> parts_;
+  std::shared_ptr<StrategyParts> parts_;
 };
 
 }  // namespace levin

@@ -5,7 +5,7 @@
 
   bin/levin             a script that finds LibTorch and starts libexec/levin; with --tests also bench_X, cuda_test,
                         gpu-check
-  lib/                  liblevin.so, what it opens, and the libraries of Debian that it needs
+  lib/                  Levin's libraries, what they open, and the libraries of Debian that it needs
   include/, lib/cmake/  for find_package(levin)
   share/levin/          run files, bundle.json (what is in it and what it needs), licences; with --tests data sets and
                         peers

@@ -1,11 +1,9 @@
 // The options next to a learning-rate scheduler in configure_optimizers and run files.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "levin/core/options/fields.h"
 
@@ -15,7 +13,7 @@ namespace levin {
 enum class Interval { epoch, step };
 template <>
 struct EnumNames<Interval> {
-  static constexpr std::array names{std::pair{"epoch", Interval::epoch}, std::pair{"step", Interval::step}};
+  static constexpr EnumName<Interval> names[] = {{"epoch", Interval::epoch}, {"step", Interval::step}};
 };
 
 /// When the trainer steps a scheduler, and which metric it watches.

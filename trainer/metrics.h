@@ -28,8 +28,8 @@ class MetricCollection;
 enum class ReduceFx { mean, sum, min, max };
 template <>
 struct EnumNames<ReduceFx> {
-  static constexpr std::array names{std::pair{"mean", ReduceFx::mean}, std::pair{"sum", ReduceFx::sum},
-                                    std::pair{"min", ReduceFx::min}, std::pair{"max", ReduceFx::max}};
+  static constexpr EnumName<ReduceFx> names[] = {
+      {"mean", ReduceFx::mean}, {"sum", ReduceFx::sum}, {"min", ReduceFx::min}, {"max", ReduceFx::max}};
 };
 
 /// Returns the reduction of two values, or the sum of two totals of a mean; nan if one of them is nan.

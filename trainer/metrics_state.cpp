@@ -1,5 +1,4 @@
 // The accumulated values of a MetricStore, for a checkpoint inside an epoch: reads device values.
-#include <algorithm>
 
 #include "levin/trainer/metrics.h"
 

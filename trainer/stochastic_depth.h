@@ -5,9 +5,6 @@
 //   torch::Tensor forward(const torch::Tensor& x) { return x + drop_->forward(body_->forward(x)); }
 #pragma once
 
-#include <array>
-#include <utility>
-
 #include "levin/core/options/fields.h"
 #include "levin/trainer/lightning_module.h"
 
@@ -17,7 +14,7 @@ namespace levin {
 enum class DropMode { batch, row };
 template <>
 struct EnumNames<DropMode> {
-  static constexpr std::array names{std::pair{"batch", DropMode::batch}, std::pair{"row", DropMode::row}};
+  static constexpr EnumName<DropMode> names[] = {{"batch", DropMode::batch}, {"row", DropMode::row}};
 };
 
 /// Returns `branch`, (batch, …), with parts set to 0 with probability `p`, drawn from the default generator of its

@@ -290,7 +290,7 @@ class Trainer {
  private:
   friend class RunAccess;
 
-  std::unique_ptr<Run> run_;
+  std::shared_ptr<Run> run_;
 };
 
 }  // namespace levin

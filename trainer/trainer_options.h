@@ -2,7 +2,6 @@
 // resolve_plan (run_plan.h) turns them into numbers once, before anything runs.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -38,7 +37,7 @@ using CheckInterval = std::variant<int64_t, double, Period>;
 enum class ClipAlgorithm { norm, value };
 template <>
 struct EnumNames<ClipAlgorithm> {
-  static constexpr std::array names{std::pair{"norm", ClipAlgorithm::norm}, std::pair{"value", ClipAlgorithm::value}};
+  static constexpr EnumName<ClipAlgorithm> names[] = {{"norm", ClipAlgorithm::norm}, {"value", ClipAlgorithm::value}};
 };
 
 /// What happens when a training loss, or a gradient, is nan or inf: the run stops before the update, skips the update,
@@ -47,9 +46,10 @@ struct EnumNames<ClipAlgorithm> {
 enum class NonFiniteLoss { stop, skip, rollback, ignore };
 template <>
 struct EnumNames<NonFiniteLoss> {
-  static constexpr std::array names{std::pair{"stop", NonFiniteLoss::stop}, std::pair{"skip", NonFiniteLoss::skip},
-                                    std::pair{"rollback", NonFiniteLoss::rollback},
-                                    std::pair{"ignore", NonFiniteLoss::ignore}};
+  static constexpr EnumName<NonFiniteLoss> names[] = {{"stop", NonFiniteLoss::stop},
+                                                      {"skip", NonFiniteLoss::skip},
+                                                      {"rollback", NonFiniteLoss::rollback},
+                                                      {"ignore", NonFiniteLoss::ignore}};
 };
 
 /// The precision of float32 matrix products, which may be reduced for speed: full, TensorFloat-32 (10 bits), or
@@ -57,9 +57,8 @@ struct EnumNames<NonFiniteLoss> {
 enum class MatmulPrecision { highest, high, medium };
 template <>
 struct EnumNames<MatmulPrecision> {
-  static constexpr std::array names{std::pair{"highest", MatmulPrecision::highest},
-                                    std::pair{"high", MatmulPrecision::high},
-                                    std::pair{"medium", MatmulPrecision::medium}};
+  static constexpr EnumName<MatmulPrecision> names[] = {
+      {"highest", MatmulPrecision::highest}, {"high", MatmulPrecision::high}, {"medium", MatmulPrecision::medium}};
 };
 
 /// Samples of all devices per optimizer step: as many batches as necessary are accumulated.
@@ -79,8 +78,8 @@ struct EffectiveBatchSize {
 enum class LrScale { none, linear, sqrt };
 template <>
 struct EnumNames<LrScale> {
-  static constexpr std::array names{std::pair{"none", LrScale::none}, std::pair{"linear", LrScale::linear},
-                                    std::pair{"sqrt", LrScale::sqrt}};
+  static constexpr EnumName<LrScale> names[] = {
+      {"none", LrScale::none}, {"linear", LrScale::linear}, {"sqrt", LrScale::sqrt}};
 };
 
 /// The loggers of a run. true: a CSV logger; false: none; or one logger, or a list of them.

@@ -141,7 +141,7 @@ struct TrialRuns::SavedRun {
 TrialRuns::TrialRuns(Trainer& trainer, std::string who) : who_(std::move(who)) {
   Run& run = RunAccess::of(trainer);
   check_place(run, who_);
-  kept_ = std::make_unique<SavedRun>(run);
+  kept_ = std::make_shared<SavedRun>(run);
   try {
     load_train_loader(run);
     if (run.fit.train.loaders.empty()) {

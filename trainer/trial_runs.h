@@ -61,7 +61,7 @@ class TrialRuns {
   double run_step(TrialStream& stream, int64_t accumulate);
 
   std::string who_;
-  std::unique_ptr<SavedRun> kept_;
+  std::shared_ptr<SavedRun> kept_;
 };
 
 }  // namespace levin

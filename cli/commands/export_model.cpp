@@ -3,7 +3,6 @@
 #include <ATen/TensorOperators.h>
 #include <c10/core/InferenceMode.h>
 
-#include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <memory>

@@ -1,11 +1,9 @@
 // levin export --config run.yaml --format onnx --output model.onnx: a run's model as a file for other programs.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "levin/core/options/fields.h"
@@ -19,18 +17,17 @@ namespace levin {
 enum class ExportFormat { onnx, safetensors, hf };
 template <>
 struct EnumNames<ExportFormat> {
-  static constexpr std::array names{std::pair{"onnx", ExportFormat::onnx},
-                                    std::pair{"safetensors", ExportFormat::safetensors},
-                                    std::pair{"hf", ExportFormat::hf}};
+  static constexpr EnumName<ExportFormat> names[] = {
+      {"onnx", ExportFormat::onnx}, {"safetensors", ExportFormat::safetensors}, {"hf", ExportFormat::hf}};
 };
 
 /// What becomes the graph.
 enum class ExportMethod { automatic, forward, predict_step };
 template <>
 struct EnumNames<ExportMethod> {
-  static constexpr std::array names{std::pair{"auto", ExportMethod::automatic},
-                                    std::pair{"forward", ExportMethod::forward},
-                                    std::pair{"predict_step", ExportMethod::predict_step}};
+  static constexpr EnumName<ExportMethod> names[] = {{"auto", ExportMethod::automatic},
+                                                     {"forward", ExportMethod::forward},
+                                                     {"predict_step", ExportMethod::predict_step}};
 };
 
 /// Options of "levin export".

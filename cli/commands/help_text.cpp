@@ -88,7 +88,7 @@ Origin origin_of(const ClassEntry& entry) {
   const std::string_view file = entry.file;
   if (file.find("examples/models/articles/") != std::string_view::npos) return Origin::article;
   if (file.find("examples/models/") != std::string_view::npos) return Origin::example;
-  return file.ends_with("builtins.cpp") ? Origin::levin : Origin::own;
+  return file.find("/builtins/") != std::string_view::npos ? Origin::levin : Origin::own;
 }
 
 // One table, so that its columns are aligned, in sections where there are several origins.

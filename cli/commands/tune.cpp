@@ -1,6 +1,5 @@
 #include "levin/cli/commands/tune.h"
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 

@@ -74,23 +74,22 @@ enum class RankBy { last, best };
 
 template <>
 struct EnumNames<SearchMethod> {
-  static constexpr std::array names{
-      std::pair{"grid", SearchMethod::grid},           std::pair{"random", SearchMethod::random},
-      std::pair{"sobol", SearchMethod::sobol},         std::pair{"asha", SearchMethod::asha},
-      std::pair{"hyperband", SearchMethod::hyperband}, std::pair{"ask", SearchMethod::ask}};
+  static constexpr EnumName<SearchMethod> names[] = {
+      {"grid", SearchMethod::grid}, {"random", SearchMethod::random},       {"sobol", SearchMethod::sobol},
+      {"asha", SearchMethod::asha}, {"hyperband", SearchMethod::hyperband}, {"ask", SearchMethod::ask}};
 };
 template <>
 struct EnumNames<SweepMode> {
-  static constexpr std::array names{std::pair{"min", SweepMode::min}, std::pair{"max", SweepMode::max}};
+  static constexpr EnumName<SweepMode> names[] = {{"min", SweepMode::min}, {"max", SweepMode::max}};
 };
 template <>
 struct EnumNames<Resource> {
-  static constexpr std::array names{std::pair{"epochs", Resource::epochs}, std::pair{"steps", Resource::steps}};
+  static constexpr EnumName<Resource> names[] = {{"epochs", Resource::epochs}, {"steps", Resource::steps}};
 };
 
 template <>
 struct EnumNames<RankBy> {
-  static constexpr std::array names{std::pair{"last", RankBy::last}, std::pair{"best", RankBy::best}};
+  static constexpr EnumName<RankBy> names[] = {{"last", RankBy::last}, {"best", RankBy::best}};
 };
 
 /// How a sweep searches: the method, and the rungs of asha and hyperband.

@@ -47,6 +47,25 @@ ConfigNode ValueType<ClassSpec>::write(const ClassSpec& value) {
 namespace detail {
 
 std::atomic<void (*)(const std::string& text)> print_alias_note = nullptr;
+std::atomic<std::string (*)(const std::string& kind, const std::string& name)> open_part = nullptr;
+
+std::string open_part_of(const std::string& kind, const std::string& name) {
+  const auto open = open_part.load();
+  return open == nullptr ? "" : open(kind, name);
+}
+
+std::recursive_mutex& registry_mutex() {
+  static auto* mutex = new std::recursive_mutex;  // never destroyed, like the registries
+  return *mutex;
+}
+
+void* registry_of(std::type_index interface, void* (*make)()) {
+  static auto* all = new std::map<std::type_index, void*>;
+  const std::lock_guard lock(registry_mutex());
+  void*& registry = (*all)[interface];
+  if (registry == nullptr) registry = make();
+  return registry;
+}
 
 void duplicate_class(const std::string& kind, const ClassEntry& first, const ClassEntry& second) {
   throw Error("two " + kind + "s are registered as \"" + first.name + "\": " + first.file + ":" +

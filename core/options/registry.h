@@ -1,5 +1,6 @@
-// Classes that YAML may name. Built-ins are added in builtins.cpp, one line each; a user's own class by
-// LEVIN_REGISTER_CALLBACK and its siblings in the user's program.
+// Classes that YAML may name. Built-ins are added in builtins/, one line each; a user's own class by
+// LEVIN_REGISTER_CALLBACK and its siblings in the user's program. Built-ins of a part of Levin (core/process/parts.h)
+// are added when the first of them is looked up.
 //
 // A registered class T has `using Options = TOptions;` (a struct with fields()) and a constructor T(TOptions),
 // or no Options and a default constructor.
@@ -7,12 +8,15 @@
 
 #include <atomic>
 #include <concepts>
+#include <deque>
 #include <functional>
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <type_traits>
+#include <typeindex>
 #include <typeinfo>
 #include <utility>
 #include <vector>
@@ -21,8 +25,9 @@
 
 namespace levin {
 
-/// Registers Levin's own classes (builtins.cpp); the Trainer and the command line call it. Call it
-/// yourself before reading options that name classes.
+/// Registers Levin's own classes (builtins/core.cpp); the Trainer and the command line call it. Call it
+/// yourself before reading options that name classes. Throws Error if a class of the program has the name of one of
+/// them.
 void add_builtins();
 
 /// A class by name with its options as written: {class_path: X, init_args: {…}}, or just X.
@@ -80,10 +85,22 @@ extern std::atomic<void (*)(const std::string& text)> print_alias_note;
 /// Resolves an alias to its class and options; calls print_alias_note.
 ClassSpec without_alias(const std::string& kind, const ClassSpec& spec, const ClassSpec& stands_for);
 std::string unknown_class(const std::string& kind, const std::string& name, const std::vector<std::string>& known);
+
+/// Opens the part of Levin that has the class `name` of this kind, or, for "", all parts with classes of this kind.
+/// Returns why a part could not be opened; "" if it could, or if none has the class. Set by add_builtins().
+extern std::atomic<std::string (*)(const std::string& kind, const std::string& name)> open_part;
+std::string open_part_of(const std::string& kind, const std::string& name);
+
+/// The registry of an interface, made by the first call in the process: shared libraries have copies
+/// of a template's static variables where they are loaded with local symbols.
+void* registry_of(std::type_index interface, void* (*make)());
+/// Held while classes are looked up and added. A part adds its classes while it is looked for, in the same thread.
+std::recursive_mutex& registry_mutex();
 }  // namespace detail
 
 /// All classes of one interface by name. Messages call them by `Interface::registry_name()` ("callback"). Filled before
-/// main() and by plugins; not thread-safe while classes are added.
+/// main(), by plugins, and by the parts of Levin that are opened. Thread-safe, except entries() while classes are
+/// added.
 template <class Interface>
 class Registry {
  public:
@@ -93,8 +110,9 @@ class Registry {
   };
 
   static Registry& instance() {
-    static Registry registry;
-    return registry;
+    static auto* registry =
+        static_cast<Registry*>(detail::registry_of(typeid(Interface), [] { return static_cast<void*>(new Registry); }));
+    return *registry;
   }
 
   /// Adds T under `name`; throws Error naming both places if the name is taken. clang has std::source_location from
@@ -109,7 +127,16 @@ class Registry {
     if constexpr (std::derived_from<T, Interface>) add_class<T>(name, doc, file, line);
   }
 
+  /// The class of this name, from a part of Levin that is opened for it where there is one; null: unknown.
   [[nodiscard]] const Entry* find(const std::string& name) const {
+    const std::lock_guard lock(detail::registry_mutex());
+    if (const Entry* entry = find_added(name)) return entry;
+    return detail::open_part_of(Interface::registry_name(), name).empty() ? find_added(name) : nullptr;
+  }
+
+  /// The same among the classes that have been added so far: opens nothing.
+  [[nodiscard]] const Entry* find_added(const std::string& name) const {
+    const std::lock_guard lock(detail::registry_mutex());
     for (const auto& entry : entries_) {
       if (entry.name == name) return &entry;
     }
@@ -122,11 +149,15 @@ class Registry {
     aliases_[alias] = {name, std::move(init_args), {}};
   }
 
-  [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
+  /// All classes, with those of all parts of Levin that this installation has.
+  [[nodiscard]] const std::deque<Entry>& entries() const {
+    (void)detail::open_part_of(Interface::registry_name(), "");
+    return entries_;
+  }
 
   [[nodiscard]] std::vector<std::string> names() const {
     std::vector<std::string> names;
-    for (const auto& entry : entries_) names.push_back(entry.name);
+    for (const auto& entry : entries()) names.push_back(entry.name);
     return names;
   }
 
@@ -137,7 +168,10 @@ class Registry {
       if (const auto other = aliases_.find(spec.short_name()); other != aliases_.end()) {
         return resolve(detail::without_alias(Interface::registry_name(), spec, other->second), path, problems);
       }
-      problems.add(spec.mark, path, detail::unknown_class(Interface::registry_name(), spec.class_path, names()));
+      const std::string missing = detail::open_part_of(Interface::registry_name(), spec.short_name());
+      problems.add(
+          spec.mark, path,
+          missing.empty() ? detail::unknown_class(Interface::registry_name(), spec.class_path, names()) : missing);
       return spec;
     }
     return {entry->name, entry->resolve(spec.init_args, join_path(path, "init_args"), problems), spec.mark};
@@ -179,11 +213,12 @@ class Registry {
       if constexpr (std::is_same_v<Options, NoOptions>) return std::make_shared<T>();
       if constexpr (!std::is_same_v<Options, NoOptions>) return std::make_shared<T>(options);
     };
+    const std::lock_guard lock(detail::registry_mutex());
     if (const Entry* first = find(name)) detail::duplicate_class(Interface::registry_name(), *first, entry);
     entries_.push_back(std::move(entry));
   }
 
-  std::vector<Entry> entries_;
+  std::deque<Entry> entries_;  // whose entries stay where they are when others are added
   std::map<std::string, ClassSpec> aliases_;
 };
 

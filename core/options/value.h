@@ -61,7 +61,14 @@ concept HasValueType = !requires {
   typename ValueType<T>::Unknown;
 };
 
-/// Specialise for an enum: `static constexpr std::array names{std::pair{"min", Mode::min}, …};`
+/// An enumerator's name in YAML.
+template <class E>
+struct EnumName {
+  const char* name;
+  E value;
+};
+
+/// Specialise for an enum: `static constexpr EnumName<Mode> names[] = {{"min", Mode::min}, …};`
 template <class E>
 struct EnumNames;
 

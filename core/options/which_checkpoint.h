@@ -1,9 +1,6 @@
 // Which of a run's checkpoints: the best one by what its checkpoint callback monitors, or the newest.
 #pragma once
 
-#include <array>
-#include <utility>
-
 #include "levin/core/options/fields.h"
 
 namespace levin {
@@ -12,7 +9,8 @@ namespace levin {
 enum class WhichCheckpoint { best, last };
 template <>
 struct EnumNames<WhichCheckpoint> {
-  static constexpr std::array names{std::pair{"best", WhichCheckpoint::best}, std::pair{"last", WhichCheckpoint::last}};
+  static constexpr EnumName<WhichCheckpoint> names[] = {{"best", WhichCheckpoint::best},
+                                                        {"last", WhichCheckpoint::last}};
 };
 
 }  // namespace levin

@@ -327,7 +327,7 @@ LogFile::LogFile(const std::string& path, int64_t rank, Format format, const Log
   ::close(open_regular_file(path, O_WRONLY | O_CREAT | O_APPEND));  // spdlog would follow a link
   try {
     // spdlog does not count the current file.
-    sink_ = std::unique_ptr<Sink>(new Sink{{path, static_cast<size_t>(options.max_bytes),
+    sink_ = std::shared_ptr<Sink>(new Sink{{path, static_cast<size_t>(options.max_bytes),
                                             static_cast<size_t>(options.max_files - 1), false, not_inherited()}});
     sink_->file.set_formatter(std::make_unique<spdlog::pattern_formatter>(
         format == Format::json ? kJsonPattern : kTextPattern, spdlog::pattern_time_type::local, "\n"));

@@ -127,7 +127,7 @@ class LogFile {
   std::string path_;
   int64_t rank_;
   Format format_;
-  std::unique_ptr<Sink> sink_;
+  std::shared_ptr<Sink> sink_;
 };
 
 namespace detail {

@@ -232,7 +232,7 @@ void Hdf5Rows::Open::read_rows(int64_t first, int64_t count, std::byte* to) cons
 }
 
 Hdf5Rows::Hdf5Rows(const std::string& path, const std::string& name) {
-  auto open = std::make_unique<Open>();
+  auto open = std::make_shared<Open>();
   open->where = path + ":" + name;
   open->open(path, name);
   if (open->mapped.defined()) open->close();

@@ -33,7 +33,7 @@ class Hdf5Rows {
 
  private:
   struct Open;
-  std::unique_ptr<const Open> open_;
+  std::shared_ptr<const Open> open_;
 };
 
 }  // namespace levin

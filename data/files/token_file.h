@@ -4,11 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "levin/core/options/fields.h"
@@ -19,7 +17,7 @@ namespace levin {
 enum class TokenType { uint16, uint32 };
 template <>
 struct EnumNames<TokenType> {
-  static constexpr std::array names{std::pair{"uint16", TokenType::uint16}, std::pair{"uint32", TokenType::uint32}};
+  static constexpr EnumName<TokenType> names[] = {{"uint16", TokenType::uint16}, {"uint32", TokenType::uint32}};
 };
 
 /// Writes the ids to `path`, whole or not at all. Throws DataError naming the first id that `type` cannot hold.

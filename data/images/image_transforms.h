@@ -8,7 +8,6 @@
 #include <array>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "levin/core/options/fields.h"
@@ -58,8 +57,8 @@ struct ColourScale {
 enum class ImageCrop { none, center, random };
 template <>
 struct EnumNames<ImageCrop> {
-  static constexpr std::array names{std::pair{"none", ImageCrop::none}, std::pair{"center", ImageCrop::center},
-                                    std::pair{"random", ImageCrop::random}};
+  static constexpr EnumName<ImageCrop> names[] = {
+      {"none", ImageCrop::none}, {"center", ImageCrop::center}, {"random", ImageCrop::random}};
 };
 
 /// How an image file is decoded, cropped and resized for a sample.

@@ -5,10 +5,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
 #include <memory>
-#include <utility>
 
 #include "levin/core/options/fields.h"
 #include "levin/core/options/value.h"
@@ -23,8 +21,8 @@ enum class SampleWeights { none, balanced };
 
 template <>
 struct EnumNames<SampleWeights> {
-  static constexpr std::array names{std::pair{"none", SampleWeights::none},
-                                    std::pair{"balanced", SampleWeights::balanced}};
+  static constexpr EnumName<SampleWeights> names[] = {{"none", SampleWeights::none},
+                                                      {"balanced", SampleWeights::balanced}};
 };
 
 /// Options of data modules for training batches. check_batching() finds options that contradict each other.

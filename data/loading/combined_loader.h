@@ -11,11 +11,9 @@
 // A position in the pass is one in each loader, so a run that resumes inside an epoch continues with the same batches.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "levin/core/options/fields.h"
@@ -30,9 +28,10 @@ enum class CombinedMode { min_size, max_size, max_size_cycle, sequential };
 
 template <>
 struct EnumNames<CombinedMode> {
-  static constexpr std::array names{
-      std::pair{"min_size", CombinedMode::min_size}, std::pair{"max_size", CombinedMode::max_size},
-      std::pair{"max_size_cycle", CombinedMode::max_size_cycle}, std::pair{"sequential", CombinedMode::sequential}};
+  static constexpr EnumName<CombinedMode> names[] = {{"min_size", CombinedMode::min_size},
+                                                     {"max_size", CombinedMode::max_size},
+                                                     {"max_size_cycle", CombinedMode::max_size_cycle},
+                                                     {"sequential", CombinedMode::sequential}};
 };
 
 /// Options of CombinedLoader.

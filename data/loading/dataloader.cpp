@@ -118,7 +118,7 @@ void DataLoader::start_up(Collate collate) {
     throw DataError("DataLoader: the sampler returns no samples. Check the split that it represents.");
   if (collate) collate_ = std::make_shared<const Collate>(std::move(collate));
   if (options_.num_workers > 0) {
-    prefetcher_ = std::make_unique<Prefetcher>(options_.num_workers, options_.prefetch_factor);
+    prefetcher_ = std::make_shared<Prefetcher>(options_.num_workers, options_.prefetch_factor);
   }
 }
 
@@ -264,6 +264,10 @@ void DataLoader::make_pass(int64_t epoch) {
   pass.identifies_samples = identifies_samples_;
   pass_batches_ = batch_sampler_ == nullptr ? *num_batches() : static_cast<int64_t>(pass.ends.size());
   pass_ = std::make_shared<const BatchFetcher>(std::move(pass));
+}
+
+ConfigNode DataLoader::written_options() const {
+  return write_options(options_);
 }
 
 }  // namespace levin

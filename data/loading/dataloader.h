@@ -77,6 +77,8 @@ class DataLoader final : public Loader {
       : DataLoader(std::move(dataset), options, std::shared_ptr<const BatchSampler>(std::move(batch_sampler)),
                    std::move(collate), Private{}) {}
 
+  DataLoader(DataLoader&&) = default;  // and no copies: they would share the worker threads
+
   void start(int64_t epoch, int64_t first_batch = 0) override;
   bool next(Batch& batch) override;
   void stop() override;
@@ -88,7 +90,7 @@ class DataLoader final : public Loader {
   bool shard(int64_t rank, int64_t world_size, bool padded) override;
   void pin_memory(bool pins) override { pins_memory_ = pins; }
   void identify_samples(bool identifies) override { identifies_samples_ = identifies; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+  [[nodiscard]] ConfigNode written_options() const override;
   [[nodiscard]] int64_t num_workers() const override { return options_.num_workers; }
 
   [[nodiscard]] const DataLoaderOptions& options() const { return options_; }
@@ -121,7 +123,7 @@ class DataLoader final : public Loader {
   std::shared_ptr<const BatchFetcher> pass_;  // in progress; null before start() and after a failure
   int64_t pass_batches_ = 0;                  // of this rank
   int64_t position_ = 0;                      // next batch of the pass
-  std::unique_ptr<Prefetcher> prefetcher_;    // null without worker threads
+  std::shared_ptr<Prefetcher> prefetcher_;    // null without worker threads
 };
 
 }  // namespace levin

@@ -99,7 +99,7 @@ CsvDataset::CsvDataset(CsvDatasetOptions given, at::ScalarType dtype) {
   }
   const std::vector<std::string> fields =
       has_target ? std::vector<std::string>{"features", "targets"} : std::vector<std::string>{"features"};
-  data_ = std::make_unique<TensorDataset>(std::move(tensors), fields);
+  data_ = std::make_shared<TensorDataset>(std::move(tensors), fields);
 }
 
 CsvData::CsvData(CsvDataOptions options) : options_(checked(std::move(options), "CsvDataOptions")) {

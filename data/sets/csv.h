@@ -71,7 +71,7 @@ class CsvDataset final : public Dataset {
   std::vector<std::string> feature_names_;
   std::vector<std::string> classes_;
   std::vector<std::string> ids_;  // none: the numbers of the rows
-  std::unique_ptr<TensorDataset> data_;
+  std::shared_ptr<TensorDataset> data_;
 };
 
 /// Options of CsvData.

@@ -8,12 +8,10 @@
 // Files are read when they are needed, each by the thread that fetches its sample.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <mutex>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "levin/core/options/fields.h"
@@ -27,7 +25,7 @@ namespace levin {
 enum class OnImageError { raise, skip };
 template <>
 struct EnumNames<OnImageError> {
-  static constexpr std::array names{std::pair{"raise", OnImageError::raise}, std::pair{"skip", OnImageError::skip}};
+  static constexpr EnumName<OnImageError> names[] = {{"raise", OnImageError::raise}, {"skip", OnImageError::skip}};
 };
 
 /// Options of ImageFolder.

@@ -2,11 +2,11 @@
 
 #include <c10/core/ScalarType.h>
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "levin/core/options/error.h"
+#include "levin/core/tensors.h"
 #include "levin/data/batch_memory.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/loading/sampler.h"
@@ -58,11 +58,6 @@ class ConvertedRows final : public Dataset {
   std::vector<at::ScalarType> types_;
 };
 
-std::string numpy_name(at::ScalarType type) {
-  std::string name(c10::getDtypeNames(type).first);
-  return name.empty() ? c10::toString(type) : name;
-}
-
 }  // namespace
 
 std::shared_ptr<Dataset> RowModule::in_dtypes(const RowFile& file) {
@@ -73,8 +68,8 @@ std::shared_ptr<Dataset> RowModule::in_dtypes(const RowFile& file) {
     const size_t k = types.size();
     const ArrayDtype wanted = k == 0 ? options_.inputs_dtype : options_.targets_dtype;
     types.push_back(type_for(array.scalar_type(), wanted, k > 0, float_dtype()));
-    dtypes_ += (k == 0 ? "" : ", ") + file.names[k] + " holds " + numpy_name(array.scalar_type()) + " and is read as " +
-               numpy_name(types.back());
+    dtypes_ += (k == 0 ? "" : ", ") + file.names[k] + " holds " + dtype_name(array.scalar_type()) + " and is read as " +
+               dtype_name(types.back());
   }
   return std::make_shared<ConvertedRows>(file.rows, std::move(types));
 }

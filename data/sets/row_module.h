@@ -3,7 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -23,9 +22,11 @@ namespace levin {
 enum class ArrayDtype { automatic, file, float32, float64, int64 };
 template <>
 struct EnumNames<ArrayDtype> {
-  static constexpr std::array names{std::pair{"auto", ArrayDtype::automatic}, std::pair{"file", ArrayDtype::file},
-                                    std::pair{"float32", ArrayDtype::float32},
-                                    std::pair{"float64", ArrayDtype::float64}, std::pair{"int64", ArrayDtype::int64}};
+  static constexpr EnumName<ArrayDtype> names[] = {{"auto", ArrayDtype::automatic},
+                                                   {"file", ArrayDtype::file},
+                                                   {"float32", ArrayDtype::float32},
+                                                   {"float64", ArrayDtype::float64},
+                                                   {"int64", ArrayDtype::int64}};
 };
 
 namespace detail {

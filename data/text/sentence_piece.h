@@ -46,7 +46,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   [[noreturn]] void fail(const std::string& what) const;
 
   std::string path_;
-  std::unique_ptr<const SentencePieceModel> model_;
+  std::shared_ptr<const SentencePieceModel> model_;
   std::vector<int32_t> number_of_;  // by the model's id
   std::vector<int> id_of_;          // by number - SpecialTokens::count
 };

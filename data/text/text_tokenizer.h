@@ -1,13 +1,11 @@
 // Texts as rows of numbers and back. Tokenizers are immutable: any thread may use one.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "levin/core/options/fields.h"
@@ -19,7 +17,7 @@ namespace levin {
 enum class BpePattern { gpt2, cl100k };
 template <>
 struct EnumNames<BpePattern> {
-  static constexpr std::array names{std::pair{"gpt2", BpePattern::gpt2}, std::pair{"cl100k", BpePattern::cl100k}};
+  static constexpr EnumName<BpePattern> names[] = {{"gpt2", BpePattern::gpt2}, {"cl100k", BpePattern::cl100k}};
 };
 
 /// The interface of tokenizers.

@@ -6,7 +6,6 @@
 // encoder.layer.0.attention.self.query.weight, …
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -15,9 +14,10 @@
 enum class Architecture { xlmr_base, xlmr_large, bert_base, bert_large };
 template <>
 struct levin::EnumNames<Architecture> {
-  static constexpr std::array names{
-      std::pair{"xlmr_base", Architecture::xlmr_base}, std::pair{"xlmr_large", Architecture::xlmr_large},
-      std::pair{"bert_base", Architecture::bert_base}, std::pair{"bert_large", Architecture::bert_large}};
+  static constexpr EnumName<Architecture> names[] = {{"xlmr_base", Architecture::xlmr_base},
+                                                     {"xlmr_large", Architecture::xlmr_large},
+                                                     {"bert_base", Architecture::bert_base},
+                                                     {"bert_large", Architecture::bert_large}};
 };
 
 /// The sizes of an encoder.

@@ -15,6 +15,7 @@
 #include "levin/core/module_call.h"
 #include "levin/core/options/error.h"
 #include "levin/core/process/log.h"
+#include "levin/core/tensors.h"
 #include "levin/models/exported/bound_graph.h"
 #include "levin/models/exported/part_tree.h"
 #include "levin/models/exported/read_archive.h"
@@ -74,7 +75,7 @@ std::string export_command(const exported::Program& program, const std::string& 
     for (const int64_t size : input.shape.sizes) {
       sizes += (sizes.empty() ? "" : ", ") + std::to_string(size < 0 ? 2 : size);
     }
-    inputs += " '" + std::string(c10::getDtypeNames(input.shape.dtype).first) + "[" + sizes + "]'";
+    inputs += " '" + dtype_name(input.shape.dtype) + "[" + sizes + "]'";
   }
   return "python3 tools/export_model.py MODULE:NAME --inputs" + inputs + " --output " + path;
 }
@@ -329,8 +330,7 @@ struct ExportedProgram::Parts {
     if ((type == exported_type && !is_mixed) || error.find("type") == std::string_view::npos) return "";
     if (is_mixed) type = at::autocast::get_autocast_dtype(on);
     const std::string precision = is_mixed ? (type == c10::kHalf ? "16-mixed" : "bf16-mixed") : precision_of(type);
-    return "the program was recorded in " + std::string(c10::getDtypeNames(exported_type).first) + " and computes in " +
-           std::string(c10::getDtypeNames(type).first) +
+    return "the program was recorded in " + dtype_name(exported_type) + " and computes in " + dtype_name(type) +
            ": types that Python reads at the export (x.dtype, torch.finfo) stay what they were" +
            (typed.empty() ? "" : ", here perhaps in " + join(typed, 3)) +
            ". Record it for this precision: tools/export_model.py --precision " + precision;
@@ -338,7 +338,7 @@ struct ExportedProgram::Parts {
 };
 
 ExportedProgram::ExportedProgram(const std::string& path, const ExportedProgramOptions& options)
-    : Module("ExportedProgram"), parts_(std::make_unique<Parts>()) {
+    : Module("ExportedProgram"), parts_(std::make_shared<Parts>()) {
   using enum exported::RecordedMode;
   exported::Contents contents = exported::read_archive(path);
   Parts& parts = *parts_;

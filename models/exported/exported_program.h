@@ -62,7 +62,7 @@ class ExportedProgram : public torch::nn::Module, public HasTiedWeights {
 
  private:
   struct Parts;
-  std::unique_ptr<Parts> parts_;
+  std::shared_ptr<Parts> parts_;
 };
 
 }  // namespace levin

@@ -64,7 +64,7 @@ class DataParallelModel {
   DataParallelModel(std::shared_ptr<M> module, std::vector<DeviceSlot> slots)
       : module_(std::move(module)), parallel_(std::make_shared<ParallelApply>(std::move(slots))) {
     const auto copies = clone_for(*module_, parallel_->slots());
-    replicas_ = std::make_unique<Replicas>(*module_, copies, parallel_->slots());
+    replicas_ = std::make_shared<Replicas>(*module_, copies, parallel_->slots());
     modules_.push_back(module_);
     for (const auto& copy : copies) modules_.push_back(std::dynamic_pointer_cast<M>(copy));
   }
@@ -99,7 +99,7 @@ class DataParallelModel {
   std::shared_ptr<M> module_;
   std::shared_ptr<ParallelApply> parallel_;
   std::vector<std::shared_ptr<M>> modules_;  // by slot
-  std::unique_ptr<Replicas> replicas_;
+  std::shared_ptr<Replicas> replicas_;
 };
 
 template <class Holder>

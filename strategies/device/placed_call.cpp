@@ -28,8 +28,8 @@ PlacedCall::PlacedCall(PlacedPart part, DeviceSlot home, PlacementRecorder& reco
     : part_(std::move(part)), home_(home), recorder_(recorder), pipeline_(pipeline), index_(index) {
   if (part_.slots.size() < 2) return;
   copies_ = clone_for(*part_.module, part_.slots);
-  replicas_ = std::make_unique<Replicas>(*part_.module, copies_, part_.slots);
-  parallel_ = std::make_unique<ParallelApply>(part_.slots);
+  replicas_ = std::make_shared<Replicas>(*part_.module, copies_, part_.slots);
+  parallel_ = std::make_shared<ParallelApply>(part_.slots);
 }
 
 TensorList PlacedCall::around(const ModuleForward& forward, const TensorList& inputs, ChainPosition place) {

@@ -41,8 +41,8 @@ class PlacedCall final : public CallAction {
   std::atomic<int64_t> calls_ = 0;
   // Only if the part is on several slots:
   std::vector<std::shared_ptr<torch::nn::Module>> copies_;
-  std::unique_ptr<ParallelApply> parallel_;
-  std::unique_ptr<Replicas> replicas_;
+  std::shared_ptr<ParallelApply> parallel_;
+  std::shared_ptr<Replicas> replicas_;
 };
 
 }  // namespace levin

@@ -1,9 +1,6 @@
 #include "levin/strategies/launch/store_gate.h"
 
 #include <netdb.h>
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -24,6 +21,7 @@
 #include "levin/core/options/error.h"
 #include "levin/core/options/units.h"
 #include "levin/core/process/console.h"
+#include "levin/core/process/shared_library.h"
 #include "levin/strategies/launch/launcher.h"
 #include "levin/strategies/launch/listening_socket.h"
 #include "levin/strategies/launch/rank_process.h"
@@ -258,6 +256,29 @@ Block random_block() {
   return block;
 }
 
+// The functions of libcrypto that a shared secret needs. Opened by the first, so that other programs do without
+// OpenSSL.
+struct Crypto {
+  unsigned char* (*hmac)(const void* method, const void* key, int key_size, const unsigned char* text, size_t size,
+                         unsigned char* result, unsigned int* result_size) = nullptr;
+  const void* (*sha256)() = nullptr;
+  int (*memcmp)(const void* one, const void* other, size_t size) = nullptr;
+  void (*thread_stop)() = nullptr;
+
+  Crypto() {
+    static auto* library = new SharedLibrary("libcrypto.so.3", "shared secret", "Install OpenSSL 3 (Debian: libssl3).");
+    library->find(hmac, "HMAC");
+    library->find(sha256, "EVP_sha256");
+    library->find(memcmp, "CRYPTO_memcmp");
+    library->find(thread_stop, "OPENSSL_thread_stop");
+  }
+};
+
+const Crypto& crypto() {
+  static const auto* functions = new Crypto;  // never destroyed: threads may still use it at the process's end
+  return *functions;
+}
+
 Block proof(const std::string& secret, const char* who, const Block& first, const Block& second) {
   std::string text = who;
   text.append(reinterpret_cast<const char*>(first.data()), first.size());
@@ -266,15 +287,15 @@ Block proof(const std::string& secret, const char* who, const Block& first, cons
   const auto lock = before_exit();
   if (!lock.owns_lock()) return result;
   unsigned int size = 0;
-  ::HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
-         reinterpret_cast<const unsigned char*>(text.data()), text.size(), result.data(), &size);
+  crypto().hmac(crypto().sha256(), secret.data(), static_cast<int>(secret.size()),
+                reinterpret_cast<const unsigned char*>(text.data()), text.size(), result.data(), &size);
   // What libcrypto keeps for this thread is freed here: at the thread's end, exit() may be freeing it too.
-  ::OPENSSL_thread_stop();
+  crypto().thread_stop();
   return result;
 }
 
 bool same(const Block& one, const Block& other) {
-  return ::CRYPTO_memcmp(one.data(), other.data(), one.size()) == 0;  // in constant time
+  return crypto().memcmp(one.data(), other.data(), one.size()) == 0;  // in constant time
 }
 
 struct Hello {

@@ -6,7 +6,6 @@
 //   .strategy = levin::DDP({.find_unused_parameters = true})
 #pragma once
 
-#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,9 +20,8 @@ namespace levin {
 enum class CommHook { none, fp16_compress, bf16_compress };
 template <>
 struct EnumNames<CommHook> {
-  static constexpr std::array names{std::pair{"none", CommHook::none},
-                                    std::pair{"fp16_compress", CommHook::fp16_compress},
-                                    std::pair{"bf16_compress", CommHook::bf16_compress}};
+  static constexpr EnumName<CommHook> names[] = {
+      {"none", CommHook::none}, {"fp16_compress", CommHook::fp16_compress}, {"bf16_compress", CommHook::bf16_compress}};
 };
 
 /// Options of DDP, by the names of PyTorch's DistributedDataParallel.

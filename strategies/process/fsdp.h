@@ -5,9 +5,7 @@
 //   levin::Trainer trainer({.devices = 4, .strategy = levin::FSDP({.stage = 2})});
 #pragma once
 
-#include <array>
 #include <string>
-#include <utility>
 
 #include "levin/core/options/fields.h"
 #include "levin/strategies/process/parallel_strategy.h"
@@ -18,17 +16,18 @@ namespace levin {
 enum class ShardDtype { same, float32, bfloat16, float16 };
 template <>
 struct EnumNames<ShardDtype> {
-  static constexpr std::array names{std::pair{"same", ShardDtype::same}, std::pair{"float32", ShardDtype::float32},
-                                    std::pair{"bfloat16", ShardDtype::bfloat16},
-                                    std::pair{"float16", ShardDtype::float16}};
+  static constexpr EnumName<ShardDtype> names[] = {{"same", ShardDtype::same},
+                                                   {"float32", ShardDtype::float32},
+                                                   {"bfloat16", ShardDtype::bfloat16},
+                                                   {"float16", ShardDtype::float16}};
 };
 
 /// What a checkpoint is. full: one file; sharded: a folder with a file of each rank.
 enum class StateDictType { full, sharded };
 template <>
 struct EnumNames<StateDictType> {
-  static constexpr std::array names{std::pair{"full", StateDictType::full},
-                                    std::pair{"sharded", StateDictType::sharded}};
+  static constexpr EnumName<StateDictType> names[] = {{"full", StateDictType::full},
+                                                      {"sharded", StateDictType::sharded}};
 };
 
 /// Options of FSDP.

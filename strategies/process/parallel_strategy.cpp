@@ -23,7 +23,7 @@ void ParallelStrategy::set_up_batch_norm(bool training) {
         "TrainerOptions.sync_batchnorm: the strategy's placement was replaced by one that does not keep the module. "
         "Derive it from RankPlacement.");
   }
-  batch_norm_ = std::make_unique<SyncBatchNorm>(process_ranks(ranks()).group("batch_norm"), *placed->module());
+  batch_norm_ = std::make_shared<SyncBatchNorm>(process_ranks(ranks()).group("batch_norm"), *placed->module());
 }
 
 void ParallelStrategy::tear_down_batch_norm() {

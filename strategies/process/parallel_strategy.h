@@ -31,7 +31,7 @@ class ParallelStrategy : public Strategy {
   void tear_down_batch_norm();
 
  private:
-  std::unique_ptr<SyncBatchNorm> batch_norm_;  // null: each rank uses its own statistics
+  std::shared_ptr<SyncBatchNorm> batch_norm_;  // null: each rank uses its own statistics
   bool sync_batchnorm_ = false;
 };
 

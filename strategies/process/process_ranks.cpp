@@ -191,7 +191,7 @@ void ProcessRanks::join(const World& world) {
   const Milliseconds timeout =
       milliseconds(restarts_so_far() > 0 ? std::min(timeout_, startup_timeout_) : startup_timeout_);
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  groups_ = std::make_unique<Groups>();
+  groups_ = std::make_shared<Groups>();
   groups_->timeout = timeout;
   while (!groups_->control) {
     try {

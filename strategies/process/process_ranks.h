@@ -86,7 +86,7 @@ class ProcessRanks final : public RankCollectives {
   Seconds timeout_;
   Seconds startup_timeout_;
   World world_;
-  std::unique_ptr<Groups> groups_;
+  std::shared_ptr<Groups> groups_;
   bool first_step_ = true;
 };
 

@@ -1,7 +1,10 @@
 // Every class that a run file may name: its options have documents, and its defaults read back to themselves.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "levin/core/options/registry.h"
+#include "levin/core/process/parts.h"
 #include "levin/data/data_module.h"
 #include "levin/loggers/logger.h"
 #include "levin/optim/lr_scheduler.h"
@@ -10,19 +13,31 @@
 #include "levin/profilers/profiler.h"
 #include "levin/strategies/strategy.h"
 #include "levin/trainer/callback.h"
+#include "levin/trainer/lightning_module.h"
 #include "support/captured_console.h"
+#include "support/error_text.h"
 
 namespace levin::builtins_test {
 namespace {
+
+std::string part_of(const std::string& kind, const std::string& name) {
+  for (const PartClass& each : part_classes()) {
+    if (kind == each.kind && name == each.name) return each.part;
+  }
+  return "core";
+}
 
 template <class Interface>
 void check_all(const std::vector<std::string>& expected) {
   add_builtins();
   const auto& registry = Registry<Interface>::instance();
-  EXPECT_EQ(registry.names(), expected);
+  const std::vector<std::string> names = registry.names();
+  EXPECT_EQ(std::multiset(names.begin(), names.end()), std::multiset(expected.begin(), expected.end()));
   for (const auto& entry : registry.entries()) {
     EXPECT_FALSE(entry.doc.empty()) << entry.name;
-    EXPECT_NE(entry.file.find("builtins.cpp"), std::string::npos) << entry.name;
+    EXPECT_NE(entry.file.find("/builtins/" + part_of(Interface::registry_name(), entry.name) + ".cpp"),
+              std::string::npos)
+        << entry.name;
     for (const auto& option : entry.describe()) {
       EXPECT_FALSE(option.doc.empty()) << entry.name << "." << option.name;
       EXPECT_FALSE(option.type.empty()) << entry.name << "." << option.name;
@@ -91,9 +106,31 @@ TEST(Builtins, ATakenNameReportsWhereBothAre) {
     FAIL() << "two classes of one name";
   } catch (const Error& error) {
     const std::string text = error.what();
-    EXPECT_NE(text.find("builtins.cpp"), std::string::npos) << text;
+    EXPECT_NE(text.find("builtins/core.cpp"), std::string::npos) << text;
     EXPECT_NE(text.find("builtins_test.cpp"), std::string::npos) << text;
     EXPECT_NE(text.find("\"Timer\""), std::string::npos) << text;
+  }
+}
+
+TEST(Builtins, ATakenNameOfAnotherPartReportsBothToo) {
+  add_builtins();
+  struct Empty final : Callback {};
+  const std::string text = test::error_of<Error>([] { Registry<Callback>::instance().add<Empty>("LoRA", "another"); });
+  EXPECT_NE(text.find("builtins/models.cpp"), std::string::npos) << text;
+  EXPECT_NE(text.find("builtins_test.cpp"), std::string::npos) << text;
+}
+
+TEST(Builtins, EveryClassOfAPartIsInThatPart) {
+  add_builtins();
+  for (const PartClass& each : part_classes()) {
+    const std::string kind = each.kind, name = each.name;
+    const ClassEntry* entry = nullptr;
+    if (kind == "callback") entry = Registry<Callback>::instance().find(name);
+    if (kind == "data module") entry = Registry<DataModule>::instance().find(name);
+    if (kind == "logger") entry = Registry<Logger>::instance().find(name);
+    if (kind == "model") entry = Registry<LightningModule>::instance().find(name);
+    ASSERT_NE(entry, nullptr) << name;
+    EXPECT_TRUE(entry->file.ends_with("/builtins/" + std::string(each.part) + ".cpp")) << entry->file;
   }
 }
 

@@ -121,7 +121,7 @@ TEST(HelpText, ListsTheUsersClassesBeforeLevinsAndItsExamples) {
                          "model",
                          {model("ThousandLayers", "/levin/examples/models/articles/thousand_layers.cpp"),
                           model("GPT", "/levin/examples/models/gpt.cpp"),
-                          model("ExportedModule", "/levin/builtins.cpp"), model("Mine", "/home/me/mine.cpp")}};
+                          model("ExportedModule", "/levin/builtins/models.cpp"), model("Mine", "/home/me/mine.cpp")}};
   Problems problems;
   EXPECT_EQ(list_text("models", {models}, 80, problems),
             "models (model)\n"

@@ -23,3 +23,14 @@ if(LEVIN_INSTALL AND LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES AND NOT LEVIN_SAN
     "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}" "${LEVIN_TORCH_ROOT}" "${_levin_home}/peers-${_levin_torch_pinned}")
   set_tests_properties(consumer.bundle PROPERTIES LABELS consumer TIMEOUT 300 SKIP_RETURN_CODE 77 COST 40)
 endif()
+
+# A program of levin::core alone.
+add_executable(parts_program "${CMAKE_CURRENT_LIST_DIR}/parts_program.cpp")
+target_link_libraries(parts_program PRIVATE levin::core levin_warnings)
+target_compile_options(parts_program PRIVATE $<$<CONFIG:Release>:-O0>)
+target_link_options(parts_program PRIVATE LINKER:--enable-new-dtags)  # LD_LIBRARY_PATH comes before the build's folder
+if(NOT LEVIN_SANITIZE)
+  add_test(NAME consumer.parts COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/parts_test.py"
+    $<TARGET_FILE:parts_program> $<TARGET_FILE_DIR:levin_core>)
+  set_tests_properties(consumer.parts PROPERTIES LABELS consumer TIMEOUT 300)
+endif()

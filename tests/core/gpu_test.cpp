@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "levin/core/options/error.h"
+#include "levin/core/process/parts.h"
 #include "levin/core/process/shared_library.h"
 #include "support/error_text.h"
 #include "support/paths.h"
@@ -45,7 +46,7 @@ TEST(Gpu, ADifferentLibraryIsNotTakenForTheComponent) {
 TEST(Gpu, AComponentOfADifferentVersionIsRefused) {
   const std::string error = error_of([] { (void)open_gpu(test::binary_dir() + "/lib/liblevin_other_component.so"); });
   EXPECT_TRUE(
-      has(error, "was built for Levin 9.8.7 with LibTorch 1.2, and this is " + std::string(gpu_component_version())))
+      has(error, "was built for Levin 9.8.7 with LibTorch 1.2, and this is " + std::string(component_version())))
       << error;
   EXPECT_FALSE(gpu_is_open());
 }

@@ -58,6 +58,6 @@ add_custom_command(OUTPUT "${docs_source}" DEPENDS ${docs_programs} "${docs_scri
   COMMAND Python3::Interpreter -B "${docs_script}" programs "${docs_source}" ${docs_programs} VERBATIM)
 add_executable(docs_programs "${docs_source}")
 target_link_libraries(docs_programs PRIVATE levin::levin levin_warnings)
-if(TARGET levin_models)  # its precompiled levin.h, which the programs include first
+if(TARGET levin_example_models)  # its precompiled levin.h, which the programs include first
   levin_share_models_pch(docs_programs)
 endif()

@@ -21,7 +21,7 @@ add_test(NAME examples.serve COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LI
 set_tests_properties(examples.serve PROPERTIES LABELS examples TIMEOUT 300 COST 30)
 
 # The models that the tool brings along.
-levin_test(examples TORCH LIBS levin_models FILES
+levin_test(examples TORCH LIBS levin_example_models FILES
   examples/bible_test.cpp
   examples/encoder_test.cpp
   examples/gpt_test.cpp

@@ -29,7 +29,7 @@ def sources_in(root, folder):
 
 
 def layer_of(included):
-    """The folder that an include of "levin/…" enters; "." for levin/levin.h."""
+    """The folder that an include of "levin/…" enters; "." for levin/levin.h and levin/train.h."""
     return "/".join(included.split("/")[1:-1]) or "."
 
 
@@ -68,6 +68,32 @@ def check_sources_are_built(root):
             if path.relative_to(nearest).as_posix() not in words_of_cmake(nearest / "CMakeLists.txt"):
                 yield (f"{path.relative_to(root)}:1: is in no list of {nearest.relative_to(root) / 'CMakeLists.txt'}. "
                        "Rule: every source of a folder is built.")
+
+
+def parts_of(root):
+    """The part of each file that a CMakeLists.txt names, and of its header: {"data/files/hdf5": "arrays"}."""
+    parts = {}
+    for path in sorted(root.glob("*/CMakeLists.txt")):
+        for call in re.finditer(r"levin_(?:module_)?sources\s*\(([^)]*)\)", re.sub(r"#.*", "", path.read_text(encoding="utf-8"))):
+            words = call.group(1).split()
+            part = words[words.index("PART") + 1] if "PART" in words else "core"
+            for word in words:
+                if word.endswith(".cpp"):
+                    parts[f"{path.parent.name}/{word.removesuffix('.cpp')}"] = part
+    return parts
+
+
+def check_parts(root):
+    """A header without a source of its own belongs to no part: everyone may include it."""
+    parts = parts_of(root)
+    for unit, part in parts.items():
+        may = ["core", part, *rules.PARTS.get(part, [])]
+        for path in (root / f"{unit}.h", root / f"{unit}.cpp"):
+            for number, _, included in includes_of(path) if path.is_file() else []:
+                other = parts.get(included.removeprefix("levin/").removesuffix(".h"), "core")
+                if included.startswith("levin/") and other not in may:
+                    yield (f'{path.relative_to(root)}:{number}: the part {part} may not include "{included}" of {other}. '
+                           f"It may include {', '.join(may)}.")
 
 
 def check_headers_are_included(root):
@@ -153,7 +179,7 @@ def check_units_have_no_cycles(root):
 
 
 def findings_of(root):
-    for check in (check_folders_are_known, check_edges, check_sources_are_built, check_headers_are_included,
+    for check in (check_folders_are_known, check_edges, check_parts, check_sources_are_built, check_headers_are_included,
                   check_tests_are_run, check_lengths, check_units_have_no_cycles):
         yield from check(root)
 

@@ -75,6 +75,18 @@ class CheckLayers(unittest.TestCase):
         self.write("data/c.cpp", '#include "levin/data/c.h"\n')
         self.assert_found("data/c.h:1", "closes a cycle of units: data/b -> data/c -> data/b")
 
+    def test_a_part_includes_only_parts_that_it_needs(self):
+        self.write("data/CMakeLists.txt", "levin_sources(data a.cpp)\nlevin_sources(files PART arrays files/b.cpp)\n"
+                   "levin_sources(images PART images images/c.cpp)")
+        self.write("data/files/b.h", "#pragma once\n")
+        self.write("data/files/b.cpp", '#include "levin/data/files/b.h"\n')
+        self.write("data/images/c.cpp", '#include <vector>\n')
+        self.assertEqual(self.run_check()[0], 0)
+        self.write("data/CMakeLists.txt", "levin_sources(data a.cpp)\nlevin_sources(sets PART images sets/d.cpp)\n"
+                   "levin_sources(files PART arrays files/b.cpp)\nlevin_sources(images PART images images/c.cpp)")
+        self.write("data/sets/d.cpp", '#include "levin/data/files/b.h"\n')
+        self.assert_found("data/sets/d.cpp:1", "the part images may not include", "of arrays", "It may include core, images")
+
     def test_callbacks_include_trainer(self):
         self.write("trainer/b.h", "#pragma once\n")
         self.write("callbacks/a.cpp", '#include "levin/trainer/b.h"\n')

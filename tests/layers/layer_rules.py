@@ -24,7 +24,7 @@ CORE = ["core/options", "core/files", "core/process", "core"]
 
 BELOW_TRAINER = [*CORE, "libtorch", *SIBLINGS, *(f"{sibling}/{part}" for sibling, parts in SIBLINGS.items() for part in parts)]
 
-# folder: the folders it may include, besides itself. "." holds levin.h and builtins.cpp. A folder's own line is about the
+# folder: the folders it may include, besides itself. "." holds levin.h and train.h. A folder's own line is about the
 # files directly in it.
 MAY_INCLUDE = {
     "core/options": [],
@@ -34,6 +34,7 @@ MAY_INCLUDE = {
     "yaml": CORE,  # for inference/ and cli/
     "libtorch": CORE,
     **{sibling: CORE for sibling in SIBLINGS},
+    "optim": [*CORE, "libtorch"],
     "profilers": [*CORE, "libtorch"],
     "recompute": [*CORE, "libtorch"],
     "adapters": [*CORE, "libtorch", "checkpoint"],  # a sibling of trainer/, below callbacks/ and models/
@@ -58,6 +59,7 @@ MAY_INCLUDE = {
     "callbacks": [*BELOW_TRAINER, "adapters", "trainer", "trainer/plan"],
     "inference": [*BELOW_TRAINER, "yaml", "adapters", "trainer", *MODELS],
     "cuda": [*CORE, "libtorch", "strategies", "strategies/process"],
+    "builtins": [*BELOW_TRAINER, "trainer", "callbacks", "models"],
     ".": [*BELOW_TRAINER, "adapters", "trainer", "trainer/plan", "callbacks", *MODELS, "inference"],
     "cli/config": [*BELOW_TRAINER, "yaml", *TRAINER, "callbacks", *MODELS, "."],
     "cli/runs": [*BELOW_TRAINER, "yaml", "cli/config"],
@@ -65,6 +67,11 @@ MAY_INCLUDE = {
     "cli/commands": [*BELOW_TRAINER, "yaml", "adapters", *TRAINER, "callbacks", *MODELS, ".", "cli/config", "cli/runs", "cli/sweep"],
     "cli": [*BELOW_TRAINER, *TRAINER, "callbacks", *MODELS, ".", "cli/config", "cli/runs", "cli/commands"],
 }
+
+# The parts of the library (cmake/LevinParts.cmake), and those whose headers each may include besides core's. A file's part is
+# written in its folder's CMakeLists.txt: levin_sources(GROUP PART images …).
+PARTS = {"core": [], "arrays": [], "images": [], "text": [], "downloads": [], "models": ["text"], "tracking": ["downloads"],
+         "tools": ["models", "text", "tracking", "downloads"]}
 
 # Headers with this ending are precompiled, named in a CMakeLists.txt, included by nobody and not installed.
 PRECOMPILED = "_pch.h"

@@ -149,7 +149,7 @@ std::string RecordedEvaluation::check(int64_t batch_idx, Step step) {
 
 void RecordedEvaluation::run_recorded(Result& result, Step step) {
   result.notes = StepNotes{.step_runs = true};
-  const RecordingScope scope(core_, result.notes);
+  RecordingScope scope(core_, result.notes);
   StepMemory memory(/*holds=*/false);
   result.prediction = step(inputs_.lent());
   // A tensor of its own, so that one that the step keeps is noticed.

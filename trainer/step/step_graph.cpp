@@ -334,7 +334,7 @@ std::string StepGraph::check(Part& part, int64_t batch_idx, const WindowPart& wi
 void StepGraph::run_recorded(Part& part, int64_t batch_idx, const WindowPart& window) {
   part.notes = StepNotes{.updates_on_host = updates_on_host_, .step_runs = recorder_->runs_step()};
   if (window.last) part.notes.own_flags = own_flags_;
-  const RecordingScope scope(core_, part.notes);
+  RecordingScope scope(core_, part.notes);
   StepMemory memory(/*holds=*/!recorder_->runs_step());
   part.loss = automatic_step(core_, inputs_.lent(), batch_idx, window);
   if (!part.loss.defined()) {

@@ -1,5 +1,6 @@
-// Registers every built-in class, one line each, under its name in YAML. Explicit, because a static library drops files
-// that nothing refers to, and classes would be missing silently.
+// Registers every built-in class of levin_core, one line each, under its name in YAML; those of other parts are in the
+// other files of this folder. Explicit, because a linker drops files to which nothing refers, and classes would be
+// missing silently.
 #include <mutex>
 
 #include "levin/callbacks/batch_size_finder.h"
@@ -10,7 +11,6 @@
 #include "levin/callbacks/gradient_centralization.h"
 #include "levin/callbacks/learning_rate_finder.h"
 #include "levin/callbacks/learning_rate_monitor.h"
-#include "levin/callbacks/lora.h"
 #include "levin/callbacks/mixed_batches.h"
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/callbacks/model_summary.h"
@@ -22,24 +22,11 @@
 #include "levin/callbacks/throughput_monitor.h"
 #include "levin/callbacks/timer.h"
 #include "levin/callbacks/weight_averaging.h"
+#include "levin/core/process/parts.h"
 #include "levin/data/sets/csv.h"
-#include "levin/data/sets/hdf5_data.h"
-#include "levin/data/sets/image_folder_data.h"
-#include "levin/data/sets/mnist.h"
-#include "levin/data/sets/npy_data.h"
-#include "levin/data/sets/text.h"
-#include "levin/data/sets/text_csv.h"
-#include "levin/data/sets/token_file_data.h"
 #include "levin/loggers/csv_logger.h"
 #include "levin/loggers/json_lines_logger.h"
-#include "levin/loggers/mlflow_logger.h"
-#include "levin/loggers/prometheus_logger.h"
-#include "levin/loggers/sqlite_logger.h"
 #include "levin/loggers/tensorboard_logger.h"
-#include "levin/models/compiled_module.h"
-#include "levin/models/exported_model.h"
-#include "levin/models/huggingface_classifier.h"
-#include "levin/models/huggingface_lm.h"
 #include "levin/optim/adafactor.h"
 #include "levin/optim/adagrad.h"
 #include "levin/optim/adam.h"
@@ -66,6 +53,7 @@
 #include "levin/strategies/device/single_device.h"
 #include "levin/strategies/process/ddp.h"
 #include "levin/strategies/process/fsdp.h"
+#include "levin/trainer/lightning_module.h"
 
 namespace levin {
 
@@ -84,7 +72,6 @@ void add_callbacks() {
   all.add<GradientCentralization>("GradientCentralization", "subtracts the mean from each output's gradient");
   all.add<LearningRateFinder>("LearningRateFinder", "finds a learning rate by a range test, and trains with it");
   all.add<LearningRateMonitor>("LearningRateMonitor", "logs the learning rates");
-  all.add<LoRA>("LoRA", "trains low-rank updates of layers; reads and writes PEFT's adapters");
   all.add<MixUp>("MixUp", "trains on weighted means of two samples and of their labels");
   all.add<ModelCheckpoint>("ModelCheckpoint", "saves the newest, the best and the last checkpoints");
   all.add<ModelSummary>("ModelSummary", "prints the layers before training");
@@ -101,31 +88,12 @@ void add_callbacks() {
 void add_data() {
   auto& all = Registry<DataModule>::instance();
   all.add<CsvData>("CsvData", "samples from the columns of a CSV file");
-  all.add<FashionMnist>("FashionMnist", "Fashion-MNIST: 70,000 images of clothes in 10 classes, 28 x 28");
-  all.add<Hdf5Data>("Hdf5Data", "samples from the data sets of an HDF5 file");
-  all.add<ImageFolderData>("ImageFolderData", "JPEG and PNG images, one folder per class");
-  all.add<Mnist>("Mnist", "MNIST: 70,000 images of handwritten digits, 28 x 28");
-  all.add<NpyData>("NpyData", "samples from NumPy arrays in .npy files, memory-mapped");
-  all.add<TextCsv>("TextCsv", "labelled text from a CSV file, for encoders");
-  all.add<TextFile>("TextFile", "a text file as blocks of tokens, for language models");
-  all.add<TokenFileData>("TokenFileData", "files of token ids, memory-mapped, for language models");
-}
-
-void add_models() {
-  auto& all = Registry<LightningModule>::instance();
-  all.add<CompiledModule>("CompiledModule", "a PyTorch module whose training step was compiled ahead of time");
-  all.add<ExportedModule>("ExportedModule", "a PyTorch model exported from Python: the .pt2 file of torch.export");
-  all.add<HuggingFaceClassifier>("HuggingFaceClassifier", "classifies text or images with a Hugging Face model");
-  all.add<HuggingFaceLM>("HuggingFaceLM", "a causal or masked language model from a Hugging Face folder");
 }
 
 void add_parts() {
   auto& loggers = Registry<Logger>::instance();
   loggers.add<CSVLogger>("CSVLogger", "metrics.csv and hparams.yaml");
   loggers.add<JSONLinesLogger>("JSONLinesLogger", "metrics.jsonl: one line of JSON per event");
-  loggers.add<MLFlowLogger>("MLFlowLogger", "a run on an MLflow server; training never waits for it");
-  loggers.add<PrometheusLogger>("PrometheusLogger", "a file for the textfile collector of Prometheus' node_exporter");
-  loggers.add<SQLiteLogger>("SQLiteLogger", "all runs in one SQLite file, readable while they run");
   loggers.add<TensorBoardLogger>("TensorBoardLogger", "event files for TensorBoard");
   auto& profilers = Registry<Profiler>::instance();
   profilers.add<NvtxProfiler>("nvtx", "NVTX ranges around the parts of a run, for NVIDIA's Nsight");
@@ -220,20 +188,32 @@ void add_lightning_names() {
   profilers.add_alias("SimpleProfiler", "simple");
 }
 
+// A class that the program has already added under the name of one in another part: opening that part reports both.
+template <class Interface>
+void check_names_of_parts() {
+  for (const PartClass& each : part_classes()) {
+    if (std::string(each.kind) != Interface::registry_name()) continue;
+    if (Registry<Interface>::instance().find_added(each.name) != nullptr) (void)open_part(each.part, each.name);
+  }
+}
+
 }  // namespace
 
-/// Registers Levin's classes; called by the Trainer and the command line, once per process.
 void add_builtins() {
   static std::once_flag once;
   std::call_once(once, [] {
     add_callbacks();
     add_data();
-    add_models();
     add_parts();
     add_precisions();
     add_optimizers();
     add_lr_schedulers();
     add_lightning_names();
+    check_names_of_parts<Callback>();
+    check_names_of_parts<DataModule>();
+    check_names_of_parts<LightningModule>();
+    check_names_of_parts<Logger>();
+    detail::open_part = &open_part_with;
   });
 }
 

@@ -1,0 +1,160 @@
+// What Levin's headers cost to compile, with this build's compiler and -O3: user and system time, and the compiler's
+// peak of resident memory. levin/levin.h is compared with torch/torch.h, both as source files of one include, and both
+// precompiled for the same small module; a first program on levin/train.h is compiled without a precompiled header.
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+#include "rounds.h"
+
+namespace bench::compile {
+
+namespace {
+
+constexpr const char* kModule = R"(
+struct Net : torch::nn::Module {
+  torch::nn::Linear layer{register_module("layer", torch::nn::Linear(784, 10))};
+  torch::Tensor forward(const torch::Tensor& x) { return torch::relu(layer->forward(x)); }
+};
+int main() {
+  Net net;
+  const auto y = torch::zeros({64}, torch::kLong);
+  torch::nn::functional::cross_entropy(net.forward(torch::randn({64, 784})), y).backward();
+}
+)";
+
+constexpr const char* kFirstProgram = R"(
+#include <levin/train.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/linear.h>
+
+class Classifier : public levin::LightningModule {
+  torch::nn::Linear layer_{register_module("layer", torch::nn::Linear(784, 10))};
+  at::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    auto [x, y] = batch.unpack<2>();
+    auto loss = torch::nn::functional::cross_entropy(layer_->forward(x), y);
+    log("train_loss", loss);
+    return loss;
+  }
+  levin::OptimizerConfig configure_optimizers() override { return levin::AdamW(parameters(), {.lr = 1e-3}); }
+};
+
+int main() {
+  return levin::main_guard([] {
+    levin::seed_everything(1);
+    Classifier model;
+    levin::Trainer trainer({.max_epochs = 2, .callbacks = {levin::EarlyStopping({.monitor = "train_loss"})}});
+    trainer.fit(model, levin::FashionMnist({.batch_size = 64, .flatten = true}));
+  });
+}
+)";
+
+/// A folder for the sources, deleted at the end.
+class Folder {
+ public:
+  Folder() { std::filesystem::create_directories(path_); }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  [[nodiscard]] std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(path_ / name) << text;
+    return (path_ / name).string();
+  }
+
+ private:
+  std::filesystem::path path_ =
+      std::filesystem::temp_directory_path() / ("levin_bench_compile." + std::to_string(::getpid()));
+};
+
+struct Cost {
+  double seconds = 0;  // user and system, of the driver and of the processes that it started
+  double mib = 0;
+};
+
+/// `quick`: only the preprocessor runs.
+Cost compile(const std::vector<std::string>& arguments, bool quick) {
+  std::vector<std::string> command = {LEVIN_BENCH_COMPILER, "-std=gnu++20", "-O3", "-DNDEBUG", "-w"};
+  std::istringstream folders(LEVIN_BENCH_INCLUDES);
+  for (std::string folder; std::getline(folders, folder, ':');) command.push_back("-I" + folder);
+  if (quick) command.push_back("-E");
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (auto& word : command) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::execvp(argv[0], argv.data());
+    ::_exit(127);
+  }
+  int status = 0;
+  rusage used{};
+  if (pid < 0 || ::wait4(pid, &status, 0, &used) != pid || status != 0)
+    throw std::runtime_error(command[0] + " failed on " + arguments.back());
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return {seconds(used.ru_utime) + seconds(used.ru_stime), static_cast<double>(used.ru_maxrss) / 1024};
+}
+
+int run(const Options& options) {
+  pin_to_one_core();
+  const Folder folder;
+  const auto object = folder.write("out.o", "");
+  std::vector<std::pair<std::string, std::vector<std::string>>> sources;
+  for (const std::string library : {"torch", "levin"}) {
+    const std::string include = "#include <" + library + "/" + library + ".h>\n";
+    sources.push_back({library + ".h", {folder.write(library + ".cpp", include)}});
+  }
+  const auto module = folder.write("module.cpp", kModule);
+  for (const std::string library : {"torch", "levin"}) {
+    const auto header = folder.write(library + "_pch.h", "#include <" + library + "/" + library + ".h>\n");
+    (void)compile({"-x", "c++-header", "-o", header + ".gch", header}, options.quick);
+    sources.push_back({"precompiled " + library + ".h", {"-include", header, module}});
+  }
+  sources.push_back({"train.h", {folder.write("first.cpp", kFirstProgram)}});
+
+  std::vector<std::vector<double>> peaks(sources.size());
+  std::vector<Candidate> candidates;
+  for (size_t k = 0; k < sources.size(); ++k) {
+    std::vector<std::string> arguments = {"-o", object, "-c"};
+    arguments.insert(arguments.end(), sources[k].second.begin(), sources[k].second.end());
+    candidates.push_back({sources[k].first, [arguments, quick = options.quick, &peak = peaks[k]] {
+                            const Cost cost = compile(arguments, quick);
+                            peak.push_back(cost.mib);
+                            return cost.seconds;
+                          }});
+  }
+  const auto times = interleave(candidates, options);
+  std::vector<Measurement> memory;
+  for (size_t k = 0; k < sources.size(); ++k) {
+    peaks[k].erase(peaks[k].begin(), peaks[k].end() - options.rounds);  // the unmeasured round's
+    memory.push_back(measurement_of(sources[k].first, peaks[k]));
+  }
+  Report report("compile");
+  report.table("user and system time of the compiler", "s", times);
+  report.table("peak of resident memory", "MiB", memory);
+  report.at_most("levin_to_torch", ratio(times, "levin.h", "torch.h"), 1.15);
+  report.at_most("levin_to_torch_memory", ratio(memory, "levin.h", "torch.h"), 1.15);
+  report.at_most("precompiled", ratio(times, "precompiled levin.h", "precompiled torch.h"), 1.15);
+  report.at_most("precompiled_memory", ratio(memory, "precompiled levin.h", "precompiled torch.h"), 1.15);
+  report.number("train_to_torch", ratio(times, "train.h", "torch.h"));
+  report.at_most("train_seconds", times.back().median, 12);
+  report.write();
+  return 0;
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv) {
+  const auto options = read_options(argc, argv, 5);
+  return guarded([&] { return run(options); });
+}
+
+}  // namespace bench::compile

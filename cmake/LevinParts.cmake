@@ -1,0 +1,93 @@
+# The library's parts, each a shared library liblevin_NAME.so and a target levin::NAME. All but core are options
+# (-DLEVIN_IMAGES=OFF, or -DLEVIN_ALL_PARTS=OFF -DLEVIN_IMAGES=ON), each with what it needs of others; liblevin_core.so opens a part when a run file names a class of it
+# (core/options/parts.h). levin::levin is all of them.
+#
+# A part is one line here and its classes in core/process/parts.cpp and builtins/.
+set(LEVIN_PARTS core)
+set(LEVIN_PARTS_LEFT_OUT "")
+option(LEVIN_ALL_PARTS "The parts whose own option is not set: all of them, or only core" ON)
+
+# levin_part(NAME HOLDS words NEEDS part… PACKAGES package… LINK library…)
+#   PACKAGES: CURL for find_package(CURL), oniguruma for pkg-config; hdf5-serial|hdf5: the first that is found.
+function(levin_part name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "HOLDS" "NEEDS;PACKAGES;LINK")
+  string(TOUPPER "LEVIN_${name}" wanted)
+  option(${wanted} "Build levin_${name}: ${arg_HOLDS}" ${LEVIN_ALL_PARTS})
+  if(NOT ${wanted})
+    set(LEVIN_PARTS_LEFT_OUT ${LEVIN_PARTS_LEFT_OUT} ${name} PARENT_SCOPE)
+    return()
+  endif()
+  foreach(part IN LISTS arg_NEEDS)
+    if(NOT TARGET levin_${part})
+      string(TOUPPER "LEVIN_${part}" other)
+      message(FATAL_ERROR "levin_${name} needs levin_${part}: pass -D${other}=ON, or -D${wanted}=OFF.")
+    endif()
+  endforeach()
+  foreach(package IN LISTS arg_PACKAGES)
+    if(package MATCHES "^[A-Z]")
+      find_package(${package} QUIET)
+      set(is_found ${${package}_FOUND})
+    else()
+      string(REPLACE "|" ";" names "${package}")
+      list(GET names -1 target)
+      pkg_search_module(${target} QUIET IMPORTED_TARGET GLOBAL ${names})
+      set(is_found ${${target}_FOUND})
+    endif()
+    if(NOT is_found)
+      message(FATAL_ERROR "levin_${name} (${arg_HOLDS}) needs ${package}, which was not found: install its development "
+        "package (cmake/debian-packages.txt has Debian's names), or pass -D${wanted}=OFF.")
+    endif()
+  endforeach()
+  list(TRANSFORM arg_NEEDS PREPEND levin_)
+  levin_add_part(${name} PUBLIC levin_core ${arg_NEEDS} PRIVATE ${arg_LINK})
+  target_precompile_headers(levin_${name} REUSE_FROM levin_core)
+  set(LEVIN_PARTS ${LEVIN_PARTS} ${name} PARENT_SCOPE)
+endfunction()
+
+# levin_add_part(NAME …): the library itself, linked with …
+function(levin_add_part name)
+  set(target levin_${name})
+  add_library(${target} SHARED)
+  add_library(levin::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 UNITY_BUILD_MODE GROUP
+    EXPORT_NAME ${name} DEFINE_SYMBOL "" BUILD_RPATH "${LEVIN_TORCH_LIB}")
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_include_directories(${target} PUBLIC
+    "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>" "$<INSTALL_INTERFACE:include>")
+  target_link_libraries(${target} ${ARGN} PRIVATE levin_warnings)
+endfunction()
+
+levin_add_part(core PUBLIC levin::torch nlohmann_json::nlohmann_json Threads::Threads
+  PRIVATE yaml-cpp $<LINK_ONLY:spdlog::spdlog> PkgConfig::xxhash ${CMAKE_DL_LIBS})
+target_precompile_headers(levin_core PRIVATE cmake/library_pch.h)
+
+levin_part(arrays HOLDS "data from HDF5 and NumPy files"
+  PACKAGES hdf5-serial|hdf5
+  LINK PkgConfig::hdf5)
+levin_part(images HOLDS "data from folders of images, and images for TensorBoard"
+  PACKAGES PNG JPEG
+  LINK PNG::PNG JPEG::JPEG)
+levin_part(text HOLDS "tokenizers, data from text, and metrics of text"
+  PACKAGES oniguruma libutf8proc OpenSSL ZLIB
+  LINK PkgConfig::oniguruma PkgConfig::libutf8proc OpenSSL::Crypto ZLIB::ZLIB)
+levin_part(downloads HOLDS "MNIST and other data that is downloaded"
+  PACKAGES CURL OpenSSL ZLIB
+  LINK CURL::libcurl OpenSSL::Crypto ZLIB::ZLIB)
+levin_part(models HOLDS "models of Hugging Face, torch.export, AOTInductor and ONNX, LoRA, and inference"
+  NEEDS text
+  PACKAGES libpcre2-8 ZLIB
+  LINK PkgConfig::libpcre2-8 ZLIB::ZLIB)
+levin_part(tracking HOLDS "loggers for MLflow, SQLite and Prometheus"
+  NEEDS downloads
+  PACKAGES SQLite3
+  LINK SQLite::SQLite3)
+levin_part(tools HOLDS "the commands of the levin program"
+  NEEDS models tracking
+  PACKAGES ncursesw
+  LINK $<LINK_ONLY:PkgConfig::ncursesw>)  # whose definitions would keep the precompiled header out
+
+add_library(levin INTERFACE)
+add_library(levin::levin ALIAS levin)
+foreach(part IN LISTS LEVIN_PARTS)
+  target_link_libraries(levin INTERFACE levin_${part})
+endforeach()
