@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "levin/core/options/error.h"
+#include "levin/libtorch/scalar_types.h"
 
 namespace levin {
 
@@ -21,7 +22,7 @@ constexpr std::array kDTypes{std::pair{"F64", at::kDouble},
                              std::pair{"BF16", at::kBFloat16},
                              std::pair{"F8_E4M3", at::kFloat8_e4m3fn},
                              std::pair{"F8_E5M2", at::kFloat8_e5m2},
-                             std::pair{"F8_E8M0", at::kFloat8_e8m0fnu},
+                             std::pair{"F8_E8M0", kFloat8_e8m0fnu},
                              std::pair{"C64", at::kComplexFloat},
                              std::pair{"I64", at::kLong},
                              std::pair{"I32", at::kInt},
@@ -250,7 +251,7 @@ const char* safetensors_dtype(at::ScalarType type) {
 bool find_safetensors_dtype(std::string_view word, at::ScalarType& type) {
   const auto* const found =
       std::find_if(kDTypes.begin(), kDTypes.end(), [&](const auto& known) { return word == known.first; });
-  if (found == kDTypes.end()) return false;
+  if (found == kDTypes.end() || found->second == at::ScalarType::Undefined) return false;
   type = found->second;
   return true;
 }

@@ -34,6 +34,7 @@ MAY_INCLUDE = {
     "yaml": CORE,  # for inference/ and cli/
     "libtorch": CORE,
     **{sibling: CORE for sibling in SIBLINGS},
+    "checkpoint": [*CORE, "libtorch"],
     "optim": [*CORE, "libtorch"],
     "profilers": [*CORE, "libtorch"],
     "recompute": [*CORE, "libtorch"],
