@@ -49,7 +49,7 @@ function(levin_add_part name)
   set(target levin_${name})
   add_library(${target} SHARED)
   add_library(levin::${name} ALIAS ${target})
-  set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 UNITY_BUILD_MODE GROUP
+  set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${LEVIN_SOVERSION} UNITY_BUILD_MODE GROUP
     EXPORT_NAME ${name} DEFINE_SYMBOL "" BUILD_RPATH "${LEVIN_TORCH_LIB}")
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_include_directories(${target} PUBLIC

@@ -29,10 +29,7 @@ Opened& opened() {
 void check_version(const SharedLibrary& library) {
   const char* (*version)() = nullptr;
   library.find(version, "levin_cuda_version");
-  const std::string own = component_version(), other = version();
-  if (own == other) return;
-  throw ConfigError(std::string(kComponent) + " was built for " + other + ", and this is " + own +
-                    ". Build or install both together.");
+  check_component_version(kComponent, version());
 }
 
 void open(Opened& all, const std::string& path) {
@@ -80,7 +77,8 @@ std::string gpu_component() {
 std::string why_no_gpu() {
   if (gpu_component().empty()) {
     return std::string("this build of Levin has no CUDA component (there is no ") + kComponent +
-           " next to liblevin_core.so). Build it where LibTorch has CUDA (./dev setup --cuda), or use accelerator: cpu.";
+           " next to liblevin_core.so). Build it where LibTorch has CUDA (./dev setup --cuda), or use accelerator: "
+           "cpu.";
   }
   return ask_gpu_driver().problem;
 }

@@ -1,6 +1,7 @@
 #include "levin/core/options/registry.h"
 
 #include <cxxabi.h>
+#include <strings.h>
 
 #include <cstdlib>
 
@@ -49,9 +50,16 @@ namespace detail {
 std::atomic<void (*)(const std::string& text)> print_alias_note = nullptr;
 std::atomic<std::string (*)(const std::string& kind, const std::string& name)> open_part = nullptr;
 
+bool part_is_adding = false;
+
 std::string open_part_of(const std::string& kind, const std::string& name) {
+  const std::lock_guard lock(registry_mutex());
   const auto open = open_part.load();
-  return open == nullptr ? "" : open(kind, name);
+  return open == nullptr || part_is_adding ? "" : open(kind, name);
+}
+
+bool comes_before(const std::string& one, const std::string& other) {
+  return ::strcasecmp(one.c_str(), other.c_str()) < 0;
 }
 
 std::recursive_mutex& registry_mutex() {

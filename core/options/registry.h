@@ -8,9 +8,9 @@
 
 #include <atomic>
 #include <concepts>
-#include <deque>
 #include <functional>
 #include <initializer_list>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -96,6 +96,11 @@ std::string open_part_of(const std::string& kind, const std::string& name);
 void* registry_of(std::type_index interface, void* (*make)());
 /// Held while classes are looked up and added. A part adds its classes while it is looked for, in the same thread.
 std::recursive_mutex& registry_mutex();
+/// True while a part adds its classes, guarded by registry_mutex(): no part is opened for them, and each takes its
+/// place by its name, so that the order does not depend on when parts are opened.
+extern bool part_is_adding;
+/// Alphabetical order, regardless of case.
+bool comes_before(const std::string& one, const std::string& other);
 }  // namespace detail
 
 /// All classes of one interface by name. Messages call them by `Interface::registry_name()` ("callback"). Filled before
@@ -149,8 +154,8 @@ class Registry {
     aliases_[alias] = {name, std::move(init_args), {}};
   }
 
-  /// All classes, with those of all parts of Levin that this installation has.
-  [[nodiscard]] const std::deque<Entry>& entries() const {
+  /// All classes, including the classes of every installed part of Levin.
+  [[nodiscard]] const std::list<Entry>& entries() const {
     (void)detail::open_part_of(Interface::registry_name(), "");
     return entries_;
   }
@@ -215,10 +220,15 @@ class Registry {
     };
     const std::lock_guard lock(detail::registry_mutex());
     if (const Entry* first = find(name)) detail::duplicate_class(Interface::registry_name(), *first, entry);
-    entries_.push_back(std::move(entry));
+    auto place = entries_.end();
+    if (detail::part_is_adding) {
+      place = entries_.begin();
+      while (place != entries_.end() && !detail::comes_before(name, place->name)) ++place;
+    }
+    entries_.insert(place, std::move(entry));
   }
 
-  std::deque<Entry> entries_;  // whose entries stay where they are when others are added
+  std::list<Entry> entries_;  // whose entries stay where they are when others are added
   std::map<std::string, ClassSpec> aliases_;
 };
 

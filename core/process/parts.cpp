@@ -13,15 +13,19 @@ namespace levin {
 
 namespace {
 
-struct OpenedParts {
-  std::map<std::string, std::unique_ptr<SharedLibrary>> libraries;
-  bool is_opening = false;  // its classes are being added, and each is looked up before
-};
+using OpenedParts = std::map<std::string, std::unique_ptr<SharedLibrary>>;
 
 OpenedParts& opened_parts() {
   static auto* all = new OpenedParts;  // never destroyed: the libraries stay open
   return *all;
 }
+
+struct Adding {
+  Adding() { detail::part_is_adding = true; }
+  ~Adding() { detail::part_is_adding = false; }
+  Adding(const Adding&) = delete;
+  Adding& operator=(const Adding&) = delete;
+};
 
 std::string path_of(const std::string& part) {
   const std::string folder = folder_of_code(reinterpret_cast<const void*>(&component_version));
@@ -38,6 +42,13 @@ std::string how_to_get(const std::string& part) {
 
 const char* component_version() {
   return LEVIN_COMPONENT_VERSION;
+}
+
+void check_component_version(const std::string& library, const std::string& version) {
+  const std::string own = component_version();
+  if (own == version) return;
+  throw ConfigError(library + " was built for " + version + ", and this is " + own +
+                    ". Build or install both together.");
 }
 
 const std::vector<PartClass>& part_classes() {
@@ -57,7 +68,7 @@ const std::vector<PartClass>& part_classes() {
 const SharedLibrary& open_part(const std::string& part, const std::string& who) {
   const std::lock_guard lock(detail::registry_mutex());
   OpenedParts& opened = opened_parts();
-  if (const auto library = opened.libraries.find(part); library != opened.libraries.end()) return *library->second;
+  if (const auto library = opened.find(part); library != opened.end()) return *library->second;
   const std::string path = path_of(part);
   std::error_code failed;
   if (!std::filesystem::exists(path, failed)) {
@@ -69,25 +80,14 @@ const SharedLibrary& open_part(const std::string& part, const std::string& who) 
   const char* (*open)(const char* core) = nullptr;
   library->find(open, ("levin_open_" + part).c_str());
   library->keep();
-  opened.is_opening = true;
-  std::string version;
-  try {
-    version = open(component_version());
-  } catch (...) {
-    opened.is_opening = false;
-    throw;
+  {
+    const Adding adding;
+    check_component_version(path, open(component_version()));
   }
-  opened.is_opening = false;
-  if (version != component_version()) {
-    throw ConfigError(path + " was built for " + version + ", and this is " + component_version() +
-                      ". Build or install both together.");
-  }
-  return *(opened.libraries[part] = std::move(library));
+  return *(opened[part] = std::move(library));
 }
 
 std::string open_part_with(const std::string& kind, const std::string& name) {
-  const std::lock_guard lock(detail::registry_mutex());
-  if (opened_parts().is_opening) return "";
   for (const PartClass& each : part_classes()) {
     if (each.kind != kind || (each.name != name && !name.empty())) continue;
     try {

@@ -1,6 +1,6 @@
 // Levin's parts: shared libraries beside liblevin_core.so, each with classes that a run file may name and with what
 // they need of the system (HDF5, libpng, curl, …). A part is opened when a class of it is looked up; a program that
-// links one has it open from the start. cmake/LevinParts.cmake says what each is built from.
+// links a part has it open from the start. cmake/LevinParts.cmake says what each is built from.
 #pragma once
 
 #include <string>
@@ -31,6 +31,8 @@ std::string open_part_with(const std::string& kind, const std::string& name);
 
 /// Returns the versions of Levin and LibTorch that this library was built for; parts must have the same.
 [[nodiscard]] const char* component_version();
+/// Throws ConfigError naming `library` and both versions if `version`, which it was built for, is another one.
+void check_component_version(const std::string& library, const std::string& version);
 
 }  // namespace levin
 

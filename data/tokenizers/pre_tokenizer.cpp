@@ -106,13 +106,15 @@ class WhitespaceSplit final : public PreTokenizer {
  public:
   void cut(Words& words) const override {
     split_words(words, SplitBehavior::isolated, [](std::string_view word, std::vector<Piece>& pieces) {
-      enum class Sort { space, letter, other };
-      Sort before = Sort::space;
+      enum class CharacterKind { space, letter, other };
+      CharacterKind before = CharacterKind::space;
       for (size_t i = 0; i < word.size();) {
         const Character next = character_at(word, i);
-        const Sort kind = is_space(next.code) ? Sort::space : is_word(next.code) ? Sort::letter : Sort::other;
-        if (kind != Sort::space && kind == before) pieces.back().end = i + next.size;
-        if (kind != Sort::space && kind != before) pieces.push_back({i, i + next.size, true});
+        const CharacterKind kind = is_space(next.code)  ? CharacterKind::space
+                                   : is_word(next.code) ? CharacterKind::letter
+                                                        : CharacterKind::other;
+        if (kind != CharacterKind::space && kind == before) pieces.back().end = i + next.size;
+        if (kind != CharacterKind::space && kind != before) pieces.push_back({i, i + next.size, true});
         before = kind;
         i += next.size;
       }

@@ -259,6 +259,7 @@ Block random_block() {
 // The functions of libcrypto that a shared secret needs. Opened by the first, so that other programs do without
 // OpenSSL.
 struct Crypto {
+  SharedLibrary library{"libcrypto.so.3", "shared secret", "Install OpenSSL 3 (Debian: libssl3)."};
   unsigned char* (*hmac)(const void* method, const void* key, int key_size, const unsigned char* text, size_t size,
                          unsigned char* result, unsigned int* result_size) = nullptr;
   const void* (*sha256)() = nullptr;
@@ -266,11 +267,10 @@ struct Crypto {
   void (*thread_stop)() = nullptr;
 
   Crypto() {
-    static auto* library = new SharedLibrary("libcrypto.so.3", "shared secret", "Install OpenSSL 3 (Debian: libssl3).");
-    library->find(hmac, "HMAC");
-    library->find(sha256, "EVP_sha256");
-    library->find(memcmp, "CRYPTO_memcmp");
-    library->find(thread_stop, "OPENSSL_thread_stop");
+    library.find(hmac, "HMAC");
+    library.find(sha256, "EVP_sha256");
+    library.find(memcmp, "CRYPTO_memcmp");
+    library.find(thread_stop, "OPENSSL_thread_stop");
   }
 };
 

@@ -1,8 +1,6 @@
 // Every class that a run file may name: its options have documents, and its defaults read back to themselves.
 #include <gtest/gtest.h>
 
-#include <set>
-
 #include "levin/core/options/registry.h"
 #include "levin/core/process/parts.h"
 #include "levin/data/data_module.h"
@@ -31,8 +29,7 @@ template <class Interface>
 void check_all(const std::vector<std::string>& expected) {
   add_builtins();
   const auto& registry = Registry<Interface>::instance();
-  const std::vector<std::string> names = registry.names();
-  EXPECT_EQ(std::multiset(names.begin(), names.end()), std::multiset(expected.begin(), expected.end()));
+  EXPECT_EQ(registry.names(), expected);
   for (const auto& entry : registry.entries()) {
     EXPECT_FALSE(entry.doc.empty()) << entry.name;
     EXPECT_NE(entry.file.find("/builtins/" + part_of(Interface::registry_name(), entry.name) + ".cpp"),

@@ -1,4 +1,5 @@
-// A program that links levin::core alone. parts_test.py runs it with and without the other parts beside it.
+// A program that links only levin::core. parts_test.py runs it with the other parts in the same folder, and without
+// them.
 #include <ATen/Functions.h>
 #include <torch/nn/modules/linear.h>
 

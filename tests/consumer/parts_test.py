@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""parts_test.py PROGRAM LIBRARIES: a program that links levin::core alone, beside the other parts and without them."""
+"""parts_test.py PROGRAM LIBRARIES: runs a program that links only levin::core, with the other parts and without them."""
 import pathlib
 import shutil
 import subprocess
@@ -31,7 +31,7 @@ class Parts(unittest.TestCase):
         shutil.copy(LIBRARIES / "liblevin_core.so.0", self.folder)
 
     def run_alone(self, *arguments):
-        """With the copy of levin_core, which has no other part beside it."""
+        """Runs the program with a copy of levin_core in a folder without other parts."""
         return self.run_program(*arguments, environment={"LD_LIBRARY_PATH": str(self.folder)})
 
     def run_program(self, *arguments, environment=None):
@@ -54,7 +54,7 @@ class Parts(unittest.TestCase):
         for kind, name in (("data", "Hdf5Data"), ("data", "ImageFolderData"), ("data", "Mnist"), ("data", "lightning.TextFile"),
                            ("callback", "LoRA"), ("callback", "EarlyStopping"), ("model", "HuggingFaceLM"), ("logger", "SQLiteLogger")):
             output = self.run_program(kind, name)
-            # Those with options that must be given say so; that too needs the class.
+            # A class with required options reports them, which it can only do once it is found.
             self.assertTrue(output.startswith("0: found ") or "is required" in output or "must be" in output, output)
             self.assertNotIn("unknown", output)
 
