@@ -9,6 +9,7 @@
 #include "levin/core/options/registry.h"
 #include "levin/core/process/console.h"
 #include "levin/data/batch_rows.h"
+#include "levin/libtorch/vector_math.h"
 #include "levin/metrics/metric_collection.h"
 #include "levin/optim/clip_grad.h"
 #include "levin/precision/autocast.h"
@@ -54,6 +55,10 @@ void end_module(Run& run, const LightningModule& module) {
 }
 
 }  // namespace
+
+LightningModule::LightningModule() {
+  choose_vector_math();
+}
 
 LightningModule::~LightningModule() {
   Trainer* trainer = trainer_;

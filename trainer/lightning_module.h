@@ -44,7 +44,7 @@ class Trainer;
 /// text. The functions to call inside a step are not for other threads.
 class LightningModule : public torch::nn::Module {
  public:
-  LightningModule() = default;
+  LightningModule();
   /// Detaches the module from its trainers.
   ~LightningModule() override;
   LightningModule(const LightningModule&) = delete;

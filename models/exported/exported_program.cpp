@@ -16,6 +16,7 @@
 #include "levin/core/options/error.h"
 #include "levin/core/process/log.h"
 #include "levin/core/tensors.h"
+#include "levin/libtorch/vector_math.h"
 #include "levin/models/exported/bound_graph.h"
 #include "levin/models/exported/part_tree.h"
 #include "levin/models/exported/read_archive.h"
@@ -340,6 +341,7 @@ struct ExportedProgram::Parts {
 ExportedProgram::ExportedProgram(const std::string& path, const ExportedProgramOptions& options)
     : Module("ExportedProgram"), parts_(std::make_shared<Parts>()) {
   using enum exported::RecordedMode;
+  choose_vector_math();
   exported::Contents contents = exported::read_archive(path);
   Parts& parts = *parts_;
   parts.path = path;

@@ -6,3 +6,6 @@ levin_test(libtorch FILES
 add_test(NAME libtorch.configure COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/configure_test.py"
   "${PROJECT_SOURCE_DIR}" "${CMAKE_COMMAND}")
 set_tests_properties(libtorch.configure PROPERTIES LABELS unit TIMEOUT 120)
+
+add_test(NAME libtorch.vector_math COMMAND "${levin_programs}/vector_math_program")
+set_tests_properties(libtorch.vector_math PROPERTIES LABELS unit TIMEOUT 120)

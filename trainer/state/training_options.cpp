@@ -37,7 +37,7 @@ Groups groups_of(const State& optimizer) {
   return optimizer.has("groups") ? optimizer.get<Groups>("groups") : Groups();
 }
 
-ConfigNode node_of(const State& part, const char* key) {
+ConfigNode option_of(const State& part, const char* key) {
   const ConfigNode* node = part.values.find(key);
   return node != nullptr ? *node : ConfigNode();
 }
@@ -45,7 +45,7 @@ ConfigNode node_of(const State& part, const char* key) {
 void add_changes(std::vector<ChangedOption>& to, const State& then, const State& now, const char* key,
                  const std::string& root) {
   if (then.empty()) return;
-  for (ChangedOption& change : changed_options(node_of(then, key), node_of(now, key), root)) {
+  for (ChangedOption& change : changed_options(option_of(then, key), option_of(now, key), root)) {
     to.push_back(std::move(change));
   }
 }
@@ -118,8 +118,8 @@ class Resumed {
     // False for manual optimization, and a checkpoint of an older Levin.
     [[nodiscard]] bool knows_when() const { return then.has("interval") && now.has("interval"); }
     [[nodiscard]] bool is_due_otherwise() const {
-      return knows_when() && !(node_of(then, "interval").same_as(node_of(now, "interval")) &&
-                               node_of(then, "frequency").same_as(node_of(now, "frequency")));
+      return knows_when() && !(option_of(then, "interval").same_as(option_of(now, "interval")) &&
+                               option_of(then, "frequency").same_as(option_of(now, "frequency")));
     }
   };
 
@@ -199,7 +199,7 @@ class Resumed {
   }
 
   [[nodiscard]] bool is_scaled_otherwise() const {
-    return !node_of(then_, "lr_scale").same_as(node_of(now_, "lr_scale"));
+    return !option_of(then_, "lr_scale").same_as(option_of(now_, "lr_scale"));
   }
 
   // By which the options multiply the learning rate of a group, compared with those then. 0: it was 0 then.
@@ -233,7 +233,7 @@ class Resumed {
     auto& groups = optimizer().groups();
     for (const Schedule& each : schedules_) {
       State options;
-      options.values = node_of(each.now, "options");
+      options.values = option_of(each.now, "options");
       if (!each.scheduler().wants_metric() || !options.has("min_lr")) continue;
       const auto lowest = options.get<FloatOrList>("min_lr");
       for (size_t k = 0; k < configured_groups(); ++k) {
