@@ -9,6 +9,7 @@
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/callbacks/on_exception_checkpoint.h"
 #include "levin/checkpoint/checkpoint_file.h"
+#include "levin/checkpoint/checkpoint_values.h"
 #include "levin/checkpoint/checkpoint_writer.h"
 #include "levin/checkpoint/run_parts.h"
 #include "levin/checkpoint/sharded_checkpoint.h"

@@ -179,11 +179,6 @@ State load_checkpoint(const std::string& path) {
   return state;
 }
 
-ConfigNode load_checkpoint_values(const std::string& path) {
-  std::error_code code;
-  return fs::is_directory(path, code) ? read_sharded_record(sharded_record(path)).values : read_checkpoint_values(path);
-}
-
 std::string remove_checkpoint(const std::string& path) {
   std::error_code code;
   if (!fs::is_directory(fs::symlink_status(path, code))) {

@@ -42,9 +42,8 @@ void write_sharded_checkpoint(const std::string& folder, const State& state, con
 /// file that is missing, damaged or of a different save.
 [[nodiscard]] State read_sharded_checkpoint(const std::string& folder);
 
-/// Read a checkpoint of either kind, like read_checkpoint and read_checkpoint_values.
+/// Reads a checkpoint of either kind, like read_checkpoint.
 [[nodiscard]] State load_checkpoint(const std::string& path);
-[[nodiscard]] ConfigNode load_checkpoint_values(const std::string& path);
 
 /// Removes a checkpoint of either kind, or a link to one; does nothing if it does not exist. From a folder it
 /// removes the record first, and only files of a checkpoint. Returns "" or the error.

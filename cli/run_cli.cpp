@@ -14,6 +14,7 @@
 #include "levin/cli/commands/plan_cluster.h"
 #include "levin/cli/commands/plan_memory.h"
 #include "levin/cli/commands/report.h"
+#include "levin/cli/commands/run_report.h"
 #include "levin/cli/commands/submit.h"
 #include "levin/cli/commands/sweep.h"
 #include "levin/cli/commands/top.h"

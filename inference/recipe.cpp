@@ -10,6 +10,7 @@
 #include "levin/adapters/lora_options.h"
 #include "levin/checkpoint/any_checkpoint.h"
 #include "levin/checkpoint/checkpoint_file.h"
+#include "levin/checkpoint/checkpoint_values.h"
 #include "levin/checkpoint/run_parts.h"
 #include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/checkpoint/sharded_record.h"

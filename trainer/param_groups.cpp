@@ -7,6 +7,8 @@
 #include <optional>
 #include <unordered_map>
 
+#include "levin/optim/optimizer.h"
+
 namespace levin {
 
 namespace {

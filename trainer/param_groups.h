@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "levin/core/options/fields.h"
-#include "levin/optim/optimizer.h"
 
 namespace torch::nn {
 class Module;
 }
 
 namespace levin {
+
+struct ParamGroup;
 
 /// The settings of the parameters whose names match a pattern. Unset ones are taken from the optimizer.
 struct ParamGroupOptions {

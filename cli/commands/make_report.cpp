@@ -13,7 +13,6 @@
 #include "levin/core/options/units.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/main_guard.h"
-#include "levin/core/tensors.h"
 
 namespace levin {
 

@@ -11,7 +11,7 @@
 
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/report.h"
-#include "levin/cli/commands/submit.h"
+#include "levin/cli/commands/submit_job.h"
 #include "levin/cli/config/arguments.h"
 #include "levin/cli/config/resolve_run.h"
 #include "levin/cli/config/text_layout.h"

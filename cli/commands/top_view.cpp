@@ -12,7 +12,6 @@
 #include "levin/cli/runs/html.h"
 #include "levin/core/options/error.h"
 #include "levin/core/options/units.h"
-#include "levin/core/tensors.h"
 
 namespace levin {
 

@@ -6,10 +6,10 @@
 #include <optional>
 #include <vector>
 
-#include "levin/checkpoint/sharded_checkpoint.h"
+#include "levin/checkpoint/checkpoint_values.h"
 #include "levin/core/files/files.h"
 #include "levin/core/options/error.h"
-#include "levin/core/state.h"
+#include "levin/core/options/value.h"
 
 namespace levin {
 
@@ -75,11 +75,16 @@ std::string result_file(const SweepStore& store, const Trial& trial) {
 
 SavedPosition position_of_checkpoint(const std::string& path) {
   try {
-    State all;
-    all.values = load_checkpoint_values(path);
-    const State progress = all.part("progress");
-    if (!progress.has("windows")) return {};
-    return {progress.get<int64_t>("windows"), progress.get<int64_t>("total_batches")};
+    const ConfigNode values = load_checkpoint_values(path);
+    const ConfigNode* progress = values.find("progress");
+    Problems problems;
+    const auto read = [&](const std::string& key, int64_t& value) {
+      const ConfigNode* node = progress->find(key);
+      return node != nullptr && ValueType<int64_t>::read(*node, value, key, problems);
+    };
+    SavedPosition saved;
+    if (progress != nullptr && read("windows", saved.step) && read("total_batches", saved.batches)) return saved;
+    return {};
   } catch (const Error&) {
     return {};
   }

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "levin/loggers/csv_logger.h"
 #include "support/temporary_folder.h"
 
 namespace levin::metrics_reader_test {
@@ -55,32 +54,6 @@ TEST_F(Metrics, AnIncompleteHeaderWaitsToo) {
   append("ss\n3,4\n");
   EXPECT_TRUE(reader_.update());
   EXPECT_EQ(of("loss").values, (std::vector<double>{4}));
-}
-
-TEST_F(Metrics, MatchTheLoggerWithNewColumnsAndAfterACut) {
-  CSVLogger logger({.save_dir = folder_.path(), .name = "", .version = "run", .flush_logs_every_n_steps = 1});
-  logger.start("", false);
-  logger.own_folder();
-  MetricsReader reader(folder_ / "run");
-  logger.log_metrics({{"loss", 0.1}}, {0});
-  logger.save();
-  const State early = logger.state();
-  EXPECT_TRUE(reader.update());
-  logger.log_metrics({{"a, \"b\"", 1e-300}, {"loss", std::nan("")}}, {1});
-  logger.log_metrics({{"loss", -INFINITY}}, {2});
-  logger.save();
-  EXPECT_TRUE(reader.update());
-  EXPECT_EQ(reader.series().at("loss").steps, (std::vector<int64_t>{0, 1, 2}));
-  EXPECT_EQ(reader.series().at("loss").values[0], 0.1);
-  EXPECT_TRUE(std::isnan(reader.series().at("loss").values[1]));
-  EXPECT_EQ(reader.series().at("loss").values[2], -INFINITY);
-  EXPECT_EQ(reader.series().at("a, \"b\"").values, (std::vector<double>{1e-300}));
-  logger.load_state(early);
-  for (int64_t step = 1; step < 9; ++step) logger.log_metrics({{"loss", 7.0}}, {step});
-  logger.save();
-  EXPECT_TRUE(reader.update());
-  EXPECT_EQ(reader.series().at("loss").values, (std::vector<double>{0.1, 7, 7, 7, 7, 7, 7, 7, 7}));
-  EXPECT_EQ(reader.bad_lines(), 0);
 }
 
 TEST_F(Metrics, AFileThatWasCutAndHasGrownAgainIsReadAnew) {

@@ -1,9 +1,8 @@
 // The arguments of levin submit and the script that they become. tests/slurm hands scripts to a real Slurm.
-#include "levin/cli/commands/submit.h"
-
 #include <gtest/gtest.h>
 
 #include "cli/config_files.h"
+#include "levin/cli/commands/submit_job.h"
 #include "levin/cli/config/text_layout.h"
 #include "levin/core/options/error.h"
 #include "support/run_program.h"

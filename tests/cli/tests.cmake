@@ -1,12 +1,15 @@
 levin_test(cli FILES
-  cli/arguments_test.cpp
   cli/builtins_test.cpp
   cli/help_text_test.cpp
+  cli/old_options_test.cpp
+  cli/trainer_help_test.cpp)
+
+levin_test(tools PLAIN FILES
+  cli/arguments_test.cpp
   cli/hostile_yaml_test.cpp
   cli/loss_trend_test.cpp
   cli/merge_test.cpp
   cli/metrics_reader_test.cpp
-  cli/old_options_test.cpp
   cli/report_parts_test.cpp
   cli/round_trip_test.cpp
   cli/run_config_test.cpp
@@ -15,7 +18,6 @@ levin_test(cli FILES
   cli/step_model_test.cpp
   cli/submit_test.cpp
   cli/top_view_test.cpp
-  cli/trainer_help_test.cpp
   cli/yaml_file_test.cpp
   sweep/searcher_test.cpp
   sweep/sweep_options_test.cpp)

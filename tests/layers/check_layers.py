@@ -54,6 +54,25 @@ def check_edges(root):
                         yield f"{where}: includes {included}. Rule: {rule}."
 
 
+def check_torch_free(root):
+    """Follows the includes of all TORCH_FREE files at once, and reports each include of LibTorch with one chain to it."""
+    chains = {}
+    for name in rules.TORCH_FREE:
+        for path in sources_in(root, name) or sorted(root.glob(f"{name}.*")):
+            file = path.relative_to(root).as_posix()
+            chains[file] = [file]
+    waiting = list(chains)
+    for file in waiting:
+        for number, _, included in includes_of(root / file):
+            if re.match(r"(torch|ATen|c10|caffe2)/", included):
+                yield (f"{file}:{number}: leads to LibTorch: {' -> '.join([*chains[file], included])}. "
+                       "Rule: files of TORCH_FREE in tests/layers/layer_rules.py include no LibTorch, directly or not.")
+            other = included.removeprefix("levin/")
+            if included.startswith("levin/") and other not in chains and (root / other).is_file():
+                chains[other] = [*chains[file], other]
+                waiting.append(other)
+
+
 def words_of_cmake(path):
     text = re.sub(r"#.*", "", path.read_text(encoding="utf-8")) if path.is_file() else ""
     return set(re.split(r'[\s()"]+', text))
@@ -179,8 +198,8 @@ def check_units_have_no_cycles(root):
 
 
 def findings_of(root):
-    for check in (check_folders_are_known, check_edges, check_parts, check_sources_are_built, check_headers_are_included,
-                  check_tests_are_run, check_lengths, check_units_have_no_cycles):
+    for check in (check_folders_are_known, check_edges, check_torch_free, check_parts, check_sources_are_built,
+                  check_headers_are_included, check_tests_are_run, check_lengths, check_units_have_no_cycles):
         yield from check(root)
 
 

@@ -5,6 +5,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import layer_rules
+
 HERE = Path(__file__).parent
 
 
@@ -115,6 +117,22 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual(self.run_check()[0], 0)
         self.write("core/a.cpp", '#include "levin/core/error.h"\n#include <ATen/ops/add.h>\n')
         self.assert_found("core/a.cpp:2", "ATen/ops/add.h", "ATen/core/Tensor.h")
+
+    def test_a_chain_of_includes_that_leads_to_libtorch_is_named(self):
+        self.write("cli/CMakeLists.txt", "levin_sources(cli a.cpp)\nlevin_sources(runs PART tools runs/b.cpp)")
+        self.write("core/tensors.h", "#pragma once\n#include <ATen/core/Tensor.h>\n")
+        self.write("core/state.h", '#include "levin/core/tensors.h"\n')
+        self.write("cli/a.cpp", '#include "levin/core/state.h"\n')
+        self.write("cli/runs/b.cpp", '#include "levin/core/error.h"\n')
+        self.assertEqual(self.run_check()[0], 0)
+        self.write("cli/runs/b.cpp", '#include "levin/core/state.h"\n')
+        self.assert_found("core/tensors.h:2: leads to LibTorch: cli/runs/b.cpp -> core/state.h -> core/tensors.h -> "
+                          "ATen/core/Tensor.h", "TORCH_FREE")
+
+    def test_the_files_without_libtorch_exist(self):
+        root = HERE.parents[1]
+        for name in layer_rules.TORCH_FREE:
+            self.assertTrue((root / name).is_dir() or any(root.glob(f"{name}.*")), name)
 
     def test_modules_enter_public_headers_in_one_place(self):
         self.write("trainer/lightning_module.h", "#include <torch/nn/module.h>\n")

@@ -74,6 +74,14 @@ MAY_INCLUDE = {
 PARTS = {"core": [], "arrays": [], "images": [], "text": [], "downloads": [], "models": ["text"], "tracking": ["downloads"],
          "tools": ["models", "text", "tracking", "downloads"]}
 
+# Folders (the files directly in them), and units, NAME.h and NAME.cpp, that reach no header of LibTorch through any chain of
+# includes: their tests compile in seconds (levin_test(… PLAIN) in tests/CMakeLists.txt).
+TORCH_FREE = ["yaml", "cli/runs", "cli/sweep",
+              *(f"cli/config/{unit}" for unit in ("arguments", "commented_yaml", "lightning_class", "merge", "old_options",
+                                                  "run_config", "text_layout")),
+              *(f"cli/commands/{unit}" for unit in ("convert", "help_text", "list_runs", "make_report", "plan_devices",
+                                                    "report", "step_model", "submit_job", "top", "top_view"))]
+
 # Headers with this ending are precompiled, named in a CMakeLists.txt, included by nobody and not installed.
 PRECOMPILED = "_pch.h"
 

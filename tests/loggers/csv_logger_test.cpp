@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "levin/cli/runs/metrics_reader.h"
 #include "levin/core/files/files.h"
 #include "levin/core/options/error.h"
 #include "support/captured_console.h"
@@ -359,6 +360,33 @@ TEST(CSVLogger, WritesAColumnThatIsNewAfterManyRowsAtOnce) {
   for (int64_t k = 0; k < 5000; ++k) logger.log_metrics({{"a", 1.5}}, k);
   logger.log_metrics({{"late", 2.5}}, 5000);
   EXPECT_TRUE(read_file(logger.metrics_path()).ends_with("\n,2.5,5000\n"));
+}
+
+TEST(CSVLogger, MetricsReaderFollowsNewColumnsAndACut) {
+  const TemporaryFolder folder;
+  CSVLogger logger({.save_dir = folder.path(), .name = "", .version = "run", .flush_logs_every_n_steps = 1});
+  logger.start("", false);
+  logger.own_folder();
+  MetricsReader reader(folder / "run");
+  logger.log_metrics({{"loss", 0.1}}, {0});
+  logger.save();
+  const State early = logger.state();
+  EXPECT_TRUE(reader.update());
+  logger.log_metrics({{"a, \"b\"", 1e-300}, {"loss", std::nan("")}}, {1});
+  logger.log_metrics({{"loss", -INFINITY}}, {2});
+  logger.save();
+  EXPECT_TRUE(reader.update());
+  EXPECT_EQ(reader.series().at("loss").steps, (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(reader.series().at("loss").values[0], 0.1);
+  EXPECT_TRUE(std::isnan(reader.series().at("loss").values[1]));
+  EXPECT_EQ(reader.series().at("loss").values[2], -INFINITY);
+  EXPECT_EQ(reader.series().at("a, \"b\"").values, (std::vector<double>{1e-300}));
+  logger.load_state(early);
+  for (int64_t step = 1; step < 9; ++step) logger.log_metrics({{"loss", 7.0}}, {step});
+  logger.save();
+  EXPECT_TRUE(reader.update());
+  EXPECT_EQ(reader.series().at("loss").values, (std::vector<double>{0.1, 7, 7, 7, 7, 7, 7, 7, 7}));
+  EXPECT_EQ(reader.bad_lines(), 0);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-# Sweeps as users run them; their parts are tested in cli_test.
+# Sweeps as users run them; their parts are tested in tools_test.
 if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)
   foreach(case sweep.whole sweep.stopped sweep.stopped_long sweep.asked sweep.pages trials.ranked trials.ended trials.shared)
     string(REPLACE "." ";" parts "${case}")

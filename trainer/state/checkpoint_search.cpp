@@ -5,6 +5,7 @@
 #include <set>
 
 #include "levin/checkpoint/checkpoint_file.h"
+#include "levin/checkpoint/checkpoint_values.h"
 #include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/checkpoint/sharded_record.h"
 #include "levin/core/files/files.h"
