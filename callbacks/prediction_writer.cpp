@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // "a/b.csv" -> "a/b.WORD.csv"
 std::string with_word(const std::string& path, const std::string& word) {
@@ -39,8 +39,8 @@ std::string with_word(const std::string& path, const std::string& word) {
 }
 
 // Bytes that are not UTF-8, which names of files may have, become U+FFFD; nan and infinities become null.
-std::string json_text(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string json_text(const OrderedJson& value) {
+  return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 // One part of a batch, ready to be written: the values of a sample follow the values of the sample before it.
@@ -64,7 +64,7 @@ Values values_of(const std::string& name, const at::Tensor& rows) {
   return values;
 }
 
-Json value_at(const Values& values, int64_t index) {
+OrderedJson value_at(const Values& values, int64_t index) {
   switch (values.numbers.scalar_type()) {
     case at::kBool: return values.numbers.const_data_ptr<bool>()[index];
     case at::kLong: return values.numbers.const_data_ptr<int64_t>()[index];
@@ -73,7 +73,7 @@ Json value_at(const Values& values, int64_t index) {
   }
 }
 
-std::string csv_value(const Json& value) {
+std::string csv_value(const OrderedJson& value) {
   if (!value.is_number_float()) return value.dump();
   const auto number = value.get<double>();
   if (std::isfinite(number)) return number_text(number);
@@ -81,9 +81,9 @@ std::string csv_value(const Json& value) {
 }
 
 // Nested lists from dimension `dim` on; `index` is the index of the next value.
-Json lists_of(const Values& values, size_t dim, int64_t& index) {
+OrderedJson lists_of(const Values& values, size_t dim, int64_t& index) {
   if (dim == values.sizes.size()) return value_at(values, index++);
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   for (int64_t k = 0; k < values.sizes[dim]; ++k) list.push_back(lists_of(values, dim + 1, index));
   return list;
 }
@@ -314,7 +314,7 @@ void PredictionWriter::write_rows(const Rows& rows, int64_t batch_idx, int64_t d
   const std::string position = std::to_string(dataloader_idx) + "," + std::to_string(batch_idx);
   std::string text;
   for (size_t row = 0; row < static_cast<size_t>(rows.parts[0].second.size(0)); ++row) {
-    Json object;
+    OrderedJson object;
     if (!is_json && has_ids_) text += (rows.ids.empty() ? "" : csv_field(rows.ids[row])) + ",";
     if (!is_json) text += position;
     if (is_json && !rows.ids.empty()) object[kId] = rows.ids[row];

@@ -1,9 +1,15 @@
 # levin_sources(GROUP [PART part] FILE…) adds files of the current folder to a part of the library (LevinParts.cmake), core if
-# none is named; without that part they are left out. Those of a group are compiled as one unit (LEVIN_UNITY), so names in
-# unnamed namespaces must be unique within a group; adding a file changes no other group.
+# none is named; without that part they are left out.
 #
-# levin_module_sources(GROUP [PART part] FILE…) does the same for files that include torch/nn/module.h or LibTorch's optimizers
-# (17 s and 0.9 GB per file): they are compiled separately, with that header precompiled once for all.
+# levin_module_sources(GROUP [PART part] FILE…) does the same for files that include torch/nn/module.h, LibTorch's optimizers
+# or all of ATen's functions (ATen/TensorOperators.h, torch/csrc): they are compiled with those precompiled, once for all.
+# Compiled with the smaller header, such a file takes 8 s more.
+#
+# LEVIN_UNITY says how many files are compiled as one unit, within which names in unnamed namespaces must be unique:
+#   ON       as many as the compiler takes well (2.5 GB): what files share of LibTorch's and the standard library's templates
+#            is instantiated once, and a clean build takes 60 % of the time of
+#   FOLDERS  a group of a folder: for work on the library, as an edit compiles fewer lines
+#   OFF      one file
 function(levin_object_library name)
   add_library(${name} OBJECT ${ARGN})
   target_compile_features(${name} PRIVATE cxx_std_20)
@@ -15,10 +21,37 @@ endfunction()
 levin_object_library(levin_module_pch "${CMAKE_CURRENT_LIST_DIR}/module_pch.cpp")
 target_precompile_headers(levin_module_pch PRIVATE "${CMAKE_CURRENT_LIST_DIR}/module_pch.h")
 
-function(levin_add_group target group)
+# levin_unit(RESULT PART GROUP): the unit of a group, FOLDER_NAME.
+function(levin_unit result part group)
+  set(unit ${part})
+  if(NOT LEVIN_UNITY STREQUAL "ON")
+    set(unit ${group})
+  elseif(part STREQUAL "core")
+    set(units  # of about 8,000 lines
+      base "^(core|yaml|loggers|profilers)_"
+      files "^(data|checkpoint)_|^strategies_strategies$|^callbacks_checkpoints$"
+      math "^(optim|metrics|precision|callbacks)_"
+      ranks "^(strategies|libtorch)_"
+      step "^trainer_step$|^recompute_"
+      training "^trainer_")
+    while(units)
+      list(POP_FRONT units name pattern)
+      if(group MATCHES "${pattern}")
+        set(unit ${name})
+        break()
+      endif()
+    endwhile()
+  elseif(group MATCHES "^models_(onnx|exported)")
+    set(unit graphs)
+  endif()
+  set(${result} ${unit} PARENT_SCOPE)
+endfunction()
+
+function(levin_add_group target part group)
+  levin_unit(unit ${part} ${group})
   list(TRANSFORM ARGN PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/" OUTPUT_VARIABLE files)
   target_sources(${target} PRIVATE ${files})
-  set_source_files_properties(${files} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${group})
+  set_source_files_properties(${files} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${unit})
 endfunction()
 
 # Sets `part`, `folder` and `files` from the arguments of the two functions below, and returns without the part.
@@ -37,16 +70,16 @@ endmacro()
 
 function(levin_sources group)
   levin_read_sources(${ARGN})
-  levin_add_group(levin_${part} ${folder}_${group} ${files})
+  levin_add_group(levin_${part} ${part} ${folder}_${group} ${files})
 endfunction()
 
 function(levin_module_sources group)
   levin_read_sources(${ARGN})
-  set(target levin_${folder}_${part}_modules)
+  set(target levin_${part}_modules)
   if(NOT TARGET ${target})
     levin_object_library(${target})
     target_precompile_headers(${target} REUSE_FROM levin_module_pch)
     target_sources(levin_${part} PRIVATE $<TARGET_OBJECTS:${target}>)
   endif()
-  levin_add_group(${target} ${group} ${files})
+  levin_add_group(${target} ${part} ${folder}_${group} ${files})
 endfunction()

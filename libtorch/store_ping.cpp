@@ -12,12 +12,12 @@ namespace {
 
 constexpr uint8_t kValidate = 0;
 constexpr uint32_t kMagic = 0x3C85F7CE;
-constexpr uint8_t kPing = 13;
+constexpr uint8_t kPingQuery = 13;
 
 #if __has_include(<torch/csrc/distributed/c10d/TCPStoreBackend.hpp>)
 static_assert(static_cast<uint8_t>(c10d::detail::QueryType::VALIDATE) == kValidate &&
                   c10d::detail::validationMagicNumber == kMagic &&
-                  static_cast<uint8_t>(c10d::detail::QueryType::PING) == kPing,
+                  static_cast<uint8_t>(c10d::detail::QueryType::PING) == kPingQuery,
               "This LibTorch has changed TCPStore's protocol: adapt libtorch/store_ping.cpp.");
 #endif
 
@@ -26,7 +26,7 @@ static_assert(static_cast<uint8_t>(c10d::detail::QueryType::VALIDATE) == kValida
 std::string store_ping(std::string_view number) {
   std::string text(1, static_cast<char>(kValidate));
   text.append(reinterpret_cast<const char*>(&kMagic), sizeof kMagic);
-  text += static_cast<char>(kPing);
+  text += static_cast<char>(kPingQuery);
   return text.append(number);
 }
 

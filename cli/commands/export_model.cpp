@@ -116,7 +116,7 @@ ExportExample export_example(LightningModule& module, const Batch& batch, Export
   return example_of(module, batch, method);
 }
 
-constexpr const char* kNothingWritten = "nothing was written. See levin export --help.";
+constexpr const char* kNothingExported = "nothing was written. See levin export --help.";
 
 std::string export_usage(int width) {
   return "levin export --config FILE… [--ckpt_path FILE] [--format onnx|safetensors|hf] --output PATH "
@@ -365,7 +365,7 @@ int run_export(const std::vector<std::string>& arguments, int width) {
   const ResolvedRun run = resolve_fit_arguments(read.rest, RunPlace::elsewhere, problems).run;
   settle_format(options, problems);
   check_output(options, problems);
-  if (!problems.empty()) return report_problems(problems, kNothingWritten);
+  if (!problems.empty()) return report_problems(problems, kNothingExported);
   options.output = followed_links(options.output);
   warn_of_initial_weights("export", run.config);
   export_at_a_batch(run, options);

@@ -200,7 +200,7 @@ std::string chart_figure(const Chart& chart, const ReportData& data, size_t numb
 
 constexpr size_t kMaxCheckpoints = 100;
 
-std::string memory_text(double bytes) {
+std::string memory_cell(double bytes) {
   return bytes >= 0 ? bytes_text(static_cast<uint64_t>(bytes)) : kDash;
 }
 
@@ -423,8 +423,8 @@ std::string memory_section(const ReportData& data) {
     for (const auto& rank : data.runs[k].listed.record.ranks) {
       if (std::isnan(rank.memory_bytes) && std::isnan(rank.peak_memory_bytes)) continue;
       const double part = most > 0 && rank.peak_memory_bytes > 0 ? 100 * rank.peak_memory_bytes / most : 0;
-      std::vector<std::string> cells{std::to_string(rank.rank), html_text(rank.host), memory_text(rank.memory_bytes),
-                                     memory_text(rank.peak_memory_bytes),
+      std::vector<std::string> cells{std::to_string(rank.rank), html_text(rank.host), memory_cell(rank.memory_bytes),
+                                     memory_cell(rank.peak_memory_bytes),
                                      std::string("<div class=\"meter\" aria-hidden=\"true\"><span style=\"width:") +
                                          formatted("%.1f", part) + "%\"></span></div>"};
       if (several) {

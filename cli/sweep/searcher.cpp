@@ -98,7 +98,7 @@ std::vector<int64_t> ranked(const std::vector<Trial>& trials, size_t rung, bool 
   return ids;
 }
 
-bool is_active(const Trial& trial) {
+bool is_unfinished(const Trial& trial) {
   return trial.state == TrialState::waiting || trial.state == TrialState::running;
 }
 
@@ -196,7 +196,7 @@ SearchStep Asha::next(const std::vector<Trial>& trials) const {
   if (count < total()) {
     return {.kind = SearchStep::Kind::begin, .parameters = parameters_of(options_, space_, count), .target = rungs_[0]};
   }
-  const bool waits = std::any_of(trials.begin(), trials.end(), is_active);
+  const bool waits = std::any_of(trials.begin(), trials.end(), is_unfinished);
   return {.kind = waits ? SearchStep::Kind::wait : SearchStep::Kind::finished};
 }
 

@@ -45,7 +45,7 @@ constexpr const char* kFormat = "2";
 constexpr const char* kFirstFormat = "1";  // without kNewColumns
 
 // Several processes may use one sweep: each waits this long for another.
-constexpr Seconds kPatience{30};
+constexpr Seconds kStorePatience{30};
 
 constexpr const char* kSchema = R"(
 CREATE TABLE sweep (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -214,7 +214,7 @@ SweepStore SweepStore::create(const std::string& folder, const Plan& plan) {
   const std::string path = file_of(folder);
   const std::string unfinished = temporary_name(path);  // a sweep is there as a whole or not at all
   {
-    SqliteFile database(unfinished, kPatience);
+    SqliteFile database(unfinished, kStorePatience);
     SqliteTransaction all(database);
     database.execute(kSchema);
     database.execute(kNewColumns);
@@ -238,7 +238,7 @@ SweepStore::SweepStore(const std::string& folder) : folder_(folder) {
     throw Error("no sweep in " + cut_text(folder, 200) +
                 ": it has no file sweep.sqlite. Begin one with levin sweep FILE, or name another folder.");
   }
-  database_ = std::make_shared<SqliteFile>(file_of(folder), kPatience);
+  database_ = std::make_shared<SqliteFile>(file_of(folder), kStorePatience);
   database_->execute("PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL;");
   upgrade();
   read_plan();

@@ -81,7 +81,7 @@ constexpr double kRounding = 1e-9;
 constexpr std::array kUnits{std::pair{"ba", PeriodUnit::batches}, std::pair{"ep", PeriodUnit::epochs},
                             std::pair{"dur", PeriodUnit::run}};
 
-std::optional<std::pair<double, PeriodUnit>> counted(const std::string& text) {
+std::optional<std::pair<double, PeriodUnit>> counted_unit(const std::string& text) {
   double amount = 0;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), amount, std::chars_format::fixed);
   if (code != std::errc{}) return std::nullopt;
@@ -219,7 +219,7 @@ ConfigNode ValueType<ByteSize>::write(ByteSize value) {
 }
 
 Period::Period(const std::string& text) {
-  if (const auto found = counted(text)) {
+  if (const auto found = counted_unit(text)) {
     std::tie(amount_, unit_) = *found;
   } else {
     unit_ = PeriodUnit::time;

@@ -30,8 +30,6 @@ namespace levin {
 
 namespace {
 
-using Json = nlohmann::json;
-
 const std::map<std::string, at::ScalarType>& compiled_dtypes() {
   static const std::map<std::string, at::ScalarType> all = {
       {"float64", at::kDouble}, {"float32", at::kFloat}, {"float16", at::kHalf}, {"bfloat16", at::kBFloat16},
@@ -40,9 +38,9 @@ const std::map<std::string, at::ScalarType>& compiled_dtypes() {
   return all;
 }
 
-std::vector<CompiledTensor> read_tensors(const Json& list) {
+std::vector<CompiledTensor> read_tensors(const nlohmann::json& list) {
   std::vector<CompiledTensor> tensors;
-  for (const Json& one : list) {
+  for (const nlohmann::json& one : list) {
     CompiledTensor tensor{.name = one.value("name", std::string()),
                           .shape = one.at("shape").get<std::vector<int64_t>>(),
                           .requires_grad = one.value("requires_grad", false)};
@@ -54,9 +52,9 @@ std::vector<CompiledTensor> read_tensors(const Json& list) {
   return tensors;
 }
 
-std::vector<CompiledSlot> read_slots(const Json& list, const std::set<std::string>& known, size_t batch) {
+std::vector<CompiledSlot> read_slots(const nlohmann::json& list, const std::set<std::string>& known, size_t batch) {
   std::vector<CompiledSlot> slots;
-  for (const Json& one : list) {
+  for (const nlohmann::json& one : list) {
     const auto text = one.get<std::string>();
     const size_t colon = text.find(':');
     CompiledSlot slot{.kind = text.substr(0, colon)};
@@ -75,7 +73,7 @@ std::vector<CompiledSlot> read_slots(const Json& list, const std::set<std::strin
   return slots;
 }
 
-CompiledGraph read_graph(const Json& graph, const std::set<std::string>& known, size_t batch) {
+CompiledGraph read_graph(const nlohmann::json& graph, const std::set<std::string>& known, size_t batch) {
   CompiledGraph read{.dynamic_batch = graph.at("dynamic_batch").get<bool>(),
                      .inputs = read_slots(graph.at("inputs"), known, batch),
                      .outputs = read_slots(graph.at("outputs"), known, batch)};
@@ -87,7 +85,7 @@ CompiledGraph read_graph(const Json& graph, const std::set<std::string>& known, 
   return read;
 }
 
-StepManifest read_manifest(const Json& json) {
+StepManifest read_manifest(const nlohmann::json& json) {
   if (const auto format = json.at("format").get<std::string>(); format != "levin-compiled-1") {
     throw Error("its format is \"" + cut_text(format) + "\", and this Levin reads levin-compiled-1");
   }
@@ -106,7 +104,7 @@ StepManifest read_manifest(const Json& json) {
   for (const auto* tensors : {&read.parameters, &read.buffers, &read.constants}) {
     for (const CompiledTensor& tensor : *tensors) known.insert(tensor.name);
   }
-  const Json& graphs = json.at("graphs");
+  const nlohmann::json& graphs = json.at("graphs");
   read.training = read_graph(graphs.at("training"), known, read.batch.size());
   read.evaluation = read_graph(graphs.at("evaluation"), known, read.batch.size());
   return read;
@@ -198,8 +196,8 @@ class CompiledBackward final : public GraphNode {
 StepManifest read_step_manifest(const std::string& text, const std::string& path) {
   const std::string fix = ". Write the file again with this Levin's tools/compile_step.py.";
   try {
-    return read_manifest(detail::parse_strictly<Json>(text));
-  } catch (const Json::exception& error) {
+    return read_manifest(detail::parse_strictly<nlohmann::json>(text));
+  } catch (const nlohmann::json::exception& error) {
     throw Error(path + ": its description is not complete: " + cut_text(error.what(), 200) + fix);
   } catch (const Error& error) {
     throw Error(path + ": its description cannot be used: " + error.what() + fix);

@@ -12,8 +12,6 @@ namespace levin {
 
 namespace {
 
-constexpr c10::DispatchKey kKey = kOperatorWatchKey;
-
 struct Watcher {
   std::function<void(const OperatorWatch::Storages&)> before;
   std::function<void(const OperatorWatch::Storages&)> after;
@@ -37,7 +35,7 @@ void add_storages(const c10::IValue& value, OperatorWatch::Storages& storages) {
 }
 
 void call_watched(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
-  const c10::impl::ExcludeDispatchKeyGuard inside(kKey);
+  const c10::impl::ExcludeDispatchKeyGuard inside(kOperatorWatchKey);
   if (!watcher) return op.callBoxed(stack);
   const auto& arguments = op.schema().arguments();
   const auto values = torch::jit::last(*stack, arguments.size());
@@ -54,13 +52,13 @@ void call_watched(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, t
 
 // Registered from the first use to the end of the process.
 void start_watching() {
-  static const torch::Library library = register_fallback<&call_watched>(kKey);
+  static const torch::Library library = register_fallback<&call_watched>(kOperatorWatchKey);
 }
 
 }  // namespace
 
 OperatorWatch::OperatorWatch(std::function<void(const Storages&)> before, std::function<void(const Storages&)> after)
-    : guard_(c10::DispatchKeySet(kKey)) {
+    : guard_(c10::DispatchKeySet(kOperatorWatchKey)) {
   if (watcher) throw Error("fsdp: another run with stage 3 is active in this process. Run one after the other.");
   start_watching();
   watcher = std::make_unique<Watcher>(Watcher{std::move(before), std::move(after)});
@@ -70,6 +68,6 @@ OperatorWatch::~OperatorWatch() {
   watcher.reset();
 }
 
-OperatorWatch::Unseen::Unseen() : guard_(c10::DispatchKeySet(kKey)) {}
+OperatorWatch::Unseen::Unseen() : guard_(c10::DispatchKeySet(kOperatorWatchKey)) {}
 
 }  // namespace levin

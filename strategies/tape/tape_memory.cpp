@@ -135,10 +135,10 @@ size_t TapeMemory::references_to(const c10::StorageImpl* storage) const {
 
 namespace {
 
-constexpr size_t kAlignment = 64;  // of LibTorch's own allocations
+constexpr size_t kTensorAlignment = 64;  // of LibTorch's own allocations
 
 size_t aligned(size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return (bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
 }
 
 bool overlap(const MemoryPiece& one, const MemoryPiece& other) {

@@ -23,11 +23,9 @@ namespace levin {
 
 namespace {
 
-using Kind = WeightKind;
-
 // Returns the kind for the open window, or for the entire fit once ranks have agreed.
-Kind kind_of(const StepCore& core) {
-  return core.loss_weights.agreed != Kind::open ? core.loss_weights.agreed : core.window.weights.kind;
+WeightKind kind_of(const StepCore& core) {
+  return core.loss_weights.agreed != WeightKind::open ? core.loss_weights.agreed : core.window.weights.kind;
 }
 
 std::string batch_text(const StepCore& core) {
@@ -104,13 +102,13 @@ at::Tensor take_loss_weight(StepCore& core) {
 
 at::Tensor weigh(StepCore& core, const at::Tensor& loss, const at::Tensor& weight, int64_t parts) {
   if (!loss.defined()) return loss;
-  const Kind kind = weight.defined() ? Kind::weighted : Kind::plain, others = kind_of(core);
-  if (others != Kind::open && others != kind) {
+  const WeightKind kind = weight.defined() ? WeightKind::weighted : WeightKind::plain, others = kind_of(core);
+  if (others != WeightKind::open && others != kind) {
     refuse_mixture(core, weight.defined() ? "has a loss weight" : "has no loss weight");
   }
   WindowWeights& window = core.window.weights;
   window.kind = kind;
-  if (kind == Kind::plain) return loss;
+  if (kind == WeightKind::plain) return loss;
   if (is_zero_here(weight)) return {};
   double& unit = core.loss_weights.unit;
   if (unit == 0) unit = unit_for(core, weight, parts);
@@ -121,19 +119,19 @@ at::Tensor weigh(StepCore& core, const at::Tensor& loss, const at::Tensor& weigh
 
 void agree_on_weights(StepCore& core, bool sync) {
   LossWeights& weights = core.loss_weights;
-  const bool agreed = weights.agreed != Kind::open;
+  const bool agreed = weights.agreed != WeightKind::open;
   if (!core.has_peers() || agreed || !(sync || core.strategy.sharding().has_sharded_weights())) return;
-  const Kind own = core.window.weights.kind;
+  const WeightKind own = core.window.weights.kind;
   const at::Tensor all = core.strategy.ranks().reduce(
-      at::tensor({weights.unit, own == Kind::weighted ? 1.0 : 0.0, own == Kind::plain ? 1.0 : 0.0}, at::kDouble),
+      at::tensor({weights.unit, own == WeightKind::weighted ? 1.0 : 0.0, own == WeightKind::plain ? 1.0 : 0.0}, at::kDouble),
       ReduceOp::max);
   const auto* found = all.const_data_ptr<double>();
   if (found[1] > 0 && found[2] > 0) {
     refuse_mixture(core, "is the first that all ranks know of, and some of them say a loss weight and some do not");
   }
   if (found[1] == 0 && found[2] == 0) return;  // no rank has had a loss yet
-  weights.agreed = found[1] > 0 ? Kind::weighted : Kind::plain;
-  if (weights.agreed == Kind::plain) return;
+  weights.agreed = found[1] > 0 ? WeightKind::weighted : WeightKind::plain;
+  if (weights.agreed == WeightKind::plain) return;
   const double unit = found[0] > 0 ? found[0] : 1;
   if (weights.unit > 0) multiply_gradients(core, weights.unit / unit);
   weights.unit = unit;
@@ -151,7 +149,7 @@ at::Tensor counted_loss(const StepCore& core, const at::Tensor& loss, const at::
 }
 
 bool normalize_gradients(StepCore& core) {
-  if (kind_of(core) != Kind::weighted) return false;
+  if (kind_of(core) != WeightKind::weighted) return false;
   const at::Tensor sum = core.window.weights.total;
   double total = sum.defined() ? sum.item().toDouble() : 0;
   if (core.has_peers()) {
@@ -194,11 +192,11 @@ at::Tensor mean_of_shares(StepCore& core, const std::vector<at::Tensor>& losses,
 // Between two windows there is only the unit.
 void save_loss_weights(const StepCore& core, State& progress, bool in_batch, bool failing) {
   const LossWeights& weights = core.loss_weights;
-  const Kind kind = kind_of(core);
-  if (kind == Kind::open && weights.unit == 0) return;
-  if (core.has_peers() && weights.agreed == Kind::open) return;
-  progress.set("loss_weights", kind != Kind::plain);
-  if (kind == Kind::plain) return;
+  const WeightKind kind = kind_of(core);
+  if (kind == WeightKind::open && weights.unit == 0) return;
+  if (core.has_peers() && weights.agreed == WeightKind::open) return;
+  progress.set("loss_weights", kind != WeightKind::plain);
+  if (kind == WeightKind::plain) return;
   progress.set("loss_weight_unit", weights.unit);
   const at::Tensor sum = core.window.weights.total;
   double total = sum.defined() ? sum.item().toDouble() : 0;
@@ -212,8 +210,8 @@ void load_loss_weights(StepCore& core, const State& progress) {
   core.loss_weights = {};
   WindowWeights& window = core.window.weights = {};
   if (!progress.has("loss_weights")) return;
-  window.kind = progress.get<bool>("loss_weights") ? Kind::weighted : Kind::plain;
-  if (window.kind == Kind::plain) return;
+  window.kind = progress.get<bool>("loss_weights") ? WeightKind::weighted : WeightKind::plain;
+  if (window.kind == WeightKind::plain) return;
   core.loss_weights.unit = progress.get<double>("loss_weight_unit");
   window.total = at::scalar_tensor(progress.get<double>("loss_weight_total"), at::kDouble);
 }
