@@ -13,7 +13,7 @@ SOURCES, BUILD, TORCH = (pathlib.Path(sys.argv.pop(1)) for _ in range(3))
 sys.dont_write_bytecode = True
 import fresh_debian
 
-INSTALL = "apt-get install -y -q --no-install-recommends -o Debug::NoLocking=1"
+INSTALL = "apt-get install -y -q --no-install-recommends"
 
 
 def setUpModule():
@@ -21,7 +21,8 @@ def setUpModule():
     if not shutil.which("dpkg-shlibdeps") or not shutil.which("file") or not shutil.which("patchelf"):
         print("dpkg-dev, file or patchelf is not installed")
         sys.exit(77)
-    debian = unittest.enterModuleContext(fresh_debian.FreshDebian())
+    debian = fresh_debian.FreshDebian().__enter__()
+    unittest.addModuleCleanup(debian.__exit__)
     debian.environment["DEBIAN_FRONTEND"] = "noninteractive"
     made = tempfile.mkdtemp(prefix="levin-packages-", dir="/var/tmp")
     unittest.addModuleCleanup(shutil.rmtree, made)
@@ -58,9 +59,9 @@ class Packages(unittest.TestCase):
         debian.run(f"{INSTALL} ./levin-tools.deb ./levin-models.deb ./levin-tracking.deb ./levin-text.deb ./levin-downloads.deb")
         self.assertRegex(debian.run("levin --version"), r"levin [0-9.]+, LibTorch 2\.11")
         with self.assertRaisesRegex(AssertionError, "levin-images"):
-            debian.run("levin help ImageFolder")
+            debian.run("levin help ImageFolderData")
         debian.run(f"{INSTALL} ./levin-images.deb ./levin-arrays.deb dataset-fashion-mnist")
-        self.assertIn("folder", debian.run("levin help ImageFolder"))
+        self.assertIn("folder", debian.run("levin help ImageFolderData"))
         shutil.copy(SOURCES / "configs/fashion_mnist.yaml", debian.root / "root")
         self.assertIn("Trained 1 epoch, 8 steps", debian.run(
             "levin fit --config fashion_mnist.yaml --trainer.max_epochs=1 --trainer.limit_train_batches=8 "

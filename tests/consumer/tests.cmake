@@ -26,6 +26,20 @@ if(LEVIN_INSTALL AND LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES AND NOT LEVIN_SAN
   endforeach()
 endif()
 
+# As Debian packages, in a bare Debian; and as the container of packaging/Dockerfile, whose steps build all of Levin.
+if(LEVIN_INSTALL AND LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES AND NOT LEVIN_SANITIZE)
+  foreach(kind packages dockerfile)
+    add_test(NAME consumer.${kind} COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/${kind}_test.py"
+      "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}" "${LEVIN_TORCH_ROOT}")
+    set_tests_properties(consumer.${kind} PROPERTIES LABELS "consumer;nightly" TIMEOUT 7200 SKIP_RETURN_CODE 77)
+  endforeach()
+endif()
+
+# Recipes of other package managers.
+add_test(NAME consumer.recipes COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/recipes_test.py" "${PROJECT_SOURCE_DIR}"
+  "${CMAKE_COMMAND}")
+set_tests_properties(consumer.recipes PROPERTIES LABELS consumer TIMEOUT 120)
+
 # A program of levin::core alone.
 add_executable(parts_program "${CMAKE_CURRENT_LIST_DIR}/parts_program.cpp")
 target_link_libraries(parts_program PRIVATE levin::core levin_warnings)
