@@ -16,6 +16,7 @@ PACKAGING = SOURCES / "packaging"
 
 # A CMake script: the port with stand-ins for vcpkg's functions, which record what it configures.
 PORT = """
+cmake_minimum_required(VERSION 3.25)
 set(CURRENT_PACKAGES_DIR "${CMAKE_CURRENT_BINARY_DIR}/packages")
 function(vcpkg_check_features)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "OUT_FEATURE_OPTIONS" "FEATURES")
