@@ -58,11 +58,11 @@ class Packages(unittest.TestCase):
     def test_4_the_tool_brings_the_parts_that_it_needs_and_others_are_added(self):
         debian.run(f"{INSTALL} ./levin-tools.deb ./levin-models.deb ./levin-tracking.deb ./levin-text.deb ./levin-downloads.deb")
         self.assertRegex(debian.run("levin --version"), r"levin [0-9.]+, LibTorch 2\.11")
-        with self.assertRaisesRegex(AssertionError, "levin-images"):
-            debian.run("levin help ImageFolderData")
-        debian.run(f"{INSTALL} ./levin-images.deb ./levin-arrays.deb dataset-fashion-mnist")
-        self.assertIn("folder", debian.run("levin help ImageFolderData"))
         shutil.copy(SOURCES / "configs/fashion_mnist.yaml", debian.root / "root")
+        with self.assertRaisesRegex(AssertionError, "install the package levin-images"):
+            debian.run("levin fit --config fashion_mnist.yaml --data.class_path=ImageFolderData")
+        debian.run(f"{INSTALL} ./levin-images.deb ./levin-arrays.deb dataset-fashion-mnist")
+        self.assertIn("ImageFolderData", debian.run("levin help ImageFolderData"))
         self.assertIn("Trained 1 epoch, 8 steps", debian.run(
             "levin fit --config fashion_mnist.yaml --trainer.max_epochs=1 --trainer.limit_train_batches=8 "
             "--trainer.limit_val_batches=2"))
