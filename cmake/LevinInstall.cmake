@@ -32,6 +32,28 @@ foreach(folder IN LISTS LEVIN_FOLDERS)
 endforeach()
 install(FILES "${PROJECT_SOURCE_DIR}/levin.h" "${PROJECT_SOURCE_DIR}/train.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/levin" COMPONENT levin_dev)
 
+# levin-core.pc, levin-images.pc, …
+if(NOT LEVIN_TORCH_ROOT STREQUAL "/usr")
+  set(_levin_torch_flags "-L\${torchdir}/lib -Wl,-rpath,\${torchdir}/lib -Wl,--allow-shlib-undefined ")
+  set(_levin_torch_include "-isystem \${torchdir}/include ")
+endif()
+file(RELATIVE_PATH _levin_up "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")  # ../../
+foreach(part IN LISTS LEVIN_PARTS)
+  list(TRANSFORM LEVIN_${part}_NEEDS REPLACE "(.+)" "levin-\\1 = ${PROJECT_VERSION}" OUTPUT_VARIABLE _levin_requires)
+  list(JOIN _levin_requires ", " _levin_requires)
+  set(_levin_holds "${LEVIN_${part}_HOLDS}")
+  set(_levin_cflags "")
+  set(_levin_libs "")
+  if(part STREQUAL "core")
+    set(_levin_requires "nlohmann_json")
+    set(_levin_cflags "-std=c++20 -I\${includedir} ${_levin_torch_include}-isystem \${torchdir}/include/torch/csrc/api/include")
+    set(_levin_libs " ${_levin_torch_flags}-ltorch_cpu -lc10 -pthread")
+  endif()
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/levin.pc.in" "${PROJECT_BINARY_DIR}/pkgconfig/levin-${part}.pc" @ONLY)
+  install(FILES "${PROJECT_BINARY_DIR}/pkgconfig/levin-${part}.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig"
+    COMPONENT levin_dev)
+endforeach()
+
 # An install for all users does not work if LibTorch is in a private folder, such as root's cache.
 set(_levin_torch_remedy "./dev setup --system")
 if(TARGET levin::torch_cuda)
@@ -48,3 +70,4 @@ install(FILES "${PROJECT_BINARY_DIR}/levinConfig.cmake" "${PROJECT_BINARY_DIR}/l
   "${PROJECT_SOURCE_DIR}/cmake/LevinTorch.cmake" "${PROJECT_SOURCE_DIR}/cmake/libtorch-cpu.txt"
   DESTINATION "${_levin_package}" COMPONENT levin_dev)
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/levin" COMPONENT levin_core)
+install(FILES "${PROJECT_SOURCE_DIR}/cmake/libtorch-cpu.txt" DESTINATION "${CMAKE_INSTALL_DATADIR}/levin" COMPONENT levin_core)

@@ -71,9 +71,13 @@ def install(build, root, cuda):
     (root / "bin/levin").rename(root / "libexec/levin")
     if not cuda:
         (root / "lib/liblevin_cuda.so").unlink(missing_ok=True)
-    (root / "share/levin").mkdir(parents=True)
+    (root / "share/levin").mkdir(parents=True, exist_ok=True)
     shutil.copytree(SOURCES / "configs", root / "share/levin/configs")
     (root / "share/levin/torch_version").write_text(torch_version() + "\n")
+
+
+def torch_root(build):
+    return Path(re.sub(r"/include/torch/csrc/api/include$", "", cached(build, "LEVIN_TORCH_INCLUDE")))
 
 
 def torch_version():
@@ -236,8 +240,7 @@ def fill(build, root, options):
         if options.peers and options.peers.exists():
             add_lightning(root, options.peers)
     make_launchers(root)
-    torch_root = Path(re.sub(r"/include/torch/csrc/api/include$", "", cached(build, "LEVIN_TORCH_INCLUDE")))
-    added = add_libraries(root, torch_root)
+    added = add_libraries(root, torch_root(build))
     set_search_paths(root)
     about = {"name": options.name, "version": cached(build, "CMAKE_PROJECT_VERSION"), "torch": torch_version(),
              "cuda": options.cuda, "needs": newest_versions(root), "libraries": add_licences(root, added)}

@@ -1,4 +1,5 @@
-# cmake -D KIND=installed|subdirectory -D SOURCES=… -D BUILD=… -D SCRATCH=… -D COMPILER=… -D BUILD_TYPE=… -P this
+# cmake -D KIND=installed|pkgconfig|subdirectory|fetchcontent -D SOURCES=… -D BUILD=… -D SCRATCH=… -D COMPILER=…
+#   -D BUILD_TYPE=… -P this
 # Builds a small project outside the tree against Levin, as a user does, in the folder SCRATCH, which it removes after.
 cmake_minimum_required(VERSION 3.25)
 
@@ -21,7 +22,7 @@ function(expect text pattern what)
 endfunction()
 
 file(REMOVE_RECURSE "${SCRATCH}")
-file(COPY "${SOURCES}/tests/consumer/${KIND}/CMakeLists.txt" "${SOURCES}/tests/consumer/main.cpp"
+file(COPY "${SOURCES}/tests/consumer/${KIND}/" "${SOURCES}/tests/consumer/main.cpp"
   DESTINATION "${SCRATCH}/project")
 set(configure "${CMAKE_COMMAND}" -G Ninja -S "${SCRATCH}/project" -B "${SCRATCH}/build"
   "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_BUILD_TYPE=${BUILD_TYPE}"
@@ -53,10 +54,23 @@ if(KIND STREQUAL "installed")
   # Nothing of the build tree may be needed: the program loads the installed library.
   run(COMMAND ldd "${SCRATCH}/build/app" OUTPUT needed)
   expect("${needed}" "${SCRATCH}/prefix/[^ ]*/liblevin" "the library that the program loads")
+elseif(KIND STREQUAL "pkgconfig")
+  foreach(component levin_core levin_dev)
+    run(COMMAND "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${SCRATCH}/prefix" --component ${component})
+  endforeach()
+  file(GLOB_RECURSE found "${SCRATCH}/prefix/*/levin-core.pc")
+  get_filename_component(found "${found}" DIRECTORY)
+  set(ENV{PKG_CONFIG_PATH} "${found}")
+  run(COMMAND make -C "${SCRATCH}/project" "CXX=${COMPILER}" CXXFLAGS=-O0)
+  run(COMMAND "${SCRATCH}/project/app" OUTPUT output)
+  expect("${output}" "consumer: 200 steps, loss is low" "the program's output")
+  run(COMMAND pkg-config --print-requires levin-models OUTPUT output)
+  expect("${output}" "levin-core = [0-9.]+\nlevin-text = " "what a part needs")
 else()
   # Compiles the user's file and checks that the rest is known how to be built; building all of Levin a second time
   # would double the time of the tests.
-  run(COMMAND ${configure} "-DLEVIN_SOURCES=${SOURCES}" "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
+  run(COMMAND ${configure} "-DLEVIN_SOURCES=${SOURCES}" "-DFETCHCONTENT_SOURCE_DIR_LEVIN=${SOURCES}"
+    "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
   run(COMMAND "${CMAKE_COMMAND}" --build "${SCRATCH}/build" --target CMakeFiles/app.dir/main.cpp.o)
   run(COMMAND "${CMAKE_COMMAND}" --build "${SCRATCH}/build" --target app -- -n OUTPUT plan)
   expect("${plan}" "liblevin_core.so" "the plan of the build")

@@ -1,6 +1,6 @@
-# Levin as its users get it: installed, and taken in with add_subdirectory.
-foreach(kind installed subdirectory)
-  if(kind STREQUAL "installed" AND (NOT LEVIN_INSTALL OR LEVIN_SANITIZE))
+# Levin as its users get it: installed, and taken in with its sources.
+foreach(kind installed pkgconfig subdirectory fetchcontent)
+  if(kind MATCHES "installed|pkgconfig" AND (NOT LEVIN_INSTALL OR LEVIN_SANITIZE))
     continue()  # a program without the sanitizer cannot load a library with it
   endif()
   add_test(NAME consumer.${kind} COMMAND "${CMAKE_COMMAND}" -D KIND=${kind} -D "SOURCES=${PROJECT_SOURCE_DIR}"
@@ -17,12 +17,28 @@ if(LEVIN_INSTALL AND LEVIN_BUILD_TOOL AND NOT LEVIN_SANITIZE)
   set_tests_properties(consumer.other_user PROPERTIES LABELS consumer TIMEOUT 300 SKIP_RETURN_CODE 77)
 endif()
 
-# As an archive that runs with a LibTorch of the user's.
+# As an archive and as a wheel, which run with a LibTorch of the user's.
 if(LEVIN_INSTALL AND LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES AND NOT LEVIN_SANITIZE)
-  add_test(NAME consumer.bundle COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/bundle_test.py"
-    "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}" "${LEVIN_TORCH_ROOT}" "${_levin_home}/peers-${_levin_torch_pinned}")
-  set_tests_properties(consumer.bundle PROPERTIES LABELS consumer TIMEOUT 300 SKIP_RETURN_CODE 77 COST 40)
+  foreach(kind bundle wheel)
+    add_test(NAME consumer.${kind} COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/${kind}_test.py"
+      "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}" "${LEVIN_TORCH_ROOT}" "${_levin_home}/peers-${_levin_torch_pinned}")
+    set_tests_properties(consumer.${kind} PROPERTIES LABELS consumer TIMEOUT 300 SKIP_RETURN_CODE 77 COST 40)
+  endforeach()
 endif()
+
+# As Debian packages, in a bare Debian; and as the container of packaging/Dockerfile, whose steps build all of Levin.
+if(LEVIN_INSTALL AND LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES AND NOT LEVIN_SANITIZE)
+  foreach(kind packages dockerfile)
+    add_test(NAME consumer.${kind} COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/${kind}_test.py"
+      "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}" "${LEVIN_TORCH_ROOT}")
+    set_tests_properties(consumer.${kind} PROPERTIES LABELS "consumer;nightly" TIMEOUT 7200 SKIP_RETURN_CODE 77)
+  endforeach()
+endif()
+
+# Recipes of other package managers.
+add_test(NAME consumer.recipes COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/recipes_test.py" "${PROJECT_SOURCE_DIR}"
+  "${CMAKE_COMMAND}")
+set_tests_properties(consumer.recipes PROPERTIES LABELS consumer TIMEOUT 120)
 
 # A program of levin::core alone.
 add_executable(parts_program "${CMAKE_CURRENT_LIST_DIR}/parts_program.cpp")

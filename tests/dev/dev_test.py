@@ -16,7 +16,8 @@ class Dev(ScriptTest):
     def test_help_lists_every_command(self):
         status, output = self.dev("help")
         self.assertEqual(status, 0)
-        for word in ("setup", "build", "check", "levin", "bench", "bundle", "gpu-check", "fuzz", "format", "lint", "docs"):
+        for word in ("setup", "build", "check", "levin", "bench", "bundle", "wheel", "packages", "gpu-check", "fuzz", "format", "lint",
+                     "docs"):
             self.assertRegex(output, rf"(?m)^  {word}\b")
         self.assertEqual(self.dev()[1], output)
         self.assertEqual(self.dev("--help")[1], output)
@@ -25,7 +26,7 @@ class Dev(ScriptTest):
         status, output = self.dev("chekc")
         self.assertEqual(status, 2)
         self.assertIn('"chekc"', output)
-        self.assertIn("setup build check levin bench bundle gpu-check fuzz format lint docs help", output)
+        self.assertIn("setup build check levin bench bundle wheel packages gpu-check fuzz format lint docs help", output)
 
     def test_every_command_of_the_help_is_implemented(self):
         for command in re.findall(r"(?m)^  ([a-z][\w-]*)", self.dev("help")[1]):
@@ -338,6 +339,21 @@ class Dev(ScriptTest):
                              + (r" --cuda --tests --peers \S+/peers-2.11.0\n" if name else r"\n"))
             self.assertEqual(f"cmake {self.home}/libtorch-2.11.0-cuda --preset release" in calls, bool(name), calls)
         self.assertIn(f"{os.getcwd()}/a.tar.xz", calls)
+
+    def test_a_wheel_and_debian_packages_are_made_of_a_release_build(self):
+        self.pretend_to_build()
+        self.tool("tools/wheel.py", "print('made it')")
+        self.program("cpack", f"#!/bin/sh\necho cpack $@ >> {self.calls}\necho packed\n")
+        for command, last, call in (("wheel", "made it", "tools/wheel.py build/release build"),
+                                    ("packages", "packed", "cpack --config build/release/CPackConfig.cmake -B build/packages")):
+            self.calls.write_text("")
+            status, output = self.dev(command)
+            self.assertEqual(status, 0, output)
+            self.assertTrue(output.endswith(f"{last}\n"), output)
+            calls = self.calls.read_text()
+            self.assertRegex(calls, r"ninja -C build/release -j \d+ bin/levin levin_sentencepiece\n")
+            self.assertIn(call, calls)
+            self.assertEqual(self.dev(command, "all")[0], 2)
 
     def test_without_a_driver_gpu_check_runs_at_once_in_the_folder_of_the_caller(self):
         if os.path.exists("/dev/nvidiactl"):

@@ -14,6 +14,7 @@ from steps import Failed, die, exit_on_signals, group, lock, run, status_of, ste
 
 PRESETS = ("release", "dev", "asan", "tsan")
 FUZZ_TARGETS = ("checkpoint", "exported", "tokenizer", "yaml")
+TOOL_TARGETS = ("bin/levin", "levin_sentencepiece")  # with all parts
 CALLER = Path(sys.argv[1])  # relative paths in arguments of the tool start here
 PYTHON = [sys.executable, "-B"]
 
@@ -235,6 +236,20 @@ def do_bench(arguments):
     return build_then_become(["levin_bench"], Path.cwd(), f"build/release/bin/bench_{arguments[0]}", *arguments[1:])
 
 
+def pack(kind, label, targets, command):
+    """Builds targets, runs a command that packs them, and prints its last line."""
+    log = Path(f"build/release/{kind}.log")
+    apt_packages("apt packages for bundles", "bundle")
+    build("release", targets)
+    with lock_build("release"):
+        try:
+            step(label, log, [command])
+        except Failed:
+            return 1
+    print(*log.read_text(errors="replace").splitlines()[-1:], sep="\n")
+    return 0
+
+
 def do_bundle(arguments):
     cuda, tests, output = False, False, ""
     while arguments:
@@ -249,7 +264,7 @@ def do_bundle(arguments):
             output = option.partition("=")[2]
         else:
             die(2, f'bundle takes --cuda, --tests and --output FILE, not "{option}".')
-    targets, options = ["bin/levin", "levin_sentencepiece"], []
+    targets, options = [*TOOL_TARGETS], []
     if cuda:
         os.environ["LEVIN_CUDA"] = "1"
         targets.append("levin_cuda")
@@ -262,16 +277,22 @@ def do_bundle(arguments):
     version = re.search(r"^project\(levin VERSION ([0-9.]+) ", Path("CMakeLists.txt").read_text(), re.M)[1]
     name = f"levin-{version}-linux-x86_64" + "-cuda" * cuda + "-tests" * tests
     archive = CALLER / output if output else Path.cwd() / f"build/{name}.tar.xz"
-    log = Path("build/release/bundle.log")
-    apt_packages("apt packages for bundles", "bundle")
-    build("release", targets)
-    with lock_build("release"):
-        try:
-            step(f"bundle {name}", log, [[*PYTHON, "tools/bundle.py", "build/release", name, archive, *options]])
-        except Failed:
-            return 1
-    print(*log.read_text(errors="replace").splitlines()[-1:], sep="\n")
-    return 0
+    return pack("bundle", f"bundle {name}", targets,
+                [*PYTHON, "tools/bundle.py", "build/release", name, archive, *options])
+
+
+def do_wheel(arguments):
+    if arguments:
+        die(2, f'wheel takes no arguments, not "{arguments[0]}".')
+    return pack("wheel", "wheel", TOOL_TARGETS, [*PYTHON, "tools/wheel.py", "build/release", "build"])
+
+
+def do_packages(arguments):
+    if arguments:
+        die(2, f'packages takes no arguments, not "{arguments[0]}".')
+    apt_packages("apt packages for packages", "packages")
+    return pack("packages", "Debian packages, in build/packages", TOOL_TARGETS,
+                ["cpack", "--config", "build/release/CPackConfig.cmake", "-B", "build/packages"])
 
 
 def has_gpu_driver():

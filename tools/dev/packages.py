@@ -332,7 +332,8 @@ def set_up_for_tests(with_peers):
     """Installs packages that only tests need. Tests whose packages cannot be installed are skipped, with the reason."""
     if is_root():
         make_munge_key()
-        apt_packages("apt packages for tests", "fuzz", "launchers", "search", "loggers", "browser", "bundle")
+        apt_packages("apt packages for tests", "fuzz", "launchers", "search", "loggers", "browser", "bundle",
+                     "packages", "debian")
     set_up_python()
     if not with_peers:
         return

@@ -1,0 +1,22 @@
+# Run by cpack before it packs: what was installed for the packages searches for LibTorch in the folders that
+# `./dev setup --system` fills, instead of the private folder that the build used.
+find_program(patchelf patchelf)
+if(NOT patchelf)
+  message(FATAL_ERROR "patchelf was not found (Debian: patchelf). Packages need it unless LibTorch is Debian's libtorch-dev.")
+endif()
+set(system "${CPACK_LEVIN_TORCH_SYSTEM}-cuda/torch/lib:${CPACK_LEVIN_TORCH_SYSTEM}-cpu/torch/lib")
+file(GLOB_RECURSE libraries "${CPACK_TEMPORARY_DIRECTORY}/*/liblevin*.so*")
+foreach(library IN LISTS libraries)
+  if(NOT IS_SYMLINK "${library}")
+    execute_process(COMMAND "${patchelf}" --print-rpath "${library}" OUTPUT_VARIABLE places OUTPUT_STRIP_TRAILING_WHITESPACE
+      COMMAND_ERROR_IS_FATAL ANY)
+    string(REPLACE "${CPACK_LEVIN_TORCH_LIB}" "${system}" places "${places}")
+    execute_process(COMMAND "${patchelf}" --set-rpath "${places}" "${library}" COMMAND_ERROR_IS_FATAL ANY)
+  endif()
+endforeach()
+file(GLOB_RECURSE files "${CPACK_TEMPORARY_DIRECTORY}/*/levinConfig.cmake" "${CPACK_TEMPORARY_DIRECTORY}/*/levin-core.pc")
+foreach(file IN LISTS files)
+  file(READ "${file}" content)
+  string(REPLACE "${CPACK_LEVIN_TORCH_ROOT}" "${CPACK_LEVIN_TORCH_SYSTEM}-cpu/torch" content "${content}")
+  file(WRITE "${file}" "${content}")
+endforeach()
