@@ -63,7 +63,7 @@ constexpr std::string_view kBaseLayer = ".base_layer.", kSaved = ".modules_to_sa
 constexpr std::string_view kA = ".lora_A.weight";
 constexpr std::string_view kEmbedding = ".lora_embedding_";  // and A or B: parameters of PEFT's layer itself
 constexpr std::string_view kWeight = ".weight";
-constexpr uint64_t kMaxConfigBytes = 16 << 20;
+constexpr uint64_t kMaxPeftConfigBytes = 16 << 20;
 
 std::string file_in(const std::string& folder, const std::string& name) {
   const std::string path = (std::filesystem::path(folder) / name).string();
@@ -172,7 +172,7 @@ LoRABias read_bias(const std::string& word, const std::string& path) {
 Json read_config(const std::string& folder, PeftFolder& adapter) {
   const std::string path = file_in(folder, kConfig);
   const Json config =
-      detail::naming_file(path, [&] { return detail::parse_strictly<Json>(read_file(path, kMaxConfigBytes)); });
+      detail::naming_file(path, [&] { return detail::parse_strictly<Json>(read_file(path, kMaxPeftConfigBytes)); });
   if (!config.is_object()) refuse(path, "it is not a JSON object.");
   check_method(config, path);
   check_start(config, path);

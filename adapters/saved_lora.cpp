@@ -18,7 +18,7 @@ namespace {
 constexpr std::string_view kMark = ".lora_";
 
 // "h.0.attn" of "h.0.attn.lora_A.weight".
-std::string layer_of(const std::string& adapter) {
+std::string adapted_layer(const std::string& adapter) {
   return adapter.substr(0, adapter.rfind(kMark));
 }
 
@@ -72,8 +72,8 @@ std::optional<SavedLoRA> find_saved_lora(const SavedShapes& tensors) {
   std::set<std::string> layers;
   for (const auto& [name, form] : tensors) {
     if (!is_adapter_parameter(name) || name.rfind(kMark) == std::string::npos) continue;
-    layers.insert(layer_of(name));
-    if (is_down_matrix(name) && !form.second.empty()) saved.ranks[layer_of(name)] = form.second[0];
+    layers.insert(adapted_layer(name));
+    if (is_down_matrix(name) && !form.second.empty()) saved.ranks[adapted_layer(name)] = form.second[0];
     if (name.ends_with(std::string(kMagnitude) + ".weight")) saved.use_dora = true;
   }
   if (layers.empty()) return std::nullopt;

@@ -19,9 +19,9 @@ namespace levin {
 
 namespace {
 
-constexpr const char* kName = "LearningRateFinder";
+constexpr const char* kFinderName = "LearningRateFinder";
 
-std::string named(const std::string& text) {
+std::string with_name(const std::string& text) {
   return "LearningRateFinder: " + text;
 }
 
@@ -163,15 +163,15 @@ LearningRateFinder::LearningRateFinder(LearningRateFinderOptions options)
 void LearningRateFinder::setup(Trainer&, LightningModule&, Stage stage) {
   if (stage == Stage::fit || searched_) return;
   throw ConfigError(
-      named("it runs training steps, and this stage does not train. Call fit first, or drop the callback."));
+      with_name("it runs training steps, and this stage does not train. Call fit first, or drop the callback."));
 }
 
 void LearningRateFinder::on_fit_start(Trainer& trainer, LightningModule& module) {
   if (trainer.plan().fast_dev_run) return;
   if (!module.automatic_optimization()) {
     throw ConfigError(
-        named("with manual optimization training_step decides what is stepped. Set the learning rate in "
-              "configure_optimizers, and drop the callback."));
+        with_name("with manual optimization training_step decides what is stepped. Set the learning rate in "
+                  "configure_optimizers, and drop the callback."));
   }
   if (!searched_) search(trainer);
   if (options_.update) TrialRuns::keep_learning_rate(trainer, factor_);
@@ -187,12 +187,12 @@ double LearningRateFinder::lr_of(int64_t step) const {
 void LearningRateFinder::search(Trainer& trainer) {
   double configured = 0;
   {
-    TrialRuns trials(trainer, kName);
+    TrialRuns trials(trainer, kFinderName);
     configured = trials.learning_rate();
     if (configured == 0) {
       throw ConfigError(
-          named("the first parameter group's learning rate is 0, to which no other rate has a ratio. Configure a "
-                "rate above 0."));
+          with_name("the first parameter group's learning rate is 0, to which no other rate has a ratio. Configure a "
+                    "rate above 0."));
     }
     trials.try_learning_rates(
         options_.num_training, [this](int64_t step) { return lr_of(step); },
@@ -207,14 +207,14 @@ void LearningRateFinder::search(Trainer& trainer) {
   const std::string steps =
       count_of(curve_.points().size(), "step") + ", up to " + short_number(curve_.points().back().lr);
   if (!suggestion_) {
-    return Console::instance().warn(named("nothing to suggest after " + steps + "; the learning rate stays " +
-                                          short_number(configured) +
-                                          ". Take more steps (num_training), or a smaller min_lr."));
+    return Console::instance().warn(with_name("nothing to suggest after " + steps + "; the learning rate stays " +
+                                              short_number(configured) +
+                                              ". Take more steps (num_training), or a smaller min_lr."));
   }
   factor_ = *suggestion_ / configured;
-  Console::instance().print(named("the loss falls most steeply at " + short_number(*suggestion_) + " (" + steps +
-                                  "). " + (options_.update ? "Training uses it" : "It is not used") +
-                                  "; the configured rate is " + short_number(configured) + "."));
+  Console::instance().print(with_name("the loss falls most steeply at " + short_number(*suggestion_) + " (" + steps +
+                                      "). " + (options_.update ? "Training uses it" : "It is not used") +
+                                      "; the configured rate is " + short_number(configured) + "."));
 }
 
 void LearningRateFinder::write_files() const {

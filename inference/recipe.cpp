@@ -60,7 +60,6 @@ class RunConfigFile {
 };
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 constexpr const char* kHuggingFaceConfig = "config.json";
 constexpr const char* kAdapterConfig = "adapter_config.json";
@@ -76,13 +75,13 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, code);
 }
 
-std::string text_of(const Json& node, const char* key) {
+std::string text_of(const nlohmann::json& node, const char* key) {
   const auto found = node.is_object() ? node.find(key) : node.end();
   return found != node.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
 // run.json, or null: what cannot be read counts as absent, because the checkpoints are there all the same.
-Json read_record(const fs::path& folder) {
+nlohmann::json read_record(const fs::path& folder) {
   try {
     return parse_json(read_file((folder / "run.json").string(), kMaxRecordBytes));
   } catch (const std::exception&) {
@@ -90,8 +89,8 @@ Json read_record(const fs::path& folder) {
   }
 }
 
-Json part_of(const Json& record, const char* key) {
-  return record.is_object() && record.contains(key) ? record[key] : Json();
+nlohmann::json part_of(const nlohmann::json& record, const char* key) {
+  return record.is_object() && record.contains(key) ? record[key] : nlohmann::json();
 }
 
 // The checkpoints directly in a folder, sorted. A link that leads nowhere is none.
@@ -126,7 +125,7 @@ std::string newest_of(const std::vector<fs::path>& checkpoints) {
   return newest;
 }
 
-std::string best_of(const fs::path& folder, const Json& record) {
+std::string best_of(const fs::path& folder, const nlohmann::json& record) {
   const std::string name = text_of(part_of(record, "monitor"), "best_path");
   if (name.empty()) return "";
   const fs::path path = folder / name;  // an absolute name stays unchanged
@@ -137,11 +136,11 @@ std::string best_of(const fs::path& folder, const Json& record) {
 }
 
 // A run's checkpoints are in the folder "checkpoints", and wherever the record says.
-std::vector<fs::path> all_checkpoints(const fs::path& folder, const Json& record) {
+std::vector<fs::path> all_checkpoints(const fs::path& folder, const nlohmann::json& record) {
   std::set<fs::path> folders{folder, folder / "checkpoints"};
-  const Json listed = part_of(record, "checkpoints");
+  const nlohmann::json listed = part_of(record, "checkpoints");
   if (listed.is_array()) {
-    for (const Json& one : listed) folders.insert((folder / text_of(one, "path")).parent_path());
+    for (const nlohmann::json& one : listed) folders.insert((folder / text_of(one, "path")).parent_path());
   }
   std::vector<fs::path> all;
   for (const fs::path& each : folders) {
@@ -153,8 +152,8 @@ std::vector<fs::path> all_checkpoints(const fs::path& folder, const Json& record
 // Returns the model that an adapter's folder names: a folder here, or a model in the Hugging Face hub.
 FoundModel base_of(const std::string& adapter) {
   const std::string file = (fs::path(adapter) / kAdapterConfig).string();
-  const Json config =
-      detail::naming_file(file, [&] { return detail::parse_strictly<Json>(read_file(file, kMaxRecordBytes)); });
+  const nlohmann::json config = detail::naming_file(
+      file, [&] { return detail::parse_strictly<nlohmann::json>(read_file(file, kMaxRecordBytes)); });
   const std::string base = text_of(config, "base_model_name_or_path");
   if (!base.empty() && is_there(fs::path(base) / kHuggingFaceConfig)) return {base, true, adapter};
   throw CheckpointError("load_for_inference: " + adapter + " is an adapter, and " +
@@ -316,7 +315,7 @@ FoundModel find_model(const std::string& path, WhichCheckpoint which) {
   if (!is_folder(path)) return {path};
   if (is_sharded_checkpoint(path)) return {path};
   if (holds_shards(path)) (void)sharded_record(path);  // throws
-  const Json record = read_record(path);
+  const nlohmann::json record = read_record(path);
   std::string found = which == WhichCheckpoint::best ? best_of(path, record) : "";
   if (found.empty()) found = newest_of(all_checkpoints(path, record));
   if (!found.empty()) return {found};

@@ -36,7 +36,7 @@ torch::nn::Module& holder_of(torch::nn::Module& root, const std::string& name) {
   return *at;
 }
 
-std::string last_part(const std::string& name) {
+std::string own_name(const std::string& name) {
   return name.substr(name.rfind('.') + 1);
 }
 
@@ -85,11 +85,11 @@ void CompiledModule::register_tensors() {
   const StepManifest& manifest = file_->manifest();
   for (const CompiledTensor& one : manifest.parameters) {
     at::Tensor& tensor = tensors_.at(one.name);
-    tensor = holder_of(*this, one.name).register_parameter(last_part(one.name), tensor, one.requires_grad);
+    tensor = holder_of(*this, one.name).register_parameter(own_name(one.name), tensor, one.requires_grad);
   }
   for (const CompiledTensor& one : manifest.buffers) {
     at::Tensor& tensor = tensors_.at(one.name);
-    tensor = holder_of(*this, one.name).register_buffer(last_part(one.name), tensor);
+    tensor = holder_of(*this, one.name).register_buffer(own_name(one.name), tensor);
   }
 }
 

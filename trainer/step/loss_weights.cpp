@@ -123,7 +123,8 @@ void agree_on_weights(StepCore& core, bool sync) {
   if (!core.has_peers() || agreed || !(sync || core.strategy.sharding().has_sharded_weights())) return;
   const WeightKind own = core.window.weights.kind;
   const at::Tensor all = core.strategy.ranks().reduce(
-      at::tensor({weights.unit, own == WeightKind::weighted ? 1.0 : 0.0, own == WeightKind::plain ? 1.0 : 0.0}, at::kDouble),
+      at::tensor({weights.unit, own == WeightKind::weighted ? 1.0 : 0.0, own == WeightKind::plain ? 1.0 : 0.0},
+                 at::kDouble),
       ReduceOp::max);
   const auto* found = all.const_data_ptr<double>();
   if (found[1] > 0 && found[2] > 0) {
