@@ -1,5 +1,11 @@
 // Trains a classifier on Fashion-MNIST and tests it: the whole program.
-#include <levin/levin.h>
+#include <levin/train.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+#include <iostream>
 
 struct Classifier : levin::LightningModule {
   torch::nn::Sequential net{torch::nn::Linear(784, 128), torch::nn::ReLU(), torch::nn::Linear(128, 10)};

@@ -16,7 +16,7 @@ class Dev(ScriptTest):
     def test_help_lists_every_command(self):
         status, output = self.dev("help")
         self.assertEqual(status, 0)
-        for word in ("setup", "build", "check", "levin", "bench", "bundle", "wheel", "packages", "gpu-check", "fuzz", "format", "lint",
+        for word in ("setup", "build", "check", "levin", "run", "bench", "bundle", "wheel", "packages", "gpu-check", "fuzz", "format", "lint",
                      "docs"):
             self.assertRegex(output, rf"(?m)^  {word}\b")
         self.assertEqual(self.dev()[1], output)
@@ -26,7 +26,7 @@ class Dev(ScriptTest):
         status, output = self.dev("chekc")
         self.assertEqual(status, 2)
         self.assertIn('"chekc"', output)
-        self.assertIn("setup build check levin bench bundle wheel packages gpu-check fuzz format lint docs help", output)
+        self.assertIn("setup build check levin run bench bundle wheel packages gpu-check fuzz format lint docs help", output)
 
     def test_every_command_of_the_help_is_implemented(self):
         for command in re.findall(r"(?m)^  ([a-z][\w-]*)", self.dev("help")[1]):
@@ -373,6 +373,23 @@ class Dev(ScriptTest):
         status, output = self.dev("bench", "overhead", "--rounds=3")
         self.assertEqual((status, output.splitlines()[-1]), (0, "ran --rounds=3"), output)
         self.assertIn("levin_bench", self.calls.read_text())
+
+    def test_an_example_is_built_alone_and_run_in_the_callers_folder(self):
+        self.pretend_to_build()
+        (self.checkout / "examples").mkdir()
+        (self.checkout / "examples/01_first.cpp").touch()
+        program = self.checkout / "build/release/bin/01_first"
+        program.parent.mkdir(parents=True)
+        program.write_text('#!/bin/sh\necho "ran $* in $PWD"\n')
+        program.chmod(0o755)
+        done = subprocess.run([self.checkout / "dev", "run", "01_first", "fast"], cwd=self.root, env=self.environment,
+                              stdout=subprocess.PIPE, text=True)
+        self.assertEqual((done.returncode, done.stdout), (0, f"ran fast in {self.root}\n"))
+        self.assertRegex(self.calls.read_text(), r"(?m)^ninja .* bin/01_first$")
+        self.assertEqual(self.dev("run"), (0, "examples: 01_first\n"))
+        status, output = self.dev("run", "02_second")
+        self.assertEqual(status, 2)
+        self.assertIn('no example is called "02_second"', output)
 
     def test_peers_are_installed_once_and_share_files_with_libtorch(self):
         self.make_peers_lists()

@@ -24,9 +24,9 @@ def cores():
 
 
 def jobs():
-    """How many compilers to run: LibTorch's header takes 1.3 GB per compiler, so one per core if memory allows."""
+    """How many compilers to run: the largest units of the library take 2.5 GB, so one per core if memory allows."""
     available_kb = int(re.search(r"^MemAvailable: *(\d+)", Path("/proc/meminfo").read_text(), re.M)[1])
-    return os.environ.get("LEVIN_JOBS") or str(max(1, min(cores(), available_kb // 1500000)))
+    return os.environ.get("LEVIN_JOBS") or str(max(1, min(cores(), available_kb // 2500000)))
 
 
 def lock_build(folder):
@@ -219,6 +219,16 @@ def do_check(arguments):
 
 def do_set_up_for_tests(arguments):
     packages.set_up_for_tests(with_peers="--peers" in arguments)
+
+
+def do_run(arguments):
+    known = sorted(path.stem for path in Path("examples").glob("*.cpp"))
+    if not arguments or arguments[0] not in known:
+        if arguments:
+            print(f'dev: no example is called "{arguments[0]}".', file=sys.stderr)
+        print("examples:", *known)
+        return 2 if arguments else 0
+    return build_then_become([f"bin/{arguments[0]}"], CALLER, Path.cwd() / f"build/release/bin/{arguments[0]}", *arguments[1:])
 
 
 def do_bench(arguments):
