@@ -348,8 +348,9 @@ std::set<std::string> frozen_parameters(const NamedLayers& layers, const Resolve
   });
   std::set<std::string> names = options.brought;
   for (const auto& [name, layer] : layers) {
-    const bool is_one = std::any_of(embeddings.begin(), embeddings.end(),
-                                    [&](const auto& end) { return name == end || name.ends_with("." + end); });
+    const bool is_one = std::any_of(embeddings.begin(), embeddings.end(), [&name = name](const auto& end) {
+      return name == end || name.ends_with("." + end);
+    });
     if (is_named && is_one) names.insert(name + ".weight");
     if (layer->is_quantized()) names.erase(name + ".weight");
   }

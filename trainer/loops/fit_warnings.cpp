@@ -46,7 +46,8 @@ void warn_of_unlogged_monitors(Run& run) {
   const std::vector<std::string> names(logged.begin(), logged.end());
   const bool knows_validation = run.fit.sanity_metrics || !run.trainer.has_validation();
   for (const auto& [who, metric] : expected) {
-    if (std::any_of(names.begin(), names.end(), [&](const std::string& name) { return is_name_of(metric, name); }))
+    if (std::any_of(names.begin(), names.end(),
+                    [&metric = metric](const std::string& name) { return is_name_of(metric, name); }))
       continue;
     if (run.entry.batch_only.contains(metric)) {
       Console::instance().warn(missing_metric_text(run.trainer, who, metric));
