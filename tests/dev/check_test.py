@@ -105,11 +105,14 @@ class Calls(ScriptTest):
         self.assertEqual(status, 0, output)
         self.assertIn("pip install", self.calls.read_text())
         self.assertIn(f"installed in {self.home}/peers-2.11.0", output)
+        self.assertTrue((self.home / "libtorch-2.15.0-cpu/torch/lib/libtorch_cpu.so").exists())
 
     def test_it_continues_without_pytorch_for_python_if_that_fails(self):
         self.make_peers_lists()
+        self.program("python3", FAKE_PIP.replace('echo "$*"', 'echo "no such host"; exit 1; echo'))
         status, output = self.dev("check", "--peers", FAIL="7")
         self.assertEqual(status, 0, output)
+        self.assertIn("continues without the newest LibTorch; its tests are skipped", output)
         self.assertIn("continues without PyTorch for Python; the tests with torchrun are skipped", output)
         self.assertIn("check: 1 passed", output.splitlines()[-1])
 

@@ -118,4 +118,5 @@ class ScriptTest(unittest.TestCase):
         (self.checkout / "bench/peers").mkdir()
         shutil.copy(SOURCES / "bench/peers/requirements.txt", self.checkout / "bench/peers")
         self.program("peers_python", FAKE_PEERS_PYTHON)
+        self.program("python3", FAKE_PIP)
         self.environment["LEVIN_PYTHON"] = str(self.bin / "peers_python")

@@ -172,6 +172,11 @@ def fetch_torch(wheel_list, all_libraries, staging, for_all_users):
         yield ["chmod", "-R", "a+rX,go-w", root]
 
 
+def newest_torch():
+    """The newest version that `check --torch` takes."""
+    return max((path.stem for path in Path("cmake/libtorch").glob("*.txt")), key=lambda name: int(name[2:]))
+
+
 def set_up_torch(label, kind, for_all_users, version=TORCH_VERSION, wheel_list=None):
     home, variable = (SYSTEM_HOME, "LEVIN_SYSTEM_HOME") if for_all_users else (torch_home(kind), "LEVIN_HOME")
     target = torch_folder(home, kind, version)
@@ -339,9 +344,18 @@ def set_up_for_tests(with_peers):
         return
     set_up_python("MLflow's packages for tests", "cmake/mlflow-packages.txt", HOME / "mlflow")
     set_up_python("Hugging Face's packages for tests", "cmake/model-packages.txt", HOME / "models-python")
-    try:
+    wheels, version = other_torch(newest_torch())
+    with continues_without("the newest LibTorch; its tests are skipped."):
+        set_up_torch(f"LibTorch {version} (cpu) for tests", "cpu", False, version, wheels)
+    with continues_without("PyTorch for Python; the tests with torchrun are skipped."):
         set_up_peers()
+
+
+@contextlib.contextmanager
+def continues_without(what):
+    try:
+        yield
     except SystemExit as error:
         if error.code != 3:
             raise
-        print("check: continues without PyTorch for Python; the tests with torchrun are skipped.")
+        print(f"check: continues without {what}")

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Builds levin_core with another LibTorch, trains with it, and exchanges checkpoints with this build.
+
+  other_torch_test.py SOURCES BUILD LEVIN_HOME newest|debian13 [unittest's arguments]
+
+newest: the newest wheel of cmake/libtorch, which `./dev check --peers` fetches. debian13: libtorch-dev, in a bare Debian 13.
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCES, BUILD, HOME = (pathlib.Path(sys.argv.pop(1)).resolve() for _ in range(3))
+KIND = sys.argv.pop(1)
+sys.dont_write_bytecode = True
+import fresh_debian
+
+PACKAGES = ("g++ cmake ninja-build pkg-config libtorch-dev libgloo-dev libyaml-cpp-dev libspdlog-dev nlohmann-json3-dev "
+            "libxxhash-dev")
+# Of the sources in {sources}; without optimization, which takes a third of the compiler's time.
+STEPS = """
+cmake -G Ninja -S {sources} -B {work}/build -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE='-O0 -DNDEBUG' \
+  -DLEVIN_ALL_PARTS=OFF -DLEVIN_BUILD_TOOL=OFF -DCMAKE_INSTALL_PREFIX={work}/install
+ninja -C {work}/build -j {jobs} install
+export PKG_CONFIG_PATH=$(echo {work}/install/lib*/pkgconfig {work}/install/lib/*/pkgconfig | tr ' ' :)
+g++ -O0 {sources}/tests/consumer/parts_program.cpp -o {work}/program $(pkg-config --cflags --libs levin-core) \
+  -Wl,-rpath,$(pkg-config --variable=libdir levin-core)
+"""
+
+
+def newest_torch():
+    """Returns the folder of the newest LibTorch that Levin is checked with, and its version."""
+    path = max((SOURCES / "cmake/libtorch").glob("*.txt"), key=lambda path: int(path.stem.partition(".")[2]))
+    version = re.search(r"^torch==([0-9.]+) ", path.read_text(), re.M)[1]
+    return HOME / f"libtorch-{version}-cpu", version
+
+
+class Here:
+    """A folder of this machine, in which commands run with the newest wheel."""
+
+    def __init__(self):
+        self.work = BUILD / "other-torch"  # is kept: another build compiles what has changed
+        self.work.mkdir(exist_ok=True)
+        self.sources, self.seen = SOURCES, self.work
+        self.torch, self.version = newest_torch()
+
+    def run(self, command):
+        done = subprocess.run(["sh", "-ec", command], env={**os.environ, "LEVIN_TORCH_DIR": str(self.torch)}, text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if done.returncode != 0:
+            raise AssertionError(f"exit status {done.returncode} of: {command}\n{done.stdout[-6000:]}")
+        return done.stdout
+
+
+class Debian13:
+    """A bare Debian 13 with its LibTorch."""
+
+    def __init__(self):
+        self.debian = fresh_debian.FreshDebian("trixie").__enter__()
+        unittest.addModuleCleanup(self.debian.__exit__)
+        self.debian.environment["DEBIAN_FRONTEND"] = "noninteractive"
+        self.debian.run(f"apt-get update -q && apt-get install -y -q --no-install-recommends {PACKAGES}", timeout=1200)
+        self.debian.mount(SOURCES, "/root/levin")
+        self.sources, self.seen = pathlib.Path("/root/levin"), pathlib.Path("/root")
+        self.work = self.debian.root / "root"
+        self.version = self.debian.run("dpkg-query -W -f '${Version}' libtorch-dev").partition("+")[0]
+
+    def run(self, command):
+        return self.debian.run(command, timeout=3600)
+
+
+def setUpModule():
+    global other
+    other = Here() if KIND == "newest" else Debian13()
+    other.run(STEPS.format(sources=other.sources, work=other.seen, jobs=len(os.sched_getaffinity(0))))
+
+
+def checkpoint_in(folder):
+    return next(path for path in sorted(folder.rglob("*.ckpt")))
+
+
+class OtherTorch(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="run-", dir=other.work))
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def here(self, *arguments):
+        return subprocess.run([BUILD / "bin/parts_program", *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    def there(self, command, path):
+        return other.run(f"{other.seen}/program {command} {other.seen / path.relative_to(other.work)}")
+
+    def test_core_trains(self):
+        self.assertIn("8 steps", self.there("train", self.folder))
+        self.assertTrue((self.folder / "levin_logs/version_0/metrics.csv").exists())
+
+    def test_a_checkpoint_written_here_has_the_same_bits_there(self):
+        self.here("train", self.folder)
+        wanted = self.here("weights", checkpoint_in(self.folder))
+        self.assertRegex(wanted, r"(?m)^layer.weight 0x")
+        self.assertEqual(self.there("weights", checkpoint_in(self.folder)), wanted)
+
+    def test_a_checkpoint_written_there_has_the_same_bits_here(self):
+        self.there("train", self.folder)
+        wanted = self.there("weights", checkpoint_in(self.folder))
+        self.assertRegex(wanted, r"(?m)^layer.weight 0x")
+        self.assertEqual(self.here("weights", checkpoint_in(self.folder)), wanted)
+
+
+if __name__ == "__main__":
+    if KIND == "debian13":
+        fresh_debian.main("__main__")
+    elif not (newest_torch()[0] / "torch").is_dir():
+        print(f"skipped: LibTorch {newest_torch()[1]} is not in {HOME}; ./dev check --peers fetches it")
+        sys.exit(77)
+    else:
+        unittest.main(verbosity=2)
