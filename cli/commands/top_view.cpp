@@ -132,7 +132,7 @@ std::string memory_text(double bytes) {
   return bytes >= 0 ? bytes_text(static_cast<uint64_t>(bytes)) : "-";
 }
 
-std::string percent(double share) {
+std::string whole_percent(double share) {
   return std::to_string(std::clamp(std::lround(share * 100), 0L, 100L)) + " %";
 }
 
@@ -186,7 +186,7 @@ TopLine progress_line(const RunRecord& run, int columns) {
   if (run.epoch >= 0) add(line, "epoch " + of_limit(run.epoch, run.max_epochs));
   if (run.step >= 0) add(line, "step " + of_limit(run.step, run.max_steps));
   if (std::isnan(run.progress)) return line;
-  std::string after = percent(run.progress);
+  std::string after = whole_percent(run.progress);
   if (is_active(run) && !std::isnan(run.remaining_seconds)) after += "  " + span_text(run.remaining_seconds) + " left";
   int used = width_of(after) + 2;
   for (const auto& piece : line) used += width_of(piece.text);
@@ -233,7 +233,7 @@ TopLine time_line(const RunRecord& run, int columns) {
   for (size_t k = 0; k < parts.size(); ++k) {
     const auto& [name, seconds] = parts[k];
     if (!(seconds / sum >= 0.005)) continue;
-    const std::string text = " " + one_line_text(name) + " " + percent(seconds / sum);
+    const std::string text = " " + one_line_text(name) + " " + whole_percent(seconds / sum);
     if (used + 3 + width_of(text) > columns - 6 - 10) break;
     used += 3 + width_of(text);
     legend.push_back({"  "});
@@ -457,7 +457,7 @@ std::string plain_line(const RunRecord& run, const std::map<std::string, MetricS
   std::string line = std::string(clock) + " " + status_text(run);
   if (run.epoch >= 0) line += ", epoch " + of_limit(run.epoch, run.max_epochs);
   if (run.step >= 0) line += ", step " + of_limit(run.step, run.max_steps);
-  if (!std::isnan(run.progress)) line += ", " + percent(run.progress);
+  if (!std::isnan(run.progress)) line += ", " + whole_percent(run.progress);
   size_t shown_metrics = 0;
   for (const auto& name : metrics_in_order(series)) {
     if (shown_metrics++ == 3) break;

@@ -226,7 +226,7 @@ std::string shard_name(size_t number, size_t count) {
 }
 
 // "model-00001-of-00004.safetensors"
-bool is_shard_name(const std::string& name) {
+bool is_weights_shard(const std::string& name) {
   const std::string pattern = shard_name(0, 0);
   return name.size() == pattern.size() && std::equal(name.begin(), name.end(), pattern.begin(), [](char a, char b) {
            return b == '0' ? a >= '0' && a <= '9' : a == b;
@@ -281,7 +281,7 @@ void write_shards(const std::string& folder, const std::vector<NamedTensors>& sh
 
 void remove_other_shards(const std::string& folder, size_t count) {
   for (const std::string& name : names_in(folder)) {
-    if (!is_shard_name(name)) continue;
+    if (!is_weights_shard(name)) continue;
     bool is_kept = false;
     for (size_t i = 1; count > 1 && i <= count; ++i) is_kept = is_kept || name == shard_name(i, count);
     if (!is_kept) remove_file(in_folder(folder, name));

@@ -40,7 +40,7 @@ if(NOT LEVIN_SANITIZE AND _levin_torch_pinned MATCHES "^${LEVIN_TORCH_VERSION}\\
   foreach(kind newest debian13)
     add_test(NAME consumer.torch_${kind} COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/other_torch_test.py"
       "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}" "${_levin_home}" ${kind})
-    set_tests_properties(consumer.torch_${kind} PROPERTIES LABELS consumer TIMEOUT 3600 SKIP_RETURN_CODE 77 COST 400
+    set_tests_properties(consumer.torch_${kind} PROPERTIES LABELS "consumer;nightly" TIMEOUT 3600 SKIP_RETURN_CODE 77 COST 400
       PROCESSORS 2 RESOURCE_LOCK other_torch)
   endforeach()
 endif()

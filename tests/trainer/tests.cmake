@@ -11,6 +11,7 @@ levin_test(trainer TORCH COST 40 FILES
   trainer/fit_test.cpp
   trainer/incomplete_checkpoint_test.cpp
   trainer/init_module_test.cpp
+  trainer/left_memory_test.cpp
   trainer/keep_memory_test.cpp
   trainer/logged_metrics_test.cpp
   trainer/loss_weight_test.cpp

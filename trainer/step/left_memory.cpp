@@ -2,7 +2,9 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <chrono>
 #include <set>
+#include <thread>
 
 #include "levin/core/options/units.h"
 #include "levin/core/tensors.h"
@@ -54,6 +56,17 @@ bool StepMemory::has_made(const at::Tensor& tensor) const {
 
 std::string StepMemory::problem(const StepResults& results, const std::vector<at::Tensor>& known,
                                 std::string_view who) const {
+  std::string found = problem_now(results, known, who);
+  // The threads of shm and Gloo hold the tensors of a call for a moment after it has ended.
+  for (int k = 0; !found.empty() && k < 100; ++k) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    found = problem_now(results, known, who);
+  }
+  return found;
+}
+
+std::string StepMemory::problem_now(const StepResults& results, const std::vector<at::Tensor>& known,
+                                    std::string_view who) const {
   for (const Seen& seen : seen_) {
     const Storage alive = seen.is_made ? seen.known.lock() : Storage();
     if (!alive || alive->nbytes() == 0) continue;

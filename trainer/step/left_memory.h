@@ -32,11 +32,14 @@ class StepMemory final : public OperatorObserver {
 
   /// Returns why the step, which has ended, cannot be replayed, as a clause: `who` (a hook) keeps a tensor of its
   /// batch, which each replay would overwrite. "" if it keeps none. `results`: the tensors of which users get copies;
-  /// `known`: all tensors that the run itself holds from the step.
+  /// `known`: all tensors that the run itself holds from the step. What another thread releases within 0.1 s is not
+  /// kept.
   [[nodiscard]] std::string problem(const StepResults& results, const std::vector<at::Tensor>& known,
                                     std::string_view who) const;
 
  private:
+  [[nodiscard]] std::string problem_now(const StepResults& results, const std::vector<at::Tensor>& known,
+                                        std::string_view who) const;
   struct Seen {
     c10::weak_intrusive_ptr<c10::StorageImpl> known;
     bool is_made = false;
