@@ -14,10 +14,10 @@ namespace {
 // The same numbers are in report/page.js.
 constexpr double kChartWidth = 420;
 constexpr double kChartHeight = 236;
-constexpr double kLeft = 48;
-constexpr double kRight = 12;
-constexpr double kTop = 10;
-constexpr double kBottom = 26;
+constexpr double kChartLeft = 48;
+constexpr double kChartRight = 12;
+constexpr double kChartTop = 10;
+constexpr double kChartBottom = 26;
 
 struct Frame {
   double first_step = 0;
@@ -25,11 +25,11 @@ struct Frame {
   ValueRange range = {};
 
   [[nodiscard]] double x(double step) const {
-    return kLeft + (step - first_step) / (last_step - first_step) * (kChartWidth - kLeft - kRight);
+    return kChartLeft + (step - first_step) / (last_step - first_step) * (kChartWidth - kChartLeft - kChartRight);
   }
   [[nodiscard]] double y(double value) const {
     const double place = (value - range.low) / (range.high - range.low);
-    const double down = kTop + (1 - place) * (kChartHeight - kTop - kBottom);
+    const double down = kChartTop + (1 - place) * (kChartHeight - kChartTop - kChartBottom);
     return std::clamp(down, -1e4, 1e4);
   }
 };
@@ -50,14 +50,16 @@ std::string axes(const Frame& frame) {
   std::string out = "<g class=\"axis\">";
   for (const Tick& tick : axis_ticks(frame.range.low, frame.range.high, 5)) {
     const std::string y = pixels(frame.y(tick.value));
-    out += "<path class=\"grid\" d=\"M" + pixels(kLeft) + " " + y + "H" + pixels(kChartWidth - kRight) + "\"/>";
-    out += "<text class=\"ty\" x=\"" + pixels(kLeft - 7) + "\" y=\"" + y + "\">" + tick.label + "</text>";
+    out +=
+        "<path class=\"grid\" d=\"M" + pixels(kChartLeft) + " " + y + "H" + pixels(kChartWidth - kChartRight) + "\"/>";
+    out += "<text class=\"ty\" x=\"" + pixels(kChartLeft - 7) + "\" y=\"" + y + "\">" + tick.label + "</text>";
   }
-  const std::string bottom = pixels(kChartHeight - kBottom);
-  out += "<path class=\"base\" d=\"M" + pixels(kLeft) + " " + bottom + "H" + pixels(kChartWidth - kRight) + "\"/>";
+  const std::string bottom = pixels(kChartHeight - kChartBottom);
+  out += "<path class=\"base\" d=\"M" + pixels(kChartLeft) + " " + bottom + "H" + pixels(kChartWidth - kChartRight) +
+         "\"/>";
   for (const Tick& tick : axis_ticks(frame.first_step, frame.last_step, 6)) {
     const double x = frame.x(tick.value);
-    const char* anchor = x > kChartWidth - kRight - 12 ? " end" : "";
+    const char* anchor = x > kChartWidth - kChartRight - 12 ? " end" : "";
     out += "<text class=\"tx" + std::string(anchor) + "\" x=\"" + pixels(x) + "\" y=\"" + pixels(kChartHeight - 9) +
            "\">" + tick.label + "</text>";
   }
@@ -102,8 +104,8 @@ std::string curve_marks(const ChartSeries& series, int colour, const std::vector
   if (curve.first_nonfinite_step >= 0) {
     const double x =
         frame.x(std::clamp(static_cast<double>(curve.first_nonfinite_step), frame.first_step, frame.last_step));
-    out += "<path class=\"lost\" d=\"M" + pixels(x) + " " + pixels(kTop) + "V" + pixels(kChartHeight - kBottom) +
-           "\"><title>not finite from here</title></path>";
+    out += "<path class=\"lost\" d=\"M" + pixels(x) + " " + pixels(kChartTop) + "V" +
+           pixels(kChartHeight - kChartBottom) + "\"><title>not finite from here</title></path>";
   }
   return out + "</g>";
 }
@@ -156,9 +158,9 @@ std::string chart_svg(const Chart& chart, const std::vector<LegendKey>& keys, si
   const std::string id = "f" + std::to_string(number);
   std::string out =
       "<svg viewBox=\"0 0 420 236\" role=\"img\" aria-label=\"" + html_text(chart.title) + " over steps\">";
-  out += "<clipPath id=\"" + id + "\"><rect x=\"" + pixels(kLeft) + "\" y=\"" + pixels(kTop - 3) + "\" width=\"" +
-         pixels(kChartWidth - kLeft - kRight + 3) + "\" height=\"" + pixels(kChartHeight - kTop - kBottom + 5) +
-         "\"/></clipPath>";
+  out += "<clipPath id=\"" + id + "\"><rect x=\"" + pixels(kChartLeft) + "\" y=\"" + pixels(kChartTop - 3) +
+         "\" width=\"" + pixels(kChartWidth - kChartLeft - kChartRight + 3) + "\" height=\"" +
+         pixels(kChartHeight - kChartTop - kChartBottom + 5) + "\"/></clipPath>";
   out += axes(frame) + "<g clip-path=\"url(#" + id + ")\">";
   for (size_t k = 0; k < chart.series.size(); ++k) {
     const ChartSeries& series = chart.series[k];
