@@ -7,6 +7,7 @@
 #include "levin/cli/config/run_config.h"
 #include "levin/cli/config/text_layout.h"
 #include "levin/core/options/error.h"
+#include "levin/core/process/parts.h"
 
 namespace levin {
 
@@ -329,7 +330,12 @@ std::string class_help(const std::string& name, const std::vector<ClassKind>& ki
       out += options_table(entry.describe != nullptr ? entry.describe() : std::vector<FieldInfo>{}, width);
     }
   }
-  if (out.empty()) {
+  if (!out.empty()) return out;
+  for (const PartClass& each : part_classes()) {
+    const std::string why = each.name == short_name ? open_part_with(each.kind, each.name) : "";
+    if (!why.empty()) problems.add({}, "help", why);
+  }
+  if (problems.empty()) {
     problems.add({}, "help",
                  "unknown class \"" + cut_text(name) + "\"." + known_names(short_name, known) +
                      " For a class of a library, add --plugins FILE or --config FILE.");

@@ -61,6 +61,8 @@ class Packages(unittest.TestCase):
         shutil.copy(SOURCES / "configs/fashion_mnist.yaml", debian.root / "root")
         with self.assertRaisesRegex(AssertionError, "install the package levin-images"):
             debian.run("levin fit --config fashion_mnist.yaml --data.class_path=ImageFolderData")
+        with self.assertRaisesRegex(AssertionError, "install the package levin-images"):
+            debian.run("levin help ImageFolderData")
         debian.run(f"{INSTALL} ./levin-images.deb ./levin-arrays.deb dataset-fashion-mnist")
         self.assertIn("ImageFolderData", debian.run("levin help ImageFolderData"))
         self.assertIn("Trained 1 epoch, 8 steps", debian.run(
