@@ -22,7 +22,7 @@ namespace {
 constexpr const char* kFinderName = "LearningRateFinder";
 
 std::string with_name(const std::string& text) {
-  return "LearningRateFinder: " + text;
+  return std::string(kFinderName) + ": " + text;
 }
 
 constexpr double kSmoothing = 0.98;

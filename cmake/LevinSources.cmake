@@ -5,10 +5,10 @@
 # or all of ATen's functions (ATen/TensorOperators.h, torch/csrc): they are compiled with those precompiled, once for all.
 # Compiled with the smaller header, such a file takes 8 s more.
 #
-# LEVIN_UNITY says how many files are compiled as one unit, within which names in unnamed namespaces must be unique:
-#   ON       as many as the compiler takes well (2.5 GB): what files share of LibTorch's and the standard library's templates
-#            is instantiated once, and a clean build takes 60 % of the time of
-#   FOLDERS  a group of a folder: for work on the library, as an edit compiles fewer lines
+# LEVIN_UNITY says how many files are compiled as one unit. Names in unnamed namespaces must be unique within a unit.
+#   ON       about 8,000 lines, for which the compiler needs 2.5 GB: the templates of LibTorch and of the standard library
+#            that these files share are instantiated once
+#   FOLDERS  a group of a folder: for work on the library, because an edit compiles fewer lines
 #   OFF      one file
 function(levin_object_library name)
   add_library(${name} OBJECT ${ARGN})
@@ -26,23 +26,22 @@ function(levin_unit result part group)
   set(unit ${part})
   if(NOT LEVIN_UNITY STREQUAL "ON")
     set(unit ${group})
-  elseif(part STREQUAL "core")
-    set(units  # of about 8,000 lines
-      base "^(core|yaml|loggers|profilers)_"
-      files "^(data|checkpoint)_|^strategies_strategies$|^callbacks_checkpoints$"
-      math "^(optim|metrics|precision|callbacks)_"
-      ranks "^(strategies|libtorch)_"
-      step "^trainer_step$|^recompute_"
-      training "^trainer_")
-    while(units)
-      list(POP_FRONT units name pattern)
-      if(group MATCHES "${pattern}")
-        set(unit ${name})
-        break()
-      endif()
-    endwhile()
   elseif(group MATCHES "^models_(onnx|exported)")
     set(unit graphs)
+  elseif(NOT part STREQUAL "core")
+    # one unit for the part
+  elseif(group MATCHES "^(core|yaml|loggers|profilers)_")
+    set(unit base)
+  elseif(group MATCHES "^(data|checkpoint)_|^strategies_strategies$|^callbacks_checkpoints$")
+    set(unit files)
+  elseif(group MATCHES "^(optim|metrics|precision|callbacks)_")
+    set(unit math)
+  elseif(group MATCHES "^(strategies|libtorch)_")
+    set(unit ranks)
+  elseif(group MATCHES "^trainer_step$|^recompute_")
+    set(unit step)
+  elseif(group MATCHES "^trainer_")
+    set(unit training)
   endif()
   set(${result} ${unit} PARENT_SCOPE)
 endfunction()

@@ -1,6 +1,7 @@
 #include "levin/libtorch/vector_math.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/ops/acos_cpu_dispatch.h>
 #include <ATen/ops/asin_cpu_dispatch.h>
 #include <ATen/ops/atan_cpu_dispatch.h>
@@ -23,13 +24,10 @@ namespace levin {
 namespace {
 
 // The functions of ATen/cpu/vml.h, each once; without the dispatcher, whose modes would see them.
-void compute_one_element(at::ScalarType type) {
-  const at::Tensor one = at::detail::empty_cpu({1}, type);
-  if (type == at::kFloat) {
-    *one.mutable_data_ptr<float>() = 0.5F;
-  } else {
-    *one.mutable_data_ptr<double>() = 0.5;
-  }
+template <class Number>
+void compute_one_element() {
+  const at::Tensor one = at::detail::empty_cpu({1}, c10::CppTypeToScalarType<Number>::value);
+  *one.mutable_data_ptr<Number>() = 0.5;
   for (auto* function : {at::cpu::acos, at::cpu::asin, at::cpu::atan, at::cpu::cos, at::cpu::erf, at::cpu::erfc,
                          at::cpu::erfinv, at::cpu::exp, at::cpu::log, at::cpu::log10, at::cpu::log2, at::cpu::sin,
                          at::cpu::sqrt, at::cpu::tan, at::cpu::tanh, at::cpu::trunc}) {
@@ -41,8 +39,8 @@ void compute_one_element(at::ScalarType type) {
 
 void choose_vector_math() {
   [[maybe_unused]] static const bool chosen = [] {
-    compute_one_element(at::kFloat);
-    compute_one_element(at::kDouble);
+    compute_one_element<float>();
+    compute_one_element<double>();
     return true;
   }();
 }

@@ -10,6 +10,7 @@
 
 #include "levin/core/files/files.h"
 #include "levin/core/options/error.h"
+#include "levin/core/options/units.h"
 #include "levin/core/process/console.h"
 
 namespace levin {
@@ -97,7 +98,6 @@ void AppendFile::drop_waiting() {
 }
 
 void AppendFile::write_if_due() {
-  using Seconds = std::chrono::duration<double>;
   const bool due = !written_ || Seconds(std::chrono::steady_clock::now() - *written_).count() >= flush_secs_;
   if (due || waiting_.size() >= kMaxDelayed) write();
 }

@@ -331,16 +331,16 @@ std::string class_help(const std::string& name, const std::vector<ClassKind>& ki
     }
   }
   if (!out.empty()) return out;
+  std::string why;
   for (const PartClass& each : part_classes()) {
-    const std::string why = each.name == short_name ? open_part_with(each.kind, each.name) : "";
-    if (!why.empty()) problems.add({}, "help", why);
+    if (each.name == short_name) why = open_part_with(each.kind, each.name);
   }
-  if (problems.empty()) {
-    problems.add({}, "help",
-                 "unknown class \"" + cut_text(name) + "\"." + known_names(short_name, known) +
-                     " For a class of a library, add --plugins FILE or --config FILE.");
+  if (why.empty()) {
+    why = "unknown class \"" + cut_text(name) + "\"." + known_names(short_name, known) +
+          " For a class of a library, add --plugins FILE or --config FILE.";
   }
-  return out;
+  problems.add({}, "help", why);
+  return "";
 }
 
 bool is_about_trainer(const std::string& topic) {

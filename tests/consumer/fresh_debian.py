@@ -31,6 +31,15 @@ def mirror():
     return ""
 
 
+def shell(command, before=(), **options):
+    """Returns the output of a shell command, which must succeed. `before`: words that start the shell."""
+    done = subprocess.run([*before, "sh", "-ec", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, errors="replace", **options)
+    if done.returncode != 0:
+        raise AssertionError(f"exit status {done.returncode} of: {command}\n{done.stdout[-6000:]}")
+    return done.stdout
+
+
 class FreshDebian:
     """For `with`: makes it, and removes it with all that was mounted there."""
 
@@ -70,13 +79,8 @@ class FreshDebian:
 
     def run(self, command, folder="/root", timeout=600):
         """Returns the output of a shell command, which must succeed."""
-        done = subprocess.run(["chroot", self.root, "env", "-i", f"--chdir={folder}",
-                               *[f"{name}={value}" for name, value in self.environment.items()], "sh", "-ec", command],
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              errors="replace", timeout=timeout)
-        if done.returncode != 0:
-            raise AssertionError(f"exit status {done.returncode} of: {command}\n{done.stdout[-6000:]}")
-        return done.stdout
+        return shell(command, ["chroot", self.root, "env", "-i", f"--chdir={folder}",
+                               *[f"{name}={value}" for name, value in self.environment.items()]], timeout=timeout)
 
 
 def main(module):

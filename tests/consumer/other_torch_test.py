@@ -49,11 +49,7 @@ class Here:
         self.torch, self.version = newest_torch()
 
     def run(self, command):
-        done = subprocess.run(["sh", "-ec", command], env={**os.environ, "LEVIN_TORCH_DIR": str(self.torch)}, text=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        if done.returncode != 0:
-            raise AssertionError(f"exit status {done.returncode} of: {command}\n{done.stdout[-6000:]}")
-        return done.stdout
+        return fresh_debian.shell(command, env={**os.environ, "LEVIN_TORCH_DIR": str(self.torch)})
 
 
 class Debian13:

@@ -1,6 +1,6 @@
-// Forks 320 processes which compute a function of MKL's twice, on two threads that a matrix product has woken; fails if
-// one of them does not get the same bits twice. Each makes a module first, unless an argument is given: then a few
-// differ.
+// Forks 320 processes, each of which computes a function of MKL twice, on two threads that a matrix product has woken.
+// Fails if the results of a process differ. Each process makes a module first; with an argument none does, and a few
+// processes differ.
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <sys/wait.h>

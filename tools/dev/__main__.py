@@ -221,13 +221,18 @@ def do_set_up_for_tests(arguments):
     packages.set_up_for_tests(with_peers="--peers" in arguments)
 
 
+def list_names(kind, known, arguments):
+    """For a command without a known name: prints the known ones. An unknown name is wrong usage."""
+    if arguments:
+        print(f'dev: no {kind} is called "{arguments[0]}".', file=sys.stderr)
+    print(f"{kind}s:", *(known or ["none"]))
+    return 2 if arguments else 0
+
+
 def do_run(arguments):
     known = sorted(path.stem for path in Path("examples").glob("*.cpp"))
-    if not arguments or arguments[0] not in known:
-        if arguments:
-            print(f'dev: no example is called "{arguments[0]}".', file=sys.stderr)
-        print("examples:", *known)
-        return 2 if arguments else 0
+    if arguments[:1] not in [[name] for name in known]:
+        return list_names("example", known, arguments)
     return build_then_become([f"bin/{arguments[0]}"], CALLER, Path.cwd() / f"build/release/bin/{arguments[0]}", *arguments[1:])
 
 
@@ -238,11 +243,8 @@ def do_bench(arguments):
         packages.set_up_peers()
         return 0
     known = re.findall(r'(?m)^ *\{"(\w+)", bench::', Path("bench/main.cpp").read_text())
-    if not arguments or arguments[0] not in known:
-        if arguments:
-            print(f'dev: no benchmark is called "{arguments[0]}".', file=sys.stderr)
-        print("benchmarks:", *(known or ["none"]))
-        return 2 if arguments else 0
+    if arguments[:1] not in [[name] for name in known]:
+        return list_names("benchmark", known, arguments)
     return build_then_become(["levin_bench"], Path.cwd(), f"build/release/bin/bench_{arguments[0]}", *arguments[1:])
 
 

@@ -109,14 +109,19 @@ def torch_folder(home, kind, version=TORCH_VERSION):
     return home / f"libtorch-{version}-{kind}"
 
 
+def other_torches():
+    """The versions that `check --torch` takes, the newest last."""
+    return sorted((path.stem for path in Path("cmake/libtorch").glob("*.txt")), key=lambda name: int(name[2:]))
+
+
 def other_torch(version):
     """The list of wheels and the full number of a version that `check --torch` takes."""
-    known = {path.stem: path for path in Path("cmake/libtorch").glob("*.txt")}
-    if version not in known:
+    if version not in other_torches():
         pinned = TORCH_VERSION.rpartition(".")[0]
-        die(2, f'check --torch takes one of {", ".join(sorted(known, key=lambda name: int(name[2:])))}, not "{version}"; '
+        die(2, f'check --torch takes one of {", ".join(other_torches())}, not "{version}"; '
             f"without --torch the pinned {pinned} is checked.")
-    return known[version], re.search(r"^torch==([0-9.]+) ", known[version].read_text(), re.M)[1]
+    wheels = Path("cmake/libtorch", f"{version}.txt")
+    return wheels, re.search(r"^torch==([0-9.]+) ", wheels.read_text(), re.M)[1]
 
 
 def torch_home(kind):
@@ -170,11 +175,6 @@ def fetch_torch(wheel_list, all_libraries, staging, for_all_users):
         raise StepError("\n".join(line for line in needed.splitlines() if "not found" in line))
     if for_all_users:
         yield ["chmod", "-R", "a+rX,go-w", root]
-
-
-def newest_torch():
-    """The newest version that `check --torch` takes."""
-    return max((path.stem for path in Path("cmake/libtorch").glob("*.txt")), key=lambda name: int(name[2:]))
 
 
 def set_up_torch(label, kind, for_all_users, version=TORCH_VERSION, wheel_list=None):
@@ -344,7 +344,7 @@ def set_up_for_tests(with_peers):
         return
     set_up_python("MLflow's packages for tests", "cmake/mlflow-packages.txt", HOME / "mlflow")
     set_up_python("Hugging Face's packages for tests", "cmake/model-packages.txt", HOME / "models-python")
-    wheels, version = other_torch(newest_torch())
+    wheels, version = other_torch(other_torches()[-1])
     with continues_without("the newest LibTorch; its tests are skipped."):
         set_up_torch(f"LibTorch {version} (cpu) for tests", "cpu", False, version, wheels)
     with continues_without("PyTorch for Python; the tests with torchrun are skipped."):
