@@ -64,7 +64,7 @@ install(SCRIPT "${CMAKE_CURRENT_LIST_DIR}/warn_of_private_torch.cmake" COMPONENT
 
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/levinConfig.cmake.in"
   "${PROJECT_BINARY_DIR}/levinConfig.cmake" INSTALL_DESTINATION "${_levin_package}")
-# Before 1.0 a minor version may have breaking changes: 0.1 is compatible with 0.1.x only.
+# Before 1.0 a minor version may have breaking changes: 0.2 is compatible with 0.2.x only.
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/levinConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/levinConfig.cmake" "${PROJECT_BINARY_DIR}/levinConfigVersion.cmake"
   "${PROJECT_SOURCE_DIR}/cmake/LevinTorch.cmake" "${PROJECT_SOURCE_DIR}/cmake/libtorch-cpu.txt"

@@ -2,7 +2,7 @@
 
 namespace levin {
 
-/// Of the library: "0.1.0".
+/// Returns the version of the library: "0.2.0".
 [[nodiscard]] const char* version();
 
 }  // namespace levin

@@ -457,7 +457,7 @@ def case_help(place):
     place.levin("help").exits(0).says("--print_config", "list [KIND]", "help [NAME]")
     place.levin("help", "help").exits(0).says("--print_config", "list [KIND]")
     place.levin("--help").exits(0).says("--print_config")
-    place.levin("--version").exits(0).says("levin 0.1.0")
+    place.levin("--version").exits(0).says("levin 0.2.0")
     place.levin("fit", "--help").exits(0).says("max_epochs", "seed_everything", "LearningRateMonitor", "--trainer.max_epochs=5")
     place.levin("list").exits(0).says("Classifier", "FashionMnist", "ModelCheckpoint", "CSVLogger", "AdamW", "OneCycleLR")
     place.levin("list", "callbacks").exits(0).says("EarlyStopping")
