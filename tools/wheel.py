@@ -32,7 +32,7 @@ ENTRY_POINTS = "[console_scripts]\nlevin = levin.__main__:main\n"
 def without_links(root):
     """Gives each library the one name that it is opened by, since a wheel has no symbolic links."""
     for path in (root / "lib").glob("liblevin_*.so.*.*.*"):
-        path.replace(root / "lib" / path.name.rsplit(".", 2)[0])
+        path.replace(path.with_suffix(""))  # liblevin_core.so.0.2
     for path in root.rglob("*"):
         if path.is_symlink():
             path.unlink()

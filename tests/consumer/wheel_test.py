@@ -77,7 +77,7 @@ class Wheel(unittest.TestCase):
         names = [line.split(",")[0] for line in (about / "RECORD").read_text().splitlines()]
         self.assertEqual([name for name in names if not (packages / name).exists()], [])
         libraries = {path.name for path in (packages / "levin/lib").iterdir()}
-        self.assertLessEqual({"liblevin_core.so.0", "liblevin_images.so.0", "liblevin_tool.so", "libyaml-cpp.so.0.7"}, libraries)
+        self.assertLessEqual({"liblevin_core.so.0.2", "liblevin_images.so.0.2", "liblevin_tool.so", "libyaml-cpp.so.0.7"}, libraries)
         self.assertFalse([name for name in libraries if re.match(r"lib(torch|c10|stdc|c\.so)", name)])
 
 
