@@ -8,12 +8,4 @@
 #include <ATen/core/Reduction.h>
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
-#include <functional>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <unordered_map>
-#include <variant>
-#include <vector>
+#include "standard_pch.h"

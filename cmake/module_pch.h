@@ -2,10 +2,4 @@
 #pragma once
 #include <torch/nn/module.h>
 
-#include <functional>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <variant>
-#include <vector>
+#include "standard_pch.h"

@@ -19,6 +19,10 @@ def missing():
         return "debootstrap is not installed"
     if not mirror():
         return "no mirror of Debian in /etc/apt/sources.list.d"
+    with tempfile.TemporaryDirectory() as folder:
+        if subprocess.run(["mount", "--bind", folder, folder], stderr=subprocess.DEVNULL).returncode != 0:
+            return "this machine lets nobody mount a folder"
+        subprocess.run(["umount", "--lazy", folder], check=True)
     return ""
 
 

@@ -66,7 +66,7 @@ class Parts(unittest.TestCase):
     def test_a_class_of_a_part_that_is_missing_names_the_part_and_how_to_get_it(self):
         output = self.run_alone("data", "Hdf5Data")
         self.assertRegex(output, r"^0: run\.yaml:3:5: here: Hdf5Data is in the part levin_arrays, which this Levin does not have "
-                         r"\(there is no /.*/liblevin_arrays\.so\.0\)\. Build it with -DLEVIN_ARRAYS=ON, or install the package "
+                         r"\(there is no /.*/liblevin_arrays\.so\.0\.\d+\)\. Build it with -DLEVIN_ARRAYS=ON, or install the package "
                          r"levin-arrays\.$")
         self.assertIn("levin-models", self.run_alone("callback", "LoRA"))
         self.assertIn('unknown callback "EarlyStoping". Did you mean "EarlyStopping"?', self.run_alone("callback", "EarlyStoping"))
