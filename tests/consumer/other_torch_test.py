@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Builds levin_core with another LibTorch, trains with it, and exchanges checkpoints with this build.
 
-  other_torch_test.py SOURCES BUILD LEVIN_HOME newest|debian13 [unittest's arguments]
+  other_torch_test.py SOURCES BUILD LEVIN_HOME newest|debian13|compilers [unittest's arguments]
 
 newest: the newest wheel of cmake/libtorch, which `./dev check --peers` fetches. debian13: libtorch-dev, in a bare Debian 13.
+compilers: there too, with each compiler that Debian 13 has beside its own; LEVIN_TEST_COMPILERS="g++-13" picks some.
 """
 import os
 import pathlib
@@ -21,13 +22,14 @@ import fresh_debian
 
 PACKAGES = ("g++ cmake ninja-build pkg-config libtorch-dev libgloo-dev libyaml-cpp-dev libspdlog-dev nlohmann-json3-dev "
             "libxxhash-dev")
+COMPILERS = ("g++-12", "g++-13", "clang++-17", "clang++-18", "clang++-19")
 # Of the sources in {sources}; without optimization, which takes a third of the compiler's time.
 STEPS = """
-cmake -G Ninja -S {sources} -B {work}/build -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE='-O0 -DNDEBUG' \
+cmake -G Ninja -S {sources} -B {work}/build -DCMAKE_CXX_COMPILER={compiler} -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE='-O0 -DNDEBUG' \
   -DLEVIN_ALL_PARTS=OFF -DLEVIN_BUILD_TOOL=OFF -DCMAKE_INSTALL_PREFIX={work}/install
 ninja -C {work}/build -j {jobs} install
 export PKG_CONFIG_PATH=$(echo {work}/install/lib*/pkgconfig {work}/install/lib/*/pkgconfig | tr ' ' :)
-g++ -O0 {sources}/tests/consumer/parts_program.cpp -o {work}/program $(pkg-config --cflags --libs levin-core) \
+{compiler} -std=c++20 -O0 {sources}/tests/consumer/parts_program.cpp -o {work}/program $(pkg-config --cflags --libs levin-core) \
   -Wl,-rpath,$(pkg-config --variable=libdir levin-core)
 """
 
@@ -72,7 +74,12 @@ class Debian13:
 def setUpModule():
     global other
     other = Here() if KIND == "newest" else Debian13()
-    other.run(STEPS.format(sources=other.sources, work=other.seen, jobs=len(os.sched_getaffinity(0))))
+    if KIND != "compilers":
+        build(other.seen, "g++")
+
+
+def build(work, compiler):
+    other.run(STEPS.format(sources=other.sources, work=work, compiler=compiler, jobs=len(os.sched_getaffinity(0))))
 
 
 def checkpoint_in(folder):
@@ -107,8 +114,22 @@ class OtherTorch(unittest.TestCase):
         self.assertEqual(self.here("weights", checkpoint_in(self.folder)), wanted)
 
 
+class Compilers(unittest.TestCase):
+    def test_each_compiles_core_and_a_program_that_trains(self):
+        for compiler in os.environ.get("LEVIN_TEST_COMPILERS", " ".join(COMPILERS)).split():
+            with self.subTest(compiler):
+                other.run(f"apt-get install -y -q --no-install-recommends {compiler.replace('clang++', 'clang')}")
+                build(other.seen / compiler, compiler)
+                self.assertIn("8 steps", other.run(f"{other.seen}/{compiler}/program train {other.seen}/{compiler}/run"))
+                print(f"{compiler}: ok", flush=True)
+
+
+def load_tests(loader, tests, pattern):
+    return loader.loadTestsFromTestCase(Compilers if KIND == "compilers" else OtherTorch)
+
+
 if __name__ == "__main__":
-    if KIND == "debian13":
+    if KIND != "newest":
         fresh_debian.main("__main__")
     elif not (newest_torch()[0] / "torch").is_dir():
         print(f"skipped: LibTorch {newest_torch()[1]} is not in {HOME}; ./dev check --peers fetches it")

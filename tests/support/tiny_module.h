@@ -5,10 +5,12 @@
 //   trainer.fit(module, tiny_loader(24), tiny_loader(16));
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
 
-#include <cmath>
+#include <algorithm>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
