@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Builds levin_core with another LibTorch, trains with it, and exchanges checkpoints with this build.
 
-  other_torch_test.py SOURCES BUILD LEVIN_HOME newest|debian13|compilers [unittest's arguments]
+  other_torch_test.py SOURCES BUILD LEVIN_HOME newest|debian13|compilers|arm64 [unittest's arguments]
 
 newest: the newest wheel of cmake/libtorch, which `./dev check --peers` fetches. debian13: libtorch-dev, in a bare Debian 13.
 compilers: there too, with each compiler that Debian 13 has beside its own; LEVIN_TEST_COMPILERS="g++-13" picks some.
+arm64: the pinned LibTorch's wheel for arm64, with a cross compiler in a bare Debian 12; qemu runs the program.
 """
 import os
 import pathlib
@@ -20,15 +21,14 @@ KIND = sys.argv.pop(1)
 sys.dont_write_bytecode = True
 import fresh_debian
 
-PACKAGES = ("g++ cmake ninja-build pkg-config libtorch-dev libgloo-dev libyaml-cpp-dev libspdlog-dev nlohmann-json3-dev "
-            "libxxhash-dev")
+TOOLS, LIBRARIES = "cmake ninja-build pkg-config", "libyaml-cpp-dev libspdlog-dev nlohmann-json3-dev libxxhash-dev"
 COMPILERS = ("g++-12", "g++-13", "clang++-17", "clang++-18", "clang++-19")
 # Of the sources in {sources}; without optimization, which takes a third of the compiler's time.
 STEPS = """
-cmake -G Ninja -S {sources} -B {work}/build -DCMAKE_CXX_COMPILER={compiler} -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE='-O0 -DNDEBUG' \
+cmake -G Ninja -S {sources} -B {work}/build -DCMAKE_CXX_COMPILER={compiler} {options} -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE='-O0 -DNDEBUG' \
   -DLEVIN_ALL_PARTS=OFF -DLEVIN_BUILD_TOOL=OFF -DCMAKE_INSTALL_PREFIX={work}/install
 ninja -C {work}/build -j {jobs} install
-export PKG_CONFIG_PATH=$(echo {work}/install/lib*/pkgconfig {work}/install/lib/*/pkgconfig | tr ' ' :)
+export PKG_CONFIG_PATH=$PKG_CONFIG_PATH:$(echo {work}/install/lib*/pkgconfig {work}/install/lib/*/pkgconfig | tr ' ' :)
 {compiler} -std=c++20 -O0 {sources}/tests/consumer/parts_program.cpp -o {work}/program $(pkg-config --cflags --libs levin-core) \
   -Wl,-rpath,$(pkg-config --variable=libdir levin-core)
 """
@@ -43,43 +43,69 @@ def newest_torch():
 
 class Here:
     """A folder of this machine, in which commands run with the newest wheel."""
+    compiler, options, runner = "g++", "", ""
 
     def __init__(self):
         self.work = BUILD / "other-torch"  # is kept: another build compiles what has changed
         self.work.mkdir(exist_ok=True)
         self.sources, self.seen = SOURCES, self.work
-        self.torch, self.version = newest_torch()
+        self.torch = newest_torch()[0]
 
     def run(self, command):
         return fresh_debian.shell(command, env={**os.environ, "LEVIN_TORCH_DIR": str(self.torch)})
 
 
-class Debian13:
-    """A bare Debian 13 with its LibTorch."""
+class InDebian:
+    """A bare Debian with packages, in which commands run."""
+    compiler, options, runner = "g++", "", ""
 
-    def __init__(self):
-        self.debian = fresh_debian.FreshDebian("trixie").__enter__()
+    def __init__(self, suite, packages, before=""):
+        self.debian = fresh_debian.FreshDebian(suite).__enter__()
         unittest.addModuleCleanup(self.debian.__exit__)
         self.debian.environment["DEBIAN_FRONTEND"] = "noninteractive"
-        self.debian.run(f"apt-get update -q && apt-get install -y -q --no-install-recommends {PACKAGES}", timeout=1200)
+        self.debian.run(f"{before} apt-get update -q && apt-get install -y -q --no-install-recommends {packages}", timeout=1200)
         self.debian.mount(SOURCES, "/root/levin")
         self.sources, self.seen = pathlib.Path("/root/levin"), pathlib.Path("/root")
         self.work = self.debian.root / "root"
-        self.version = self.debian.run("dpkg-query -W -f '${Version}' libtorch-dev").partition("+")[0]
 
     def run(self, command):
         return self.debian.run(command, timeout=3600)
 
 
+class Debian13(InDebian):
+    """With its LibTorch."""
+
+    def __init__(self):
+        super().__init__("trixie", f"g++ libtorch-dev libgloo-dev python3 {TOOLS} {LIBRARIES}")
+
+
+class Arm64(InDebian):
+    """Debian 12 with a cross compiler, the wheel for arm64 and qemu."""
+    compiler, runner = "aarch64-linux-gnu-g++", "qemu-aarch64 "
+    options = "-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64"
+
+    def __init__(self):
+        foreign = " ".join(f"{name}:arm64" for name in LIBRARIES.split() if "json" not in name)
+        super().__init__("bookworm", f"g++-aarch64-linux-gnu qemu-user nlohmann-json3-dev libstdc++6:arm64 {TOOLS} {foreign}",
+                         before="dpkg --add-architecture arm64 &&")
+        sys.path.insert(0, str(SOURCES / "tools/dev"))
+        os.chdir(SOURCES)
+        import packages
+        self.debian.mount(packages.set_up_torch("LibTorch for arm64", "cpu", False, machine="aarch64"), "/root/torch")
+        self.debian.environment.update(LEVIN_TORCH_DIR="/root/torch", PKG_CONFIG_LIBDIR="/usr/lib/aarch64-linux-gnu/pkgconfig:"
+                                       "/usr/share/pkgconfig", PKG_CONFIG_PATH="")
+
+
 def setUpModule():
     global other
-    other = Here() if KIND == "newest" else Debian13()
+    other = Here() if KIND == "newest" else Arm64() if KIND == "arm64" else Debian13()
     if KIND != "compilers":
-        build(other.seen, "g++")
+        build(other.seen, other.compiler)
 
 
 def build(work, compiler):
-    other.run(STEPS.format(sources=other.sources, work=work, compiler=compiler, jobs=len(os.sched_getaffinity(0))))
+    other.run(STEPS.format(sources=other.sources, work=work, compiler=compiler, options=other.options,
+                           jobs=len(os.sched_getaffinity(0))))
 
 
 def checkpoint_in(folder):
@@ -95,7 +121,7 @@ class OtherTorch(unittest.TestCase):
         return subprocess.run([BUILD / "bin/parts_program", *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
 
     def there(self, command, path):
-        return other.run(f"{other.seen}/program {command} {other.seen / path.relative_to(other.work)}")
+        return other.run(f"{other.runner}{other.seen}/program {command} {other.seen / path.relative_to(other.work)}")
 
     def test_core_trains(self):
         self.assertIn("8 steps", self.there("train", self.folder))
@@ -114,6 +140,17 @@ class OtherTorch(unittest.TestCase):
         self.assertEqual(self.here("weights", checkpoint_in(self.folder)), wanted)
 
 
+class DevScript(unittest.TestCase):
+    def test_it_takes_debians_libtorch_unless_it_has_fetched_one(self):
+        asks = (f"cd {other.sources} && python3 -B -c 'import sys; sys.path.insert(0, \"tools/dev\"); import packages; "
+                "print(packages.uses_debians_torch())'")
+        self.assertEqual(other.run(asks), "True\n")
+        fetched = 'd=/root/.cache/levin/libtorch-2.11.0-cpu/torch; mkdir -p $d/lib $d/include/torch/csrc/api/include/torch'
+        other.run(f"{fetched}; touch $d/lib/libtorch_cpu.so $d/include/torch/csrc/api/include/torch/torch.h")
+        self.assertEqual(other.run(asks), "False\n")
+        other.run("rm -r /root/.cache/levin")
+
+
 class Compilers(unittest.TestCase):
     def test_each_compiles_core_and_a_program_that_trains(self):
         for compiler in os.environ.get("LEVIN_TEST_COMPILERS", " ".join(COMPILERS)).split():
@@ -125,7 +162,8 @@ class Compilers(unittest.TestCase):
 
 
 def load_tests(loader, tests, pattern):
-    return loader.loadTestsFromTestCase(Compilers if KIND == "compilers" else OtherTorch)
+    classes = {"compilers": [Compilers], "debian13": [OtherTorch, DevScript]}.get(KIND, [OtherTorch])
+    return unittest.TestSuite(map(loader.loadTestsFromTestCase, classes))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ LOGS = HOME / "logs"
 TORCH_VERSION = re.search(r"^torch==([0-9.]+) ", Path("cmake/libtorch-cpu.txt").read_text(), re.M)[1]
 PEERS = HOME / f"peers-{TORCH_VERSION}"
 PEERS_LISTS = ("cmake/libtorch-cuda.txt", "bench/peers/requirements.txt")
+OWN_LIBRARIES = {"x86_64": (), "aarch64": ("libarm_compute*", "libnvpl*", "libgfortran*")}  # that libtorch_cpu.so needs
+DEBIANS_TORCH = Path("/usr/include/torch/csrc/api/include/torch/version.h")
 SITE_PACKAGES, SITE_LIST = HOME / "docs-python", "docs/site/requirements.txt"
 PIP_INSTALL = ["-m", "pip", "install", "--progress-bar", "off", "--no-cache-dir", "--disable-pip-version-check",
                "--root-user-action", "ignore", "--no-deps", "--only-binary", ":all:", "--require-hashes"]
@@ -148,19 +150,19 @@ def require_space(folder, needed_mb, what, variable):
             f"Free some space, or set {variable} to a folder on another disk.")
 
 
-def fetch_torch(wheel_list, all_libraries, staging, for_all_users):
+def fetch_torch(wheel_list, all_libraries, staging, for_all_users, machine):
     """Downloads the wheels, unpacks the files that a C++ build needs, and checks them."""
     root, torch, wheels = staging / "root", staging / "root/torch", staging / "wheels"
     wheels.mkdir()
     minors = (28, 27, 26, 25, 24, 18, 17, 12, 5)
-    platforms = [f"manylinux_2_{minor}_x86_64" for minor in minors] + ["manylinux2014_x86_64"]
+    platforms = [f"manylinux_2_{minor}_{machine}" for minor in minors] + [f"manylinux2014_{machine}"]
     yield [pip_python(), "-m", "pip", "download", "--progress-bar", "off", "--no-cache-dir", "--no-deps",
            "--only-binary", ":all:", "--require-hashes", "--retries", "5", "--python-version", "3.11", "--implementation", "cp",
            "--abi", "cp311", "--abi", "abi3", "--abi", "none",
            *[word for platform in platforms for word in ("--platform", platform)],
            "--requirement", wheel_list, "--dest", wheels]
     libraries = ("*",) if all_libraries else (
-        "libc10.so", "libtorch_cpu.so", "libgomp*", "libtorch_global_deps.so", "libshm.so")
+        "libc10.so", "libtorch_cpu.so", "libgomp*", "libtorch_global_deps.so", "libshm.so", *OWN_LIBRARIES[machine])
     files = ["torch/include/*", "torch/share/cmake/*", "torch/version.py", "torch-*.dist-info/METADATA",
              *[f"torch/lib/{name}" for name in libraries]]
     for wheel in sorted(wheels.glob("*.whl")):
@@ -168,6 +170,8 @@ def fetch_torch(wheel_list, all_libraries, staging, for_all_users):
         wheel.unlink()
     if not torch_is_complete(root):
         raise StepError("the wheels do not contain libtorch_cpu.so and torch/torch.h")
+    if machine != platform.machine():
+        return  # a cross compiler's; the loader here cannot read them
     # The loader reports whether every required library is present.
     needed = subprocess.run(["ldd", torch / "lib/libtorch_cpu.so"], env={**os.environ, "LD_LIBRARY_PATH": ""},
                             text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
@@ -177,13 +181,14 @@ def fetch_torch(wheel_list, all_libraries, staging, for_all_users):
         yield ["chmod", "-R", "a+rX,go-w", root]
 
 
-def set_up_torch(label, kind, for_all_users, version=TORCH_VERSION, wheel_list=None):
+def set_up_torch(label, kind, for_all_users, version=TORCH_VERSION, wheel_list=None, machine=platform.machine()):
     home, variable = (SYSTEM_HOME, "LEVIN_SYSTEM_HOME") if for_all_users else (torch_home(kind), "LEVIN_HOME")
-    target = torch_folder(home, kind, version)
+    target = torch_folder(home, kind if machine == platform.machine() else f"{kind}-{machine}", version)
     if torch_is_complete(target):
         return target
-    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        die(3, f"LibTorch can be fetched for Linux on x86_64 only (this is {platform.system()} {platform.machine()}).",
+    known = machine in OWN_LIBRARIES if kind == "cpu" and wheel_list is None else machine == "x86_64"
+    if platform.system() != "Linux" or not known:
+        die(3, f"LibTorch {version} ({kind}) cannot be fetched for {platform.system()} on {machine}.",
             f"Install LibTorch {version} for this machine yourself and set LEVIN_TORCH_DIR to its folder.")
     make_home(home)
     with set_up_lock(home):
@@ -194,7 +199,7 @@ def set_up_torch(label, kind, for_all_users, version=TORCH_VERSION, wheel_list=N
         try:
             with replaced_folder(target) as staging:
                 step(f"{label}: fetching", LOGS / f"libtorch-{kind}.log",
-                     fetch_torch(wheel_list or f"cmake/libtorch-{kind}.txt", kind == "cuda", staging, for_all_users),
+                     fetch_torch(wheel_list or f"cmake/libtorch-{kind}.txt", kind == "cuda", staging, for_all_users, machine),
                      {"TMPDIR": str(staging / "tmp"), "PIP_ROOT_USER_ACTION": "ignore",
                       "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
         except Failed:
@@ -240,11 +245,22 @@ def check_system_home():
             f"{closed}. Open it (chmod a+x {closed}), or set LEVIN_SYSTEM_HOME to another folder.")
 
 
+def uses_debians_torch():
+    """Whether libtorch-dev is installed in a version that Levin takes, and no LibTorch that this script has fetched."""
+    fetched = (torch_folder(home, kind) for home in (SYSTEM_HOME, HOME) for kind in ("cpu", "cuda"))
+    try:
+        text = DEBIANS_TORCH.read_text()
+    except OSError:
+        return False
+    version = [int(number) for number in re.findall(r"define TORCH_VERSION_(?:MAJOR|MINOR) (\d+)", text)]
+    return version >= [2, 6] and not any(map(torch_is_complete, fetched))
+
+
 def set_up(for_all_users=False):
     """What a build needs."""
     kind = "cuda" if wants_cuda() else "cpu"
     apt_packages("[1/4] apt packages", "build")
-    if not os.environ.get("LEVIN_TORCH_DIR"):
+    if not os.environ.get("LEVIN_TORCH_DIR") and (kind == "cuda" or for_all_users or not uses_debians_torch()):
         set_up_torch(f"[2/4] LibTorch {TORCH_VERSION} ({kind})", kind, for_all_users)
 
 
