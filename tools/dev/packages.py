@@ -205,7 +205,7 @@ def set_up_torch(label, kind, for_all_users, version=TORCH_VERSION, wheel_list=N
         except Failed:
             die(3, f"LibTorch {version} could not be fetched (see above). Call ./dev again to retry,",
                 "or set LEVIN_TORCH_DIR to your own LibTorch.")
-    if wheel_list is None:
+    if wheel_list is None and machine == platform.machine():
         for build in Path("build").glob("*/build.ninja"):
             build.unlink()  # builds that were configured with another LibTorch search for it again
     return target
