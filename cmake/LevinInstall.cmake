@@ -34,7 +34,7 @@ install(FILES "${PROJECT_SOURCE_DIR}/levin.h" "${PROJECT_SOURCE_DIR}/train.h" DE
 
 # levin-core.pc, levin-images.pc, …
 if(NOT LEVIN_TORCH_ROOT STREQUAL "/usr")
-  set(_levin_torch_flags "-L\${torchdir}/lib -Wl,-rpath,\${torchdir}/lib -Wl,--allow-shlib-undefined ")
+  set(_levin_torch_flags "-L\${torchdir}/lib -Wl,-rpath,\${torchdir}/lib ")
   set(_levin_torch_include "-isystem \${torchdir}/include ")
 endif()
 file(RELATIVE_PATH _levin_up "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")  # ../../
@@ -47,7 +47,8 @@ foreach(part IN LISTS LEVIN_PARTS)
   if(part STREQUAL "core")
     set(_levin_requires "nlohmann_json")
     set(_levin_cflags "-std=c++20 -I\${includedir} ${_levin_torch_include}-isystem \${torchdir}/include/torch/csrc/api/include")
-    set(_levin_libs " ${_levin_torch_flags}-ltorch_cpu -lc10 -pthread")
+    string(APPEND _levin_cflags " ${LEVIN_TORCH_ABI_FLAG}")
+    set(_levin_libs " ${_levin_torch_flags}-ltorch_cpu -lc10 -pthread -Wl,--allow-shlib-undefined")  # as levin::torch
   endif()
   configure_file("${PROJECT_SOURCE_DIR}/cmake/levin.pc.in" "${PROJECT_BINARY_DIR}/pkgconfig/levin-${part}.pc" @ONLY)
   install(FILES "${PROJECT_BINARY_DIR}/pkgconfig/levin-${part}.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig"

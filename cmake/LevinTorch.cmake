@@ -102,6 +102,12 @@ target_include_directories(levin::torch SYSTEM INTERFACE "${LEVIN_TORCH_INCLUDE}
 # The wheel's libraries find the CUDA runtime and CUPTI in the adjacent folders at load time, but a linker does not.
 target_link_options(levin::torch INTERFACE LINKER:--allow-shlib-undefined)
 target_link_libraries(levin::torch INTERFACE levin::torch_cpu levin::c10)
+# clang 18 and newer name at::TensorBase::const_data_ptr<T> in another way than GCC, with which LibTorch's binaries are built.
+set(LEVIN_TORCH_ABI_FLAG "")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 18)
+  set(LEVIN_TORCH_ABI_FLAG -fclang-abi-compat=17)
+  target_compile_options(levin::torch INTERFACE ${LEVIN_TORCH_ABI_FLAG})
+endif()
 message(STATUS "LibTorch ${LEVIN_TORCH_VERSION}: ${LEVIN_TORCH_ROOT}")
 
 # levin::torch_cuda, only for Levin's CUDA component: LibTorch's CUDA libraries and the headers of CUDA and NCCL, from the
