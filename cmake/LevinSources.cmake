@@ -5,7 +5,7 @@
 # or all of ATen's functions (ATen/TensorOperators.h, torch/csrc): they are compiled with those precompiled, once for all.
 # Compiled with the smaller header, such a file takes 8 s more.
 #
-# LEVIN_UNITY says how many files are compiled as one unit. Names in unnamed namespaces must be unique within a unit.
+# LEVIN_UNITY sets how many files are compiled as one unit. Names in unnamed namespaces must be unique within a unit.
 #   ON       about 8,000 lines, for which the compiler needs 2.5 GB: the templates of LibTorch and of the standard library
 #            that these files share are instantiated once
 #   FOLDERS  a group of a folder: for work on the library, because an edit compiles fewer lines

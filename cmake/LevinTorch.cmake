@@ -102,7 +102,7 @@ target_include_directories(levin::torch SYSTEM INTERFACE "${LEVIN_TORCH_INCLUDE}
 # The wheel's libraries find the CUDA runtime and CUPTI in the adjacent folders at load time, but a linker does not.
 target_link_options(levin::torch INTERFACE LINKER:--allow-shlib-undefined)
 target_link_libraries(levin::torch INTERFACE levin::torch_cpu levin::c10)
-# clang 18 and newer name at::TensorBase::const_data_ptr<T> in another way than GCC, with which LibTorch's binaries are built.
+# clang 18 and newer mangle at::TensorBase::const_data_ptr<T> differently from GCC, which compiles LibTorch's binaries.
 set(LEVIN_TORCH_ABI_FLAG "")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 18)
   set(LEVIN_TORCH_ABI_FLAG -fclang-abi-compat=17)

@@ -1,4 +1,4 @@
-// What both precompiled headers of the library hold beside LibTorch.
+// The headers of the standard library and nlohmann-json, which both precompiled headers of the library include.
 #pragma once
 #include <algorithm>
 #include <chrono>

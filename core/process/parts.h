@@ -1,6 +1,6 @@
 // Levin's parts: shared libraries beside liblevin_core.so, each with classes that a run file may name and with what
-// they need of the system (HDF5, libpng, curl, …). A part is opened when a class of it is looked up; the parts
-// that a program links are open from the start. cmake/LevinParts.cmake says what each is built from.
+// they need of the system (HDF5, libpng, curl, …). A part is opened when one of its classes is looked up; the parts
+// that a program links are open from the start. cmake/LevinParts.cmake lists the dependencies of each part.
 #pragma once
 
 #include <string>

@@ -114,7 +114,7 @@ def checkpoint_in(folder):
 
 
 def weights_in(output):
-    """The lines with the bits of each weight; where there is no /sys, LibTorch's cpuinfo prints warnings before them."""
+    """Returns the lines with the exact value of each weight. In a chroot without /sys, LibTorch's cpuinfo prints warnings first."""
     lines = re.findall(r"(?m)^layer\.\w+ -?0x.*$", output)
     assert len(lines) == 2, output
     return lines

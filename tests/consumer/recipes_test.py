@@ -12,6 +12,9 @@ import tempfile
 import unittest
 
 SOURCES, CMAKE = (pathlib.Path(sys.argv.pop(1)) for _ in range(2))
+sys.dont_write_bytecode = True
+import levin_parts
+
 PACKAGING = SOURCES / "packaging"
 
 # A CMake script: the port with stand-ins for vcpkg's functions, which record what it configures.
@@ -40,16 +43,9 @@ endforeach()
 """
 
 
-def parts():
-    """Returns {part: the parts that it needs} of cmake/LevinParts.cmake."""
-    text = (SOURCES / "cmake/LevinParts.cmake").read_text()
-    found = re.findall(r'^levin_part\((\w+) HOLDS "[^"]*"(?:\s+NEEDS ([\w ]+))?$', text, re.M)
-    return {name: needs.split() for name, needs in found}
-
-
 class Recipes(unittest.TestCase):
     def test_parts_were_found(self):
-        self.assertEqual(parts()["tools"], ["models", "tracking"])
+        self.assertEqual(levin_parts.needs(SOURCES)["tools"], ["models", "tracking"])
 
     def test_the_versions_are_cmakes(self):
         version = re.search(r"^project\(levin VERSION ([0-9.]+) ", (SOURCES / "CMakeLists.txt").read_text(), re.M)[1]
@@ -60,13 +56,13 @@ class Recipes(unittest.TestCase):
         port = json.loads((PACKAGING / "vcpkg/vcpkg.json").read_text())
         features = {name: [other for needed in feature["dependencies"] if isinstance(needed, dict)
                            for other in needed["features"]] for name, feature in port["features"].items()}
-        self.assertEqual(features, parts())
-        self.assertEqual(sorted(port["default-features"]), sorted(parts()))
+        self.assertEqual(features, levin_parts.needs(SOURCES))
+        self.assertEqual(sorted(port["default-features"]), sorted(levin_parts.needs(SOURCES)))
 
     def test_conans_options_are_the_parts(self):
         tree = ast.parse((PACKAGING / "conan/conanfile.py").read_text())
         table = next(node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "PARTS")
-        self.assertEqual({name: needs for name, (_, needs) in ast.literal_eval(table).items()}, parts())
+        self.assertEqual({name: needs for name, (_, needs) in ast.literal_eval(table).items()}, levin_parts.needs(SOURCES))
 
     def test_vcpkgs_port_configures_the_wanted_parts(self):
         with tempfile.TemporaryDirectory(prefix="levin-port-", dir="/tmp") as folder:
@@ -74,7 +70,7 @@ class Recipes(unittest.TestCase):
             script.write_text(f'{PORT}set(FEATURES core text)\ninclude("{PACKAGING}/vcpkg/portfile.cmake")\n')
             output = subprocess.run([CMAKE, "-P", script], cwd=folder, check=True, stdout=subprocess.PIPE, text=True).stdout
         self.assertIn(f"configure SOURCE_PATH;{SOURCES.resolve()};OPTIONS;", output)
-        for part in parts():
+        for part in levin_parts.needs(SOURCES):
             self.assertIn(f"-DLEVIN_{part.upper()}={'ON' if part == 'text' else 'OFF'};", output)
         self.assertIn("-DLEVIN_BUILD_TOOL=OFF;-DLEVIN_BUILD_TESTS=OFF", output)
 

@@ -74,7 +74,7 @@ TEST(MemoryKeeping, KeepsWhatLargeStepsFreeAndReportsItOnce) {
   // this can happen in any step, regardless of what other threads allocate.
   const auto fetching = std::count_if(module.faults.begin() + 8, module.faults.end(),
                                       [&](int64_t faults) { return faults >= module.fresh_faults() / 10; });
-  EXPECT_LE(fetching, 20) << "of 40 steps";
+  EXPECT_LE(fetching, 10) << "of 40 steps";
   const std::string output = console.text();
   const size_t first = output.find("memory that a batch frees is kept for the next one, up to ");
   ASSERT_NE(first, std::string::npos) << output;

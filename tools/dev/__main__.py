@@ -231,7 +231,7 @@ def list_names(kind, known, arguments):
 
 def do_run(arguments):
     known = sorted(path.stem for path in Path("examples").glob("*.cpp"))
-    if arguments[:1] not in [[name] for name in known]:
+    if not arguments or arguments[0] not in known:
         return list_names("example", known, arguments)
     return build_then_become([f"bin/{arguments[0]}"], CALLER, Path.cwd() / f"build/release/bin/{arguments[0]}", *arguments[1:])
 
@@ -243,7 +243,7 @@ def do_bench(arguments):
         packages.set_up_peers()
         return 0
     known = re.findall(r'(?m)^ *\{"(\w+)", bench::', Path("bench/main.cpp").read_text())
-    if arguments[:1] not in [[name] for name in known]:
+    if not arguments or arguments[0] not in known:
         return list_names("benchmark", known, arguments)
     return build_then_become(["levin_bench"], Path.cwd(), f"build/release/bin/bench_{arguments[0]}", *arguments[1:])
 

@@ -253,7 +253,8 @@ def uses_debians_torch():
     except OSError:
         return False
     version = [int(number) for number in re.findall(r"define TORCH_VERSION_(?:MAJOR|MINOR) (\d+)", text)]
-    return version >= [2, 6] and not any(map(torch_is_complete, fetched))
+    oldest = re.search(r"_levin_torch_oldest (\d+)\.(\d+)", Path("cmake/LevinTorch.cmake").read_text())
+    return version >= [int(number) for number in oldest.groups()] and not any(map(torch_is_complete, fetched))
 
 
 def set_up(for_all_users=False):
