@@ -1,4 +1,5 @@
-// All of Levin, and LibTorch with it. In the order of the layers:
+// All of Levin, and LibTorch with it, except torch/data.h, whose place data/ takes, torch/jit.h, torch/mps.h and torch/xpu.h. In
+// the order of the layers:
 //
 //   core/        errors, options, registry, console        data/         batches, loaders, data modules
 //   optim/       optimizers, learning-rate schedulers      precision/    number formats of a run
@@ -13,7 +14,19 @@
 // trainer/lightning_module.h and trainer/trainer.h.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/cuda.h>
+#include <torch/enum.h>
+#include <torch/fft.h>
+#include <torch/nested.h>
+#include <torch/nn.h>
+#include <torch/optim.h>
+#include <torch/serialize.h>
+#include <torch/sparse.h>
+#include <torch/special.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+#include <torch/version.h>
 
 #include "levin/adapters/lora.h"
 #include "levin/callbacks/batch_size_finder.h"

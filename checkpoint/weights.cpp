@@ -15,7 +15,7 @@ namespace levin {
 
 namespace {
 
-using NamedTensors = std::map<std::string, at::Tensor>;
+using TensorMap = std::map<std::string, at::Tensor>;
 
 std::vector<std::string> parts_of(const std::string& name) {
   std::vector<std::string> parts;
@@ -27,8 +27,8 @@ std::vector<std::string> parts_of(const std::string& name) {
   return parts;
 }
 
-NamedTensors tensors_of(const torch::nn::Module& module) {
-  NamedTensors tensors;
+TensorMap tensors_of(const torch::nn::Module& module) {
+  TensorMap tensors;
   for (const auto& item : module.named_parameters()) tensors[item.key()] = item.value();
   for (const auto& item : module.named_buffers()) tensors[item.key()] = item.value();
   return tensors;
@@ -54,14 +54,14 @@ std::map<std::string, Named> rename_all(const WeightsSource& source, const Weigh
 }
 
 // A tensor that the module holds under two names need only be in the file once: writers of safetensors omit the second.
-bool is_loaded_under_another_name(const at::Tensor& tensor, const NamedTensors& own,
+bool is_loaded_under_another_name(const at::Tensor& tensor, const TensorMap& own,
                                   const std::map<std::string, Named>& named) {
   return std::any_of(own.begin(), own.end(),
                      [&](const auto& other) { return other.second.is_same(tensor) && named.contains(other.first); });
 }
 
 // Returns the tensors that do not match and removes them from `named`.
-WeightsReport compare(const NamedTensors& own, std::map<std::string, Named>& named) {
+WeightsReport compare(const TensorMap& own, std::map<std::string, Named>& named) {
   WeightsReport report;
   for (const auto& [name, tensor] : own) {
     if (named.contains(name) || is_loaded_under_another_name(tensor, own, named)) continue;
@@ -90,7 +90,7 @@ struct Matched {
 };
 
 // Throws if the module is not to be loaded.
-Matched match(const WeightsSource& source, const NamedTensors& own, const WeightsOptions& options) {
+Matched match(const WeightsSource& source, const TensorMap& own, const WeightsOptions& options) {
   Matched matched{rename_all(source, options), {}};
   matched.report = compare(own, matched.named);
   matched.report.loaded = matched.named.size();
@@ -169,7 +169,7 @@ bool detail::stars_match(const std::vector<RenameRule>& map) {
 WeightsReport load_weights(torch::nn::Module& module, const WeightsOptions& unchecked) {
   const WeightsOptions options = checked(unchecked, "WeightsOptions");
   const WeightsSource source(options.path);
-  const NamedTensors own = tensors_of(module);
+  const TensorMap own = tensors_of(module);
   const Matched matched = match(source, own, options);
   std::vector<std::pair<at::Tensor, at::Tensor>> copies(matched.named.size());  // to, from
   read_each(matched.named, 1, [&](size_t i, const std::string& name, at::Tensor tensor) {
@@ -184,7 +184,7 @@ WeightsReport load_weights(torch::nn::Module& module, const WeightsOptions& unch
 WeightsReport stream_weights(torch::nn::Module& module, const WeightsOptions& unchecked) {
   const WeightsOptions options = checked(unchecked, "WeightsOptions");
   const WeightsSource source(options.path);
-  const NamedTensors own = tensors_of(module);
+  const TensorMap own = tensors_of(module);
   const Matched matched = match(source, own, options);
   // malloc keeps a part of what each thread has freed, so few threads read: one for 512 MiB of weights.
   read_each(matched.named, 64, [&](size_t, const std::string& name, const at::Tensor& tensor) {

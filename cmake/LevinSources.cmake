@@ -32,7 +32,7 @@ function(levin_unit result part group)
     # one unit for the part
   elseif(group MATCHES "^(core|yaml|loggers|profilers)_")
     set(unit base)
-  elseif(group MATCHES "^(data|checkpoint)_|^strategies_strategies$|^callbacks_checkpoints$")
+  elseif(group MATCHES "^(data|checkpoint|builtins)_|^strategies_strategies$|^callbacks_checkpoints$")
     set(unit files)
   elseif(group MATCHES "^(optim|metrics|precision|callbacks)_")
     set(unit math)

@@ -5,7 +5,8 @@
 
 newest: the newest wheel of cmake/libtorch, which `./dev check --peers` fetches. debian13: libtorch-dev, in a bare Debian 13.
 compilers: there too, with each compiler that Debian 13 has beside its own; LEVIN_TEST_COMPILERS="g++-13" picks some.
-arm64: the pinned LibTorch's wheel for arm64, with a cross compiler in a bare Debian 12; qemu runs the program.
+arm64: the pinned LibTorch's wheel for arm64, with a cross compiler in a bare Debian 12; qemu runs the program, and the unit
+tests of the folders in ARM64_UNIT_TESTS.
 """
 import os
 import pathlib
@@ -22,7 +23,10 @@ sys.dont_write_bytecode = True
 import fresh_debian
 
 TOOLS, LIBRARIES = "cmake ninja-build pkg-config", "libyaml-cpp-dev libspdlog-dev nlohmann-json3-dev libxxhash-dev"
+LIBRARIES_OF_PARTS = ("libcurl4-openssl-dev libpng-dev libjpeg62-turbo-dev libhdf5-dev libsqlite3-dev libssl-dev zlib1g-dev "
+                      "libncurses-dev libpcre2-dev libutf8proc-dev libonig-dev")
 COMPILERS = ("g++-12", "g++-13", "clang++-17", "clang++-18", "clang++-19")
+ARM64_UNIT_TESTS = ("checkpoint", "metrics", "optim")
 # Of the sources in {sources}; without optimization, which takes a third of the compiler's time.
 STEPS = """
 cmake -G Ninja -S {sources} -B {work}/build -DCMAKE_CXX_COMPILER={compiler} {options} -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE='-O0 -DNDEBUG' \
@@ -31,6 +35,13 @@ ninja -C {work}/build -j {jobs} install
 export PKG_CONFIG_PATH=$PKG_CONFIG_PATH:$(echo {work}/install/lib*/pkgconfig {work}/install/lib/*/pkgconfig | tr ' ' :)
 {compiler} -std=c++20 -O0 {sources}/tests/consumer/parts_program.cpp -o {work}/program $(pkg-config --cflags --libs levin-core) \
   -Wl,-rpath,$(pkg-config --variable=libdir levin-core)
+"""
+
+UNIT_TESTS = """
+cmake -G Ninja -S {sources} -B {work}/tests {options} -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE='-O0 -DNDEBUG' \
+  -DCMAKE_CXX_COMPILER={compiler} -DLEVIN_BUILD_TESTS=ON -DLEVIN_BUILD_TOOL=OFF -DLEVIN_BUILD_EXAMPLES=OFF \
+  -DLEVIN_BUILD_BENCH=OFF -DLEVIN_INSTALL=OFF
+ninja -C {work}/tests -j {jobs} {targets}
 """
 
 
@@ -85,9 +96,9 @@ class Arm64(InDebian):
     options = "-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64"
 
     def __init__(self):
-        foreign = " ".join(f"{name}:arm64" for name in LIBRARIES.split() if "json" not in name)
-        super().__init__("bookworm", f"g++-aarch64-linux-gnu qemu-user nlohmann-json3-dev libstdc++6:arm64 "
-                         f"libgloo-dev:arm64 {TOOLS} {foreign}",
+        libraries = f"{LIBRARIES} {LIBRARIES_OF_PARTS} libgtest-dev libgmock-dev libgloo-dev libstdc++6"
+        foreign = " ".join(f"{name}:arm64" for name in libraries.split() if "json" not in name)
+        super().__init__("bookworm", f"g++-aarch64-linux-gnu qemu-user nlohmann-json3-dev libcli11-dev python3 {TOOLS} {foreign}",
                          before="dpkg --add-architecture arm64 &&")
         sys.path.insert(0, str(SOURCES / "tools/dev"))
         os.chdir(SOURCES)
@@ -146,6 +157,17 @@ class OtherTorch(unittest.TestCase):
         self.assertEqual(weights_in(self.here("weights", checkpoint_in(self.folder))), wanted)
 
 
+class UnitTests(unittest.TestCase):
+    def test_folders_pass_in_the_emulator(self):
+        other.run(UNIT_TESTS.format(sources=other.sources, work=other.seen, compiler=other.compiler, options=other.options,
+                                    jobs=len(os.sched_getaffinity(0)), targets=" ".join(f"{name}_test" for name in ARM64_UNIT_TESTS)))
+        for name in ARM64_UNIT_TESTS:
+            with self.subTest(name):
+                output = other.run(f"cd {other.seen}/tests && {other.runner} bin/{name}_test")
+                self.assertRegex(output, r"\[  PASSED  \] [1-9]\d* tests")
+                self.assertNotIn("FAILED", output)
+
+
 class DevScript(unittest.TestCase):
     def test_it_takes_debians_libtorch_unless_it_has_fetched_one(self):
         asks = (f"cd {other.sources} && python3 -B -c 'import sys; sys.path.insert(0, \"tools/dev\"); import packages; "
@@ -168,7 +190,7 @@ class Compilers(unittest.TestCase):
 
 
 def load_tests(loader, tests, pattern):
-    classes = {"compilers": [Compilers], "debian13": [OtherTorch, DevScript]}.get(KIND, [OtherTorch])
+    classes = {"compilers": [Compilers], "debian13": [OtherTorch, DevScript], "arm64": [OtherTorch, UnitTests]}.get(KIND, [OtherTorch])
     return unittest.TestSuite(map(loader.loadTestsFromTestCase, classes))
 
 
