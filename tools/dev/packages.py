@@ -260,8 +260,10 @@ def uses_debians_torch():
 def set_up(for_all_users=False):
     """What a build needs."""
     kind = "cuda" if wants_cuda() else "cpu"
-    apt_packages("[1/4] apt packages", "build")
-    if not os.environ.get("LEVIN_TORCH_DIR") and (kind == "cuda" or for_all_users or not uses_debians_torch()):
+    own = os.environ.get("LEVIN_TORCH_DIR")
+    debians = not own and kind == "cpu" and not for_all_users and uses_debians_torch()
+    apt_packages("[1/4] apt packages", "build", *(["openblas"] if debians else []))
+    if not own and not debians:
         set_up_torch(f"[2/4] LibTorch {TORCH_VERSION} ({kind})", kind, for_all_users)
 
 
