@@ -1,6 +1,5 @@
-// The library for matrix products on CPUs. PyPI's LibTorch contains one; Debian's is linked with the BLAS that is
-// installed beside it, by default the reference implementation, with which a training step takes ten times as long.
-// Internal.
+// The library for matrix products on CPUs. PyPI's LibTorch contains one. Debian's uses the BLAS that is installed: by
+// default the reference implementation, and then a training step takes ten times as long. Internal.
 #pragma once
 
 #include <string>

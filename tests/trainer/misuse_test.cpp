@@ -7,6 +7,7 @@
 #include "callbacks/quiet_trainer.h"
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/data/loading/dataloader.h"
+#include "levin/libtorch/version.h"
 #include "levin/optim/sgd.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
@@ -198,15 +199,15 @@ TEST(Misuse, ErrorsOfLibTorchAboutTypesSayWhatToDo) {
   const char* const to_long = "convert them before the call, e.g. batch[1].to(torch::kLong).";
   const char* const to_float = "e.g. batch[1].to(torch::kFloat)";
   const char* const to_bool = "mask.to(torch::kBool)";
-  EXPECT_TRUE(holds(error_of_step([](const at::Tensor& output, const at::Tensor& target) {
-                      return torch::cross_entropy_loss(output, target.squeeze(1));
-                    }),
-                    {"training_step, epoch 0, batch 0, global step 0: ", "expected scalar type Long but found Float",
-                     to_long, "target_is_class"}));
+  EXPECT_TRUE(holds(
+      error_of_step([](const at::Tensor& output, const at::Tensor& target) {
+        return torch::cross_entropy_loss(output, target.squeeze(1));
+      }),
+      {"training_step, epoch 0, batch 0, global step 0: ", "xpected ", "Long", "Float", to_long, "target_is_class"}));
   EXPECT_TRUE(holds(error_of_step([](const at::Tensor& output, const at::Tensor& target) {
                       return torch::nll_loss(output.log_softmax(1), target.squeeze(1).to(torch::kInt));
                     }),
-                    {"expected scalar type Long but found Int", to_long}));
+                    {"xpected ", "Long", " Int", to_long}));
   EXPECT_TRUE(holds(error_of_step([](const at::Tensor& output, const at::Tensor& target) {
                       return torch::embedding(output, target).sum();
                     }),
@@ -239,9 +240,11 @@ TEST(Misuse, ErrorsOfLibTorchAboutTypesSayWhatToDo) {
                       return torch::binary_cross_entropy(output.sigmoid(), target);
                     }),
                     {"Found dtype Long but expected Float", to_float}));
-  EXPECT_TRUE(holds(
-      of_longs([](const at::Tensor& output, const at::Tensor& target) { return torch::mse_loss(output, target); }),
-      {"Found dtype Long but expected Float", to_float}));
+  const std::string mse =
+      of_longs([](const at::Tensor& output, const at::Tensor& target) { return torch::mse_loss(output, target); });
+  if (!LEVIN_TORCH_AT_LEAST(2, 12) || mse != "no error") {  // a newer LibTorch converts the target
+    EXPECT_TRUE(holds(mse, {"Found dtype Long but expected Float", to_float}));
+  }
   EXPECT_TRUE(holds(of_longs([](const at::Tensor& output, const at::Tensor& target) {
                       return torch::cross_entropy_loss(output, target);
                     }),

@@ -38,8 +38,11 @@ std::string calling_hook(const EntryPoint& entry) {
 namespace {
 
 // Parts of messages of losses, embeddings, one_hot, gather and scatter, and indexing.
-constexpr std::array<std::string_view, 5> kWantIntegers{"expected scalar type Long", "scalar types: Long, Int",
-                                                        "tensor of type LongTensor", "for index",
+constexpr std::array<std::string_view, 6> kWantIntegers{"expected scalar type Long",
+                                                        "expected target dtype to be Long",
+                                                        "scalar types: Long, Int",
+                                                        "tensor of type LongTensor",
+                                                        "for index",
                                                         "used as indices must be long"};
 constexpr std::array<std::string_view, 4> kWantBools{"expected scalar type Bool", "boolean masks",
                                                      "BoolTensor for mask", "to be a boolean tensor"};
