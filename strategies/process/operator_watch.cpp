@@ -26,7 +26,7 @@ void add_storages(const c10::IValue& value, OperatorWatch::Storages& storages) {
   if (value.isTensor()) {
     add_storage(value.toTensor(), storages);
   } else if (value.isTensorList()) {
-    for (const at::Tensor tensor : value.toTensorList()) add_storage(tensor, storages);
+    for (const at::Tensor& tensor : value.toTensorVector()) add_storage(tensor, storages);
   } else if (value.isList()) {  // of optional tensors, as in index
     for (const c10::IValue& item : value.toListRef()) {
       if (item.isTensor()) add_storage(item.toTensor(), storages);
