@@ -10,11 +10,11 @@ if(LEVIN_SANITIZE)
   endif()
   add_link_options(-fsanitize=${LEVIN_SANITIZE})
 endif()
-# GCC 13 and newer take moves of std::variant for reads of uninitialized memory.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 14 takes moves of std::variant for reads of uninitialized memory.
   target_compile_options(levin_warnings INTERFACE -Wno-maybe-uninitialized)
-endif()
-# In a unity build a class with members of an unnamed namespace, all within one .cpp, looks as if it came from a header.
-if(LEVIN_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  target_compile_options(levin_warnings INTERFACE -Wno-subobject-linkage)
+  if(LEVIN_UNITY)
+    # A class with members of an unnamed namespace, all within one .cpp, looks as if it came from a header.
+    target_compile_options(levin_warnings INTERFACE -Wno-subobject-linkage)
+  endif()
 endif()

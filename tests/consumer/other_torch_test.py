@@ -28,21 +28,17 @@ LIBRARIES_OF_PARTS = ("libcurl4-openssl-dev libpng-dev libjpeg62-turbo-dev libhd
 COMPILERS = ("g++-12", "g++-13", "clang++-17", "clang++-18", "clang++-19")
 ARM64_UNIT_TESTS = ("checkpoint", "metrics", "optim")
 # Of the sources in {sources}; without optimization, which takes a third of the compiler's time.
-STEPS = """
-cmake -G Ninja -S {sources} -B {work}/build -DCMAKE_CXX_COMPILER={compiler} {options} -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE='-O0 -DNDEBUG' \
-  -DLEVIN_ALL_PARTS=OFF -DLEVIN_BUILD_TOOL=OFF -DCMAKE_INSTALL_PREFIX={work}/install
+CONFIGURE = ("cmake -G Ninja -S {sources} -DCMAKE_CXX_COMPILER={compiler} {options} -DCMAKE_BUILD_TYPE=Release "
+             "-DCMAKE_CXX_FLAGS_RELEASE='-O0 -DNDEBUG' ")
+CORE = CONFIGURE + """-B {work}/build -DLEVIN_ALL_PARTS=OFF -DLEVIN_BUILD_TOOL=OFF -DCMAKE_INSTALL_PREFIX={work}/install
 ninja -C {work}/build -j {jobs} install
 export PKG_CONFIG_PATH=$PKG_CONFIG_PATH:$(echo {work}/install/lib*/pkgconfig {work}/install/lib/*/pkgconfig | tr ' ' :)
 {compiler} -std=c++20 -O0 {sources}/tests/consumer/parts_program.cpp -o {work}/program $(pkg-config --cflags --libs levin-core) \
   -Wl,-rpath,$(pkg-config --variable=libdir levin-core)
 """
 
-UNIT_TESTS = """
-cmake -G Ninja -S {sources} -B {work}/tests {options} -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE='-O0 -DNDEBUG' \
-  -DCMAKE_CXX_COMPILER={compiler} -DLEVIN_BUILD_TESTS=ON -DLEVIN_BUILD_TOOL=OFF -DLEVIN_BUILD_EXAMPLES=OFF \
-  -DLEVIN_BUILD_BENCH=OFF -DLEVIN_INSTALL=OFF
-ninja -C {work}/tests -j {jobs} {targets}
-"""
+UNIT_TESTS = CONFIGURE + """-B {work}/tests -DLEVIN_BUILD_TOOL=OFF -DLEVIN_BUILD_EXAMPLES=OFF -DLEVIN_BUILD_BENCH=OFF -DLEVIN_INSTALL=OFF
+ninja -C {work}/tests -j {jobs} """ + " ".join(f"{name}_test" for name in ARM64_UNIT_TESTS)
 
 
 def newest_torch():
@@ -115,8 +111,8 @@ def setUpModule():
         build(other.seen, other.compiler)
 
 
-def build(work, compiler):
-    other.run(STEPS.format(sources=other.sources, work=work, compiler=compiler, options=other.options,
+def build(work, compiler, steps=CORE):
+    other.run(steps.format(sources=other.sources, work=work, compiler=compiler, options=other.options,
                            jobs=len(os.sched_getaffinity(0))))
 
 
@@ -159,8 +155,7 @@ class OtherTorch(unittest.TestCase):
 
 class UnitTests(unittest.TestCase):
     def test_folders_pass_in_the_emulator(self):
-        other.run(UNIT_TESTS.format(sources=other.sources, work=other.seen, compiler=other.compiler, options=other.options,
-                                    jobs=len(os.sched_getaffinity(0)), targets=" ".join(f"{name}_test" for name in ARM64_UNIT_TESTS)))
+        build(other.seen, other.compiler, UNIT_TESTS)
         for name in ARM64_UNIT_TESTS:
             with self.subTest(name):
                 self.assertRegex(other.run(f"cd {other.seen}/tests && {other.runner} bin/{name}_test"), r"\[  PASSED  \] [1-9]\d* tests")
