@@ -48,7 +48,8 @@ endfunction()
 
 # Files that do not work on modules wait for disks, users and LibTorch. GCC compiles them in three quarters of the time with
 # those parts of -O2 that such code gains from.
-set(LEVIN_PLAIN_OPTIONS "$<$<AND:$<CONFIG:Release>,$<CXX_COMPILER_ID:GNU>>:-O1;-finline-functions;-finline-small-functions;\
+string(REGEX MATCH "-O[23]" optimized "${CMAKE_CXX_FLAGS_RELEASE}")
+set(LEVIN_PLAIN_OPTIONS "$<$<AND:$<BOOL:${optimized}>,$<CONFIG:Release>,$<CXX_COMPILER_ID:GNU>>:-O1;-finline-functions;-finline-small-functions;\
 -findirect-inlining;-fstrict-aliasing;-ftree-vrp;-fthread-jumps;-foptimize-sibling-calls>")
 
 # levin_add_part(NAME …): the library itself, linked with …

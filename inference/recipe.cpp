@@ -252,7 +252,7 @@ class CheckpointRecipe {
       recipe_.no_model = config().why_nothing("model");
       return;
     }
-    const bool is_other = !class_path_.empty() && ClassSpec{class_path_, {}, {}}.short_name() != model->short_name();
+    const bool is_other = !class_path_.empty() && ClassSpec(class_path_, {}).short_name() != model->short_name();
     if (!is_other) recipe_.model = *model;
   }
 

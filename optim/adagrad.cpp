@@ -12,6 +12,10 @@
 
 namespace levin {
 
+template class OptimizerOf<AdagradOptions>;
+template class OptimizerOf<AdadeltaOptions>;
+template class OptimizerOf<RMSpropOptions>;
+
 bool Adagrad::is_recordable() const {
   return FusedAdagradRate<at::Tensor>;
 }

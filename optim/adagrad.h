@@ -29,6 +29,7 @@ struct AdagradOptions {
         field("maximize", &AdagradOptions::maximize, "climb instead of descend"));
   }
 };
+extern template class OptimizerOf<AdagradOptions>;
 
 /// Gradients over the root of the sum of their squares (Duchi et al. 2011), as in torch.optim.Adagrad, on ATen's fused
 /// kernel. State: "step", "sum".
@@ -65,6 +66,7 @@ struct AdadeltaOptions {
         field("maximize", &AdadeltaOptions::maximize, "climb instead of descend"));
   }
 };
+extern template class OptimizerOf<AdadeltaOptions>;
 
 /// Steps scaled by the root mean square of past steps over the root mean square of gradients (Zeiler 2012,
 /// https://arxiv.org/abs/1212.5701), as in torch.optim.Adadelta. State: "step", "square_avg", "acc_delta".
@@ -103,6 +105,7 @@ struct RMSpropOptions {
         field("maximize", &RMSpropOptions::maximize, "climb instead of descend"));
   }
 };
+extern template class OptimizerOf<RMSpropOptions>;
 
 /// Gradients over their root mean square (Tieleman, Hinton 2012), as in torch.optim.RMSprop. State: "step",
 /// "square_avg", "momentum_buffer" if momentum is not 0, "grad_avg" if centered.

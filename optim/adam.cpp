@@ -15,6 +15,12 @@
 
 namespace levin {
 
+template class OptimizerOf<AdamOptions>;
+template class OptimizerOf<AdamWOptions>;
+template class OptimizerOf<AdamaxOptions>;
+template class OptimizerOf<NAdamOptions>;
+template class OptimizerOf<RAdamOptions>;
+
 namespace {
 
 bool is_decoupled(const AdamOptions& options) {

@@ -59,6 +59,9 @@ struct AdamWOptions {
   }
 };
 
+extern template class OptimizerOf<AdamOptions>;
+extern template class OptimizerOf<AdamWOptions>;
+
 /// The common part of Adam and AdamW, on ATen's fused kernels. State: "step", "exp_avg", "exp_avg_sq", and
 /// "max_exp_avg_sq" with amsgrad.
 template <class O>
@@ -111,6 +114,7 @@ struct AdamaxOptions {
         field("maximize", &AdamaxOptions::maximize, "climb instead of descend"));
   }
 };
+extern template class OptimizerOf<AdamaxOptions>;
 
 /// Adam with the largest gradient instead of the mean square (Kingma, Ba 2014), as in torch.optim.Adamax. State:
 /// "step", "exp_avg", "exp_inf".
@@ -150,6 +154,7 @@ struct NAdamOptions {
         field("maximize", &NAdamOptions::maximize, "climb instead of descend"));
   }
 };
+extern template class OptimizerOf<NAdamOptions>;
 
 /// Adam with Nesterov momentum (Dozat 2016), as in torch.optim.NAdam. State: "step", "mu_product", "exp_avg",
 /// "exp_avg_sq".
@@ -188,6 +193,7 @@ struct RAdamOptions {
         field("maximize", &RAdamOptions::maximize, "climb instead of descend"));
   }
 };
+extern template class OptimizerOf<RAdamOptions>;
 
 /// Adam that omits its denominator until the denominator is reliable (Liu et al. 2019,
 /// https://arxiv.org/abs/1908.03265), as in torch.optim.RAdam. State: "step", "exp_avg", "exp_avg_sq".

@@ -55,6 +55,12 @@ void AdamMeans::update(const Optimizer::Group& group, const std::vector<at::Tens
 }
 }  // namespace detail
 
+// Here, so that programs do not compile what the lists and batches need.
+BatchedOptimizer::BatchedOptimizer(Group defaults) : Optimizer(std::move(defaults)) {}
+BatchedOptimizer::BatchedOptimizer(BatchedOptimizer&&) noexcept = default;
+BatchedOptimizer& BatchedOptimizer::operator=(BatchedOptimizer&&) noexcept = default;
+BatchedOptimizer::~BatchedOptimizer() = default;
+
 void BatchedOptimizer::group_added() {
   for (const auto& param : groups_.back().params) slots_.push_back({param, groups_.size() - 1, {}, 0, 1});
   stale_ = true;

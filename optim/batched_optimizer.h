@@ -19,6 +19,7 @@ namespace levin {
 /// An optimizer whose updates run on lists of tensors. step() throws Error for a sparse gradient.
 class BatchedOptimizer : public Optimizer {
  public:
+  ~BatchedOptimizer() override;
   /// Scalar for "step" and product_name(), else elementwise.
   [[nodiscard]] StateLayout layout(const std::string& name) const override;
   [[nodiscard]] State state() const override;
@@ -59,7 +60,9 @@ class BatchedOptimizer : public Optimizer {
     std::optional<at::Tensor> found_inf = {};  // if it is 1, the update does nothing
   };
 
-  using Optimizer::Optimizer;
+  explicit BatchedOptimizer(Group defaults);
+  BatchedOptimizer(BatchedOptimizer&&) noexcept;
+  BatchedOptimizer& operator=(BatchedOptimizer&&) noexcept;
 
   /// Returns PyTorch's names of the tensors kept for each parameter; the same throughout an optimizer's life.
   [[nodiscard]] virtual std::vector<std::string> state_names() const = 0;
@@ -137,44 +140,63 @@ class BatchedOptimizer : public Optimizer {
 /// A BatchedOptimizer with the constructors of all built-in ones, made from the options struct O: a struct with
 /// fields() and the member `kName`, the class's registered name. Its lr, weight_decay and momentum (or betas[0]) are
 /// the defaults of groups. O may have a function check() that throws ConfigError for values that do not go together.
+/// Levin's own are `extern template`, so that only one file compiles what is defined below the class.
 template <class O>
 class OptimizerOf : public BatchedOptimizer {
  public:
   using Options = O;
 
   /// Groups are added later. Throws ConfigError for invalid options.
-  explicit OptimizerOf(O options = {})
-      : BatchedOptimizer(defaults_of(options)),
-        options_(checked(std::move(options), std::string(O::kName) + "Options")) {
-    if constexpr (requires { options_.check(); }) options_.check();
-  }
-  explicit OptimizerOf(std::vector<at::Tensor> params, O options = {}) : OptimizerOf(std::move(options)) {
-    add_param_group({.params = std::move(params)});
-  }
-  explicit OptimizerOf(std::vector<ParamGroup> groups, O options = {}) : OptimizerOf(std::move(options)) {
-    for (auto& group : groups) add_param_group(std::move(group));
-  }
+  explicit OptimizerOf(O options = {});
+  explicit OptimizerOf(std::vector<at::Tensor> params, O options = {});
+  explicit OptimizerOf(std::vector<ParamGroup> groups, O options = {});
 
   [[nodiscard]] std::string name() const final { return O::kName; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+  [[nodiscard]] ConfigNode written_options() const override;
 
  protected:
   O options_;
-
- private:
-  static Group defaults_of(const O& options) {
-    constexpr bool has_betas = requires {
-      options.betas;
-    };
-    constexpr bool has_momentum = requires {
-      options.momentum;
-    };
-    Group group{.lr = options.lr, .weight_decay = options.weight_decay, .has_momentum = has_betas || has_momentum};
-    if constexpr (has_betas) group.momentum = options.betas[0];
-    if constexpr (has_momentum) group.momentum = options.momentum;
-    return group;
-  }
 };
+
+namespace detail {
+/// The numbers of groups that set none.
+template <class O>
+Optimizer::Group group_defaults(const O& options) {
+  constexpr bool has_betas = requires {
+    options.betas;
+  };
+  constexpr bool has_momentum = requires {
+    options.momentum;
+  };
+  Optimizer::Group group{
+      .lr = options.lr, .weight_decay = options.weight_decay, .has_momentum = has_betas || has_momentum};
+  if constexpr (has_betas) group.momentum = options.betas[0];
+  if constexpr (has_momentum) group.momentum = options.momentum;
+  return group;
+}
+}  // namespace detail
+
+template <class O>
+OptimizerOf<O>::OptimizerOf(O options)
+    : BatchedOptimizer(detail::group_defaults(options)),
+      options_(checked(std::move(options), std::string(O::kName) + "Options")) {
+  if constexpr (requires { options_.check(); }) options_.check();
+}
+
+template <class O>
+OptimizerOf<O>::OptimizerOf(std::vector<at::Tensor> params, O options) : OptimizerOf(std::move(options)) {
+  add_param_group({.params = std::move(params)});
+}
+
+template <class O>
+OptimizerOf<O>::OptimizerOf(std::vector<ParamGroup> groups, O options) : OptimizerOf(std::move(options)) {
+  for (auto& group : groups) add_param_group(std::move(group));
+}
+
+template <class O>
+ConfigNode OptimizerOf<O>::written_options() const {
+  return write_options(options_);
+}
 
 namespace detail {
 /// `call(lr)` with the tensor if there is one, else with the number: the fused kernels take either.

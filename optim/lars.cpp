@@ -14,6 +14,9 @@
 
 namespace levin {
 
+template class OptimizerOf<LARSOptions>;
+template class OptimizerOf<LAMBOptions>;
+
 namespace {
 
 // The norm of each tensor, (layers); no device is waited for.

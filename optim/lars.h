@@ -32,6 +32,7 @@ struct LARSOptions {
               "adapt the step of biases and of norms' weights too; false: they take SGD's step"));
   }
 };
+extern template class OptimizerOf<LARSOptions>;
 
 /// Momentum SGD in which the step of every layer is proportional to the norm of its weights over the norm of its
 /// gradient (You et al. 2017, https://arxiv.org/abs/1708.03888). State: "momentum_buffer" if momentum is not 0.
@@ -70,6 +71,7 @@ struct LAMBOptions {
               "adapt the step of biases and of norms' weights too; false: they take AdamW's step"));
   }
 };
+extern template class OptimizerOf<LAMBOptions>;
 
 /// AdamW in which the step of every layer has the norm of its weights, times lr (You et al. 2019,
 /// https://arxiv.org/abs/1904.00962). State: "step", "exp_avg", "exp_avg_sq".

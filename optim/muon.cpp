@@ -12,6 +12,8 @@
 
 namespace levin {
 
+template class OptimizerOf<MuonOptions>;
+
 namespace {
 
 constexpr size_t kMatrix = 0;

@@ -67,6 +67,7 @@ struct MuonOptions {
         field("adamw_eps", &O::adamw_eps, "added to AdamW's denominator").min(0.0));
   }
 };
+extern template class OptimizerOf<MuonOptions>;
 
 /// Muon for matrices, and AdamW for all other tensors. State: "momentum_buffer" of matrices; "exp_avg" and "exp_avg_sq"
 /// of the others; "step". A group's momentum is Muon's. take_names() throws ConfigError for a pattern in adamw_params

@@ -16,6 +16,8 @@
 
 namespace levin {
 
+template class OptimizerOf<ScheduleFreeAdamWOptions>;
+
 // Algorithm 1 of the paper: z takes AdamW's step, x = (1 - c) x + c z, y = (1 - beta1) z + beta1 x. x is not kept: with
 // the step d of z, the three give y = (1 - c) y + c z - (1 - beta1 (1 - c)) lr d.
 void ScheduleFreeAdamW::update(Batch& batch, const Group& group) {

@@ -39,6 +39,7 @@ struct ScheduleFreeAdamWOptions {
         field("warmup_steps", &O::warmup_steps, "steps in which lr rises from 0; the only schedule it needs").min(0));
   }
 };
+extern template class OptimizerOf<ScheduleFreeAdamWOptions>;
 
 /// AdamW with an average of the weights instead of a schedule. In training the parameters hold y, where gradients are
 /// taken; after eval() x, the average. State: "z", AdamW's iterate; "exp_avg_sq"; "weight_sum", of the average; "step".

@@ -4,6 +4,8 @@
 
 namespace levin {
 
+template class OptimizerOf<SGDOptions>;
+
 void SGDOptions::check() const {
   if (!nesterov || (momentum != 0 && dampening == 0)) return;
   throw ConfigError("SGDOptions.nesterov: needs momentum > 0 and dampening 0, got momentum " + number_text(momentum) +

@@ -30,6 +30,7 @@ struct SGDOptions {
         field("maximize", &SGDOptions::maximize, "climb instead of descend"));
   }
 };
+extern template class OptimizerOf<SGDOptions>;
 
 /// Stochastic gradient descent with momentum, dampening and Nesterov momentum, as in torch.optim.SGD. State:
 /// "momentum_buffer" if momentum is not 0.

@@ -318,7 +318,7 @@ std::string list_text(const std::string& kind, const std::vector<ClassKind>& kin
 }
 
 std::string class_help(const std::string& name, const std::vector<ClassKind>& kinds, int width, Problems& problems) {
-  const std::string short_name = ClassSpec{.class_path = name}.short_name();
+  const std::string short_name = ClassSpec(name, {}).short_name();
   std::vector<std::string> known;
   std::string out;
   for (const auto& kind : kinds) {

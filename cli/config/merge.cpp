@@ -25,7 +25,7 @@ bool is_part_of_spec(const ConfigNode& node) {
 }
 
 bool same_class(const ConfigNode& a, const ConfigNode& b) {
-  return ClassSpec{.class_path = a.text}.short_name() == ClassSpec{.class_path = b.text}.short_name();
+  return ClassSpec(a.text, {}).short_name() == ClassSpec(b.text, {}).short_name();
 }
 
 // "EarlyStopping" is short for {class_path: EarlyStopping}.

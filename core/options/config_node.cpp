@@ -80,6 +80,13 @@ std::string Mark::str() const {
   return source + ":" + std::to_string(line) + ":" + std::to_string(column);
 }
 
+ConfigNode::ConfigNode() = default;
+ConfigNode::ConfigNode(const ConfigNode& other) = default;
+ConfigNode::ConfigNode(ConfigNode&& other) noexcept = default;
+ConfigNode& ConfigNode::operator=(const ConfigNode& other) = default;
+ConfigNode& ConfigNode::operator=(ConfigNode&& other) noexcept = default;
+ConfigNode::~ConfigNode() = default;
+
 ConfigNode ConfigNode::scalar(std::string text, bool quoted) {
   ConfigNode node;
   node.kind = Kind::scalar;

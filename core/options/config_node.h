@@ -45,12 +45,19 @@ struct ConfigNode {
   /// What a node is.
   enum class Kind { null, scalar, list, map };
 
+  // Defined in the .cpp file, so that programs do not compile them.
+  ConfigNode();
+  ConfigNode(const ConfigNode& other);
+  ConfigNode(ConfigNode&& other) noexcept;
+  ConfigNode& operator=(const ConfigNode& other);
+  ConfigNode& operator=(ConfigNode&& other) noexcept;
+  ~ConfigNode();
+
   Kind kind = Kind::null;
   std::string text = "";    // of a scalar
   bool quoted = false;      // a quoted scalar is a string, never a number, bool or null
   bool may_differ = false;  // between the ranks of a run: see Field::ranks_may_differ; no part of the value
-  // No initialisers here and no default argument of these types below: clang asks for the whole of ConfigEntry then.
-  std::vector<ConfigNode> items;
+  std::vector<ConfigNode> items;     // without initialisers, for which clang asks for the whole of ConfigEntry
   std::vector<ConfigEntry> entries;
   Mark mark = {};
 

@@ -9,6 +9,15 @@
 
 namespace levin {
 
+ClassSpec::ClassSpec() = default;
+ClassSpec::ClassSpec(std::string name, ConfigNode args, Mark written_at)
+    : class_path(std::move(name)), init_args(std::move(args)), mark(std::move(written_at)) {}
+ClassSpec::ClassSpec(const ClassSpec& other) = default;
+ClassSpec::ClassSpec(ClassSpec&& other) noexcept = default;
+ClassSpec& ClassSpec::operator=(const ClassSpec& other) = default;
+ClassSpec& ClassSpec::operator=(ClassSpec&& other) noexcept = default;
+ClassSpec::~ClassSpec() = default;
+
 std::string ClassSpec::short_name() const {
   const size_t dot = class_path.rfind('.');
   return dot == std::string::npos ? class_path : class_path.substr(dot + 1);

@@ -36,6 +36,15 @@ struct ClassSpec {
   ConfigNode init_args = {};
   Mark mark = {};
 
+  // Defined in the .cpp file, so that programs do not compile them.
+  ClassSpec();
+  ClassSpec(std::string name, ConfigNode args, Mark written_at = {});
+  ClassSpec(const ClassSpec& other);
+  ClassSpec(ClassSpec&& other) noexcept;
+  ClassSpec& operator=(const ClassSpec& other);
+  ClassSpec& operator=(ClassSpec&& other) noexcept;
+  ~ClassSpec();
+
   [[nodiscard]] bool empty() const { return class_path.empty(); }
   /// Returns the part after the last dot: "lightning.pytorch.callbacks.EarlyStopping" names EarlyStopping.
   [[nodiscard]] std::string short_name() const;

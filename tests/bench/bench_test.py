@@ -45,7 +45,8 @@ OWN = {
     "xlmr": {"memory_of_recomputation", "time_of_recomputation", "predicted_memory_of_recomputation",
              "predicted_time_of_recomputation"},
     "checkpoint": {"save_rate_to_dd", "save_speed_to_torch_save", "load_speed_to_torch_load", "stall_to_copy"},
-    "compile": {"levin_to_torch", "levin_to_torch_memory", "precompiled", "precompiled_memory", "train_to_torch", "train_seconds"},
+    "compile": {"levin_to_torch", "levin_to_torch_memory", "precompiled", "precompiled_memory", "train_to_loop",
+                "train_to_loop_memory", "train_seconds"},
     "thousand_layers": {"memory_of_best_to_none", "memory_of_best_to_fewer_segments", "memory_of_best_to_more_segments",
                         "time_of_best_to_none"},
 }

@@ -43,7 +43,7 @@ const Registry<Animal>& animals() {
 }
 
 ClassSpec spec(const std::string& name, const std::string& legs = "") {
-  ClassSpec made{.class_path = name, .mark = {"run.yaml", 3, 5}};
+  ClassSpec made(name, {}, {"run.yaml", 3, 5});
   if (!legs.empty()) made.init_args.set("legs", ConfigNode::scalar(legs));
   return made;
 }

@@ -61,11 +61,11 @@ class Calls(ScriptTest):
         self.assertEqual(status, 0, output)
         calls = self.calls.read_text()
         self.assertIn("--requirement cmake/libtorch/2.15.txt", calls)
-        self.assertIn("--preset release -B build/release-torch-2.15", calls)
-        self.assertIn("ninja -C build/release-torch-2.15 -j 2", calls)
-        self.assertRegex(calls, r"ctest --test-dir \S+/build/release-torch-2\.15 .*-LE nightly -L unit\|multi_process")
+        self.assertIn("--preset torch -B build/torch-2.15", calls)
+        self.assertIn("ninja -C build/torch-2.15 -j 2", calls)
+        self.assertRegex(calls, r"ctest --test-dir \S+/build/torch-2\.15 .*-LE nightly -L unit\|multi_process")
         self.assertTrue((self.home / "libtorch-2.15.0-cpu/torch/lib/libtorch_cpu.so").exists())
-        self.assertTrue(output.splitlines()[-1].endswith("preset release, LibTorch 2.15"), output)
+        self.assertTrue(output.splitlines()[-1].endswith("preset torch, LibTorch 2.15"), output)
 
     def test_an_unknown_libtorch_is_refused_with_the_known_ones(self):
         status, output = self.dev("check", "--torch", "1.13")

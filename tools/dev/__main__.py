@@ -149,7 +149,7 @@ def build_and_set_up_for_tests(preset, tree, with_peers):
 
 
 def do_check(arguments):
-    preset, with_peers, lists_only, nightly, options, excluded, torch = "release", False, False, False, [], [], ""
+    preset, with_peers, lists_only, nightly, options, excluded, torch = "", False, False, False, [], [], ""
     while arguments:
         option = arguments.pop(0)
         name, equals, given = option.partition("=")
@@ -178,18 +178,19 @@ def do_check(arguments):
         else:
             options.append(option)
             lists_only |= name in ("-N", "--show-only", "--print-labels")
-    if preset not in PRESETS:
+    if preset not in ("", *PRESETS):
         die(2, f'unknown preset "{preset}". Known: {", ".join(PRESETS)}.')
     if not nightly:
         excluded.append("nightly")
     if excluded:
         options += ["-LE", "|".join(excluded)]
+    preset = preset or ("torch" if torch else "release")
     tree = Path("build", preset)
     if torch:
         wheels, version = packages.other_torch(torch)
         folder = packages.set_up_torch(f"LibTorch {version} (cpu)", "cpu", False, version, wheels)
         os.environ["LEVIN_TORCH_DIR"] = str(folder)
-        tree = Path(f"build/{preset}-torch-{torch}")
+        tree = Path(f"build/{preset}-{torch}")
         if not any(option in options for option in ("-L", "-R", "--tests-regex")):
             options += ["-L", "unit|multi_process"]
     took = build_and_set_up_for_tests(preset, tree, with_peers)

@@ -62,7 +62,7 @@ void add_default_callbacks(std::vector<std::shared_ptr<Callback>>& callbacks, co
     }
     return false;
   };
-  auto add = [&](const std::string& name) { callbacks.push_back(registry.make(ClassSpec{name, {}, {}}, name)); };
+  auto add = [&](const std::string& name) { callbacks.push_back(registry.make(ClassSpec(name, {}), name)); };
   if (options.max_time) {
     ConfigNode args = ConfigNode::map();
     args.set("duration", ValueType<Seconds>::write(*options.max_time));
