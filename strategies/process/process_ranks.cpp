@@ -25,6 +25,7 @@
 #include "levin/core/process/rank_status.h"
 #include "levin/core/tensors.h"
 #include "levin/libtorch/rank_backend.h"
+#include "levin/libtorch/tcp_store.h"
 #include "levin/libtorch/version.h"
 #include "levin/strategies/launch/cluster_environment.h"
 #include "levin/strategies/launch/launcher.h"
@@ -62,6 +63,7 @@ c10::intrusive_ptr<c10d::Store> make_store(const World& world, const StoreAddres
   options.isServer = address.listening.has_value();
   options.port = static_cast<uint16_t>(address.port);
   options.masterListenFd = address.listening;
+  options.useLibUV = kLibuvTakesSockets || !address.listening;
   options.numWorkers = static_cast<size_t>(world.size);
   options.waitWorkers = false;
   options.timeout = timeout;

@@ -18,7 +18,7 @@
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/this_process.h"
-#include "levin/libtorch/store_ping.h"
+#include "levin/libtorch/tcp_store.h"
 #include "levin/strategies/launch/listening_socket.h"
 
 namespace levin {

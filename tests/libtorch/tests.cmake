@@ -1,5 +1,5 @@
 levin_test(libtorch FILES
-  libtorch/store_ping_test.cpp
+  libtorch/tcp_store_test.cpp
   libtorch/version_test.cpp)
 
 # Which LibTorch a build accepts.

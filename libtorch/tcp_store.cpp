@@ -1,4 +1,4 @@
-#include "levin/libtorch/store_ping.h"
+#include "levin/libtorch/tcp_store.h"
 
 #if __has_include(<torch/csrc/distributed/c10d/TCPStoreBackend.hpp>)
 #include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
@@ -18,7 +18,7 @@ constexpr uint8_t kPingQuery = 13;
 static_assert(static_cast<uint8_t>(c10d::detail::QueryType::VALIDATE) == kValidate &&
                   c10d::detail::validationMagicNumber == kMagic &&
                   static_cast<uint8_t>(c10d::detail::QueryType::PING) == kPingQuery,
-              "This LibTorch has changed TCPStore's protocol: adapt libtorch/store_ping.cpp.");
+              "This LibTorch has changed TCPStore's protocol: adapt libtorch/tcp_store.cpp.");
 #endif
 
 }  // namespace
