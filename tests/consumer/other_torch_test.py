@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Builds levin_core with another LibTorch, trains with it, and exchanges checkpoints with this build.
 
-  other_torch_test.py SOURCES BUILD LEVIN_HOME newest|debian13|compilers|arm64 [unittest's arguments]
+  other_torch_test.py SOURCES BUILD LEVIN_HOME newest|VERSION|debian13|compilers|arm64 [unittest's arguments]
 
-newest: the newest wheel of cmake/libtorch, which `./dev check --peers` fetches. debian13: libtorch-dev, in a bare Debian 13.
+newest: the newest wheel of cmake/libtorch, which `./dev check --peers` fetches. VERSION: the wheel of this version there. debian13: libtorch-dev, in a bare Debian 13.
 compilers: there too, with each compiler that Debian 13 has beside its own; LEVIN_TEST_COMPILERS="g++-13" picks some.
 arm64: the pinned LibTorch's wheel for arm64, with a cross compiler in a bare Debian 12; qemu runs the program, and the unit
 tests of the folders in ARM64_UNIT_TESTS.
@@ -41,22 +41,35 @@ UNIT_TESTS = CONFIGURE + """-B {work}/tests -DLEVIN_BUILD_TOOL=OFF -DLEVIN_BUILD
 ninja -C {work}/tests -j {jobs} """ + " ".join(f"{name}_test" for name in ARM64_UNIT_TESTS)
 
 
+def dev_packages():
+    """The module of ./dev that fetches LibTorch."""
+    sys.path.insert(0, str(SOURCES / "tools/dev"))
+    os.chdir(SOURCES)
+    import packages
+    return packages
+
+
 def newest_torch():
     """Returns the folder of the newest LibTorch that Levin is checked with, and its version."""
-    path = max((SOURCES / "cmake/libtorch").glob("*.txt"), key=lambda path: int(path.stem.partition(".")[2]))
-    version = re.search(r"^torch==([0-9.]+) ", path.read_text(), re.M)[1]
+    packages = dev_packages()
+    version = packages.other_torch(packages.other_torches()[-1])[1]
     return HOME / f"libtorch-{version}-cpu", version
 
 
 class Here:
-    """A folder of this machine, in which commands run with the newest wheel."""
+    """A folder of this machine, in which commands run with a wheel."""
     compiler, options, runner = "g++", "", ""
 
     def __init__(self):
-        self.work = BUILD / "other-torch"  # is kept: another build compiles what has changed
+        self.work = BUILD / f"other-torch-{KIND}"  # is kept: another build compiles what has changed
         self.work.mkdir(exist_ok=True)
         self.sources, self.seen = SOURCES, self.work
-        self.torch = newest_torch()[0]
+        if KIND == "newest":
+            self.torch = newest_torch()[0]
+        else:
+            packages = dev_packages()
+            wheels, version = packages.other_torch(KIND)
+            self.torch = packages.set_up_torch(f"LibTorch {version} (cpu)", "cpu", False, version, wheels)
 
     def run(self, command):
         return fresh_debian.shell(command, env={**os.environ, "LEVIN_TORCH_DIR": str(self.torch)})
@@ -96,17 +109,14 @@ class Arm64(InDebian):
         foreign = " ".join(f"{name}:arm64" for name in libraries.split() if "json" not in name)
         super().__init__("bookworm", f"g++-aarch64-linux-gnu qemu-user nlohmann-json3-dev libcli11-dev python3 {TOOLS} {foreign}",
                          before="dpkg --add-architecture arm64 &&")
-        sys.path.insert(0, str(SOURCES / "tools/dev"))
-        os.chdir(SOURCES)
-        import packages
-        self.debian.mount(packages.set_up_torch("LibTorch for arm64", "cpu", False, machine="aarch64"), "/root/torch")
+        self.debian.mount(dev_packages().set_up_torch("LibTorch for arm64", "cpu", False, machine="aarch64"), "/root/torch")
         self.debian.environment.update(LEVIN_TORCH_DIR="/root/torch", PKG_CONFIG_LIBDIR="/usr/lib/aarch64-linux-gnu/pkgconfig:"
                                        "/usr/share/pkgconfig", PKG_CONFIG_PATH="")
 
 
 def setUpModule():
     global other
-    other = Here() if KIND == "newest" else Arm64() if KIND == "arm64" else Debian13()
+    other = Arm64() if KIND == "arm64" else Debian13() if KIND in ("debian13", "compilers") else Here()
     if KIND != "compilers":
         build(other.seen, other.compiler)
 
@@ -141,6 +151,12 @@ class OtherTorch(unittest.TestCase):
     def test_core_trains(self):
         self.assertIn("8 steps", self.there("train", self.folder))
         self.assertTrue((self.folder / "levin_logs/version_0/metrics.csv").exists())
+
+    @unittest.skipIf(KIND == "arm64", "the second rank would be started without the emulator")
+    def test_two_ranks_train(self):
+        for backend in ("shm", "gloo"):
+            with self.subTest(backend):
+                self.assertIn("4 steps", self.there(f"ranks-{backend}", self.folder / backend))
 
     def test_a_checkpoint_written_here_has_the_same_bits_there(self):
         self.here("train", self.folder)
@@ -197,9 +213,9 @@ def load_tests(loader, tests, pattern):
 
 
 if __name__ == "__main__":
-    if KIND != "newest":
+    if KIND in ("debian13", "compilers", "arm64"):
         fresh_debian.main("__main__")
-    elif not (newest_torch()[0] / "torch").is_dir():
+    elif KIND == "newest" and not (newest_torch()[0] / "torch").is_dir():
         print(f"skipped: LibTorch {newest_torch()[1]} is not in {HOME}; ./dev check --peers fetches it")
         sys.exit(77)
     else:

@@ -14,6 +14,7 @@
 #include "levin/loggers/image.h"
 #include "levin/loggers/logger.h"
 #include "levin/optim/sgd.h"
+#include "levin/strategies/process/ddp.h"
 #include "levin/trainer/callback.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/load_from_checkpoint.h"
@@ -35,13 +36,19 @@ struct Line : levin::LightningModule {
   levin::OptimizerConfig configure_optimizers() override { return levin::SGD(parameters(), {.lr = 0.5}); }
 };
 
-// With a checkpoint, the CSV logger and the default callbacks.
-void train(const std::string& folder) {
+// With a checkpoint, the CSV logger and the default callbacks. `backend`: of two ranks, or "" for one.
+void train(const std::string& folder, const std::string& backend) {
   levin::seed_everything(1);
   const at::Tensor x = at::rand({64, 1});
   Line model;
-  levin::Trainer trainer(
-      levin::TrainerOptions{.max_epochs = 2, .enable_progress_bar = false, .default_root_dir = folder});
+  levin::TrainerOptions options{.max_epochs = 2, .enable_progress_bar = false, .default_root_dir = folder};
+  if (!backend.empty()) {
+    options.accelerator = "cpu";
+    options.devices = 2;
+    options.oversubscribe = true;
+    options.strategy = levin::DDP({.process_group_backend = backend});
+  }
+  levin::Trainer trainer(options);
   trainer.fit(model, std::make_shared<levin::DataLoader>(
                          std::make_shared<levin::TensorDataset>(std::vector<at::Tensor>{x, 3 * x + 1}),
                          levin::DataLoaderOptions{.batch_size = 16}));
@@ -73,7 +80,9 @@ void list() {
 
 int run(const std::string& what, const std::string& argument) {
   if (what == "train")
-    train(argument);
+    train(argument, "");
+  else if (what.starts_with("ranks-"))
+    train(argument, what.substr(6));
   else if (what == "weights")
     print_weights(argument);
   else if (what == "callback")
