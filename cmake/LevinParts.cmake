@@ -1,6 +1,7 @@
 # The library's parts, each a shared library liblevin_NAME.so and a target levin::NAME. All but core are options
-# (-DLEVIN_IMAGES=OFF, or -DLEVIN_ALL_PARTS=OFF -DLEVIN_IMAGES=ON), each with what it needs of others; liblevin_core.so opens a part when a run file names a class of it
-# (core/options/parts.h). levin::levin is all of them.
+# (-DLEVIN_IMAGES=OFF, or -DLEVIN_ALL_PARTS=OFF -DLEVIN_IMAGES=ON), each with what it needs of others; liblevin_core.so opens
+# a part when a run file names a class of it (core/process/parts.h). levin::levin is all of them. levin_cuda (cuda/) is only
+# opened, never linked, and stands in no list here.
 #
 # A part is one line here and its classes in core/process/parts.cpp and builtins/.
 set(LEVIN_PARTS core)

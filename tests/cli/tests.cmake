@@ -23,19 +23,22 @@ levin_test(tools PLAIN FILES
   sweep/sweep_options_test.cpp)
 
 if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)  # runs the tool with the models of examples/
-  levin_test(cli_tool TORCH COST 60 FILES
-    cli/checkpoint_tool_test.cpp
+  levin_test(cli_tool PLAIN COST 60 FILES
     cli/convert_test.cpp
-    cli/export_model_test.cpp
     cli/hostile_program_test.cpp
     cli/mistakes_test.cpp
     cli/plan_cluster_test.cpp
     cli/plan_devices_test.cpp
     cli/plan_memory_test.cpp
-    cli/predict_output_test.cpp
-    cli/tune_test.cpp
     cli/unused_folders_test.cpp)
-  add_dependencies(cli_tool_test levin_served)
+  levin_test(cli_tool_tensors TORCH COST 60 FILES
+    cli/checkpoint_tool_test.cpp
+    cli/export_model_test.cpp
+    cli/predict_output_test.cpp
+    cli/tune_test.cpp)
+  foreach(name cli_tool cli_tool_tensors)
+    add_dependencies(${name}_test levin_served)
+  endforeach()
   add_test(NAME cli.submit_names
     COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/cli/submit_names_test.py" $<TARGET_FILE:levin_tool>)
   set_tests_properties(cli.submit_names PROPERTIES LABELS examples TIMEOUT 300)

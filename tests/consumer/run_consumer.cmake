@@ -1,5 +1,5 @@
 # cmake -D KIND=installed|pkgconfig|subdirectory|fetchcontent -D SOURCES=… -D BUILD=… -D SCRATCH=… -D COMPILER=…
-#   -D BUILD_TYPE=… -P this
+#   -D BUILD_TYPE=… -D PARTS=core;… -D CUDA=0|1 -P this
 # Builds a small project outside the tree against Levin, as a user does, in the folder SCRATCH, which it removes after.
 cmake_minimum_required(VERSION 3.25)
 
@@ -19,6 +19,43 @@ function(expect text pattern what)
   if(NOT text MATCHES "${pattern}")
     message(FATAL_ERROR "${what}: expected to match \"${pattern}\", got:\n${text}")
   endif()
+endfunction()
+
+# The reason that find_package gives for not finding a part.
+function(expect_no_part part reason)
+  execute_process(COMMAND ${configure} -DPART=${part} OUTPUT_QUIET ERROR_VARIABLE output)
+  string(REGEX REPLACE "[ \n]+" " " output "${output}")
+  string(REGEX REPLACE ".* Reason given by package: " "" output "${output}")
+  string(STRIP "${output}" output)
+  if(NOT output STREQUAL reason)
+    message(FATAL_ERROR "the part ${part}: expected the reason \"${reason}\", got:\n${output}")
+  endif()
+endfunction()
+
+# Each part is found alone where its library is installed, and where it is not, the error tells how to get it.
+function(check_parts)
+  set(known ${PARTS} cuda)
+  list(JOIN known ", " names)
+  expect_no_part(video "Levin has no part video: its parts are ${names}.")
+  file(GLOB_RECURSE core "${SCRATCH}/prefix/*/liblevin_core.so")
+  get_filename_component(folder "${core}" DIRECTORY)
+  if(NOT CUDA)
+    expect_no_part(cuda "This Levin does not have the part cuda: build it with LibTorch for CUDA (./dev setup --cuda), or \
+install the package levin-cuda.")
+    file(TOUCH "${folder}/liblevin_cuda.so")
+  endif()
+  run(COMMAND "${CMAKE_COMMAND}" -G Ninja -S "${SOURCES}/tests/consumer/parts" -B "${SCRATCH}/parts" "-DPARTS=${known}"
+    "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_PREFIX_PATH=${SCRATCH}/prefix" OUTPUT output)
+  foreach(part IN LISTS known)
+    expect("${output}" "found the part ${part}\n" "a part that is installed")
+  endforeach()
+  if(output MATCHES "Warning")
+    message(FATAL_ERROR "finding one part after another warns:\n${output}")
+  endif()
+  file(GLOB arrays "${folder}/liblevin_arrays.so.*")
+  file(REMOVE ${arrays})
+  expect_no_part(arrays "This Levin does not have the part arrays: build it with -DLEVIN_ARRAYS=ON, or install the package \
+levin-arrays.")
 endfunction()
 
 file(REMOVE_RECURSE "${SCRATCH}")
@@ -43,17 +80,15 @@ if(KIND STREQUAL "installed")
     expect("${status}: ${output}" "^1: error: levin cannot be loaded: liblevin_tool.so.*install Levin again"
       "a tool without its libraries")
   endif()
-  run(COMMAND ${configure} "-DCMAKE_PREFIX_PATH=${SCRATCH}/prefix")
+  list(APPEND configure "-DCMAKE_PREFIX_PATH=${SCRATCH}/prefix")
+  run(COMMAND ${configure})
   run(COMMAND "${CMAKE_COMMAND}" --build "${SCRATCH}/build" -j 1)
-  execute_process(COMMAND ${configure} "-DCMAKE_PREFIX_PATH=${SCRATCH}/prefix" -DPART=video RESULT_VARIABLE status
-    ERROR_VARIABLE output)
-  string(REGEX REPLACE "[ \n]+" " " output "${output}")
-  expect("${output}" "does not have the part video: build it with -DLEVIN_VIDEO=ON" "a part that is not installed")
   run(COMMAND "${SCRATCH}/build/app" OUTPUT output)
   expect("${output}" "consumer: 200 steps, loss is low" "the program's output")
   # Nothing of the build tree may be needed: the program loads the installed library.
   run(COMMAND ldd "${SCRATCH}/build/app" OUTPUT needed)
   expect("${needed}" "${SCRATCH}/prefix/[^ ]*/liblevin" "the library that the program loads")
+  check_parts()
 elseif(KIND STREQUAL "pkgconfig")
   foreach(component levin_core levin_dev)
     run(COMMAND "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${SCRATCH}/prefix" --component ${component})

@@ -5,7 +5,8 @@ foreach(kind installed pkgconfig subdirectory fetchcontent)
   endif()
   add_test(NAME consumer.${kind} COMMAND "${CMAKE_COMMAND}" -D KIND=${kind} -D "SOURCES=${PROJECT_SOURCE_DIR}"
     -D "BUILD=${PROJECT_BINARY_DIR}" -D "SCRATCH=${CMAKE_CURRENT_BINARY_DIR}/consumer-${kind}"
-    -D "COMPILER=${CMAKE_CXX_COMPILER}" -D "BUILD_TYPE=${CMAKE_BUILD_TYPE}"
+    -D "COMPILER=${CMAKE_CXX_COMPILER}" -D "BUILD_TYPE=${CMAKE_BUILD_TYPE}" -D "PARTS=${LEVIN_PARTS}"
+    -D CUDA=$<TARGET_EXISTS:levin_cuda>
     -P "${CMAKE_CURRENT_LIST_DIR}/run_consumer.cmake")
   set_tests_properties(consumer.${kind} PROPERTIES LABELS consumer TIMEOUT 600 COST 40)
 endforeach()
