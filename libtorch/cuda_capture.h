@@ -1,5 +1,5 @@
-// CUDA graphs whose capture may fail, and the state that LibTorch keeps for them; for cuda/ alone. Checked with
-// LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// CUDA graphs whose capture may fail, and the state that LibTorch keeps for them; the CUDA allocator's hook. For cuda/
+// alone. Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
 #pragma once
 
 #include <ATen/core/CachingHostAllocator.h>
@@ -11,6 +11,9 @@
 #include "levin/libtorch/version.h"
 
 namespace levin {
+
+/// Has the thread whose allocation has failed call an observer.
+using c10::cuda::CUDACachingAllocator::attachOutOfMemoryObserver;
 
 using GraphPool = decltype(at::cuda::graph_pool_handle());
 

@@ -16,6 +16,12 @@ namespace levin {
 using GraphNode = torch::autograd::Node;
 using GraphNodePtr = decltype(torch::autograd::Edge::function);
 
+/// Base class of Levin's own nodes, whose apply() turns the gradients of its results into gradients of `inputs`.
+class CustomNode : public GraphNode {
+ public:
+  explicit CustomNode(const std::vector<at::Tensor>& inputs) : GraphNode(torch::autograd::collect_next_edges(inputs)) {}
+};
+
 /// Creates a node that is freed without recursion through the nodes before it.
 template <class T, class... Arguments>
 [[nodiscard]] GraphNodePtr make_graph_node(Arguments&&... arguments) {

@@ -66,17 +66,17 @@ class Bfloat16Hook final : public c10d::CppCommHookInterface<Group> {
 
 }  // namespace
 
-std::shared_ptr<c10d::Reducer> make_reducer(const std::vector<at::Tensor>& parameters, Names names, const Group& group,
-                                            const ReducerOptions& options) {
-  return make<c10d::Reducer>(parameters, std::move(names), group, options);
-}
-
-void send_as_float16(c10d::Reducer& reducer) {
-  reducer.register_builtin_comm_hook(c10d::BuiltinCommHookType::FP16_COMPRESS);
-}
-
-void send_as_bfloat16(c10d::Reducer& reducer, const Group& group) {
-  reducer.register_comm_hook(std::make_unique<Bfloat16Hook>(group));
+BucketReducer::BucketReducer(const std::vector<at::Tensor>& parameters, Names names, const Group& group,
+                             const ReducerOptions& options)
+    : reducer_(make<c10d::Reducer>(parameters, std::move(names), group, options)),
+      logger_(std::make_shared<c10d::Logger>(reducer_)) {
+  reducer_->set_logger(logger_);
+  if (options.static_graph) reducer_->set_static_graph();
+  if (options.sent_type == at::kHalf) {
+    reducer_->register_builtin_comm_hook(c10d::BuiltinCommHookType::FP16_COMPRESS);
+  } else if (options.sent_type == at::kBFloat16) {
+    reducer_->register_comm_hook(std::make_unique<Bfloat16Hook>(group));
+  }
 }
 
 }  // namespace levin
