@@ -49,6 +49,9 @@ class CapturedGraph final : public at::cuda::CUDAGraph {
   static void abandon(Graph& graph) {
     attempt([&] { graph.capture_end(); });
     // The destructor does the rest; since 2.15 also after a capture that failed.
+    static_assert(
+        !LEVIN_TORCH_AT_LEAST(2, 15) || requires { graph.allocated_pool_; },
+        "This LibTorch has changed how a failed capture is undone: adapt libtorch/cuda_capture.h.");
     if constexpr (requires { graph.allocated_pool_; }) return;
     if (has_ended(graph)) return;
     attempt([&] {
@@ -78,7 +81,13 @@ class CapturedGraph final : public at::cuda::CUDAGraph {
   // Generators have one flag up to LibTorch 2.11, later a state for each capture, which the graph's destructor removes.
   template <class State>
   static void leave_capture(State& state) {
-    if constexpr (requires { state.capturing_; }) state.capturing_ = false;
+    if constexpr (requires { state.capturing_; }) {
+      state.capturing_ = false;
+    } else {
+      static_assert(
+          requires { state.capture_states_; },
+          "This LibTorch has changed the generators' state in a capture: adapt libtorch/cuda_capture.h.");
+    }
   }
 };
 

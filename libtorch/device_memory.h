@@ -17,9 +17,7 @@ using DeviceBackend = c10::impl::VirtualGuardImpl;
 using c10::impl::hasDeviceGuardImpl;
 
 /// The allocator of CPU tensors, which a program may replace.
-using c10::GetCPUAllocator;
-using c10::GetDefaultCPUAllocator;
-using c10::SetCPUAllocator;
+using c10::GetCPUAllocator, c10::GetDefaultCPUAllocator, c10::SetCPUAllocator;
 
 using DeviceStats = c10::CachingDeviceAllocator::DeviceStats;
 using DeviceStat = decltype(DeviceStats::allocated_bytes)::value_type;

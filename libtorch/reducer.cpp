@@ -41,6 +41,9 @@ std::shared_ptr<Reducer> make(const std::vector<at::Tensor>& parameters, Names n
   } else if constexpr (kTakes<Reducer>) {
     return with();
   } else {  // 2.6
+    static_assert(std::is_constructible_v<Reducer, std::vector<at::Tensor>, Buckets, std::vector<size_t>, Group,
+                                          std::vector<bool>, int64_t, bool, bool, Names, int64_t>,
+                  "This LibTorch has changed the constructor of c10d::Reducer: adapt libtorch/reducer.cpp.");
     return std::make_shared<Reducer>(parameters, std::move(buckets), sizes, group, sparse, options.bucket_bytes,
                                      options.find_unused_parameters, options.gradient_as_bucket_view, std::move(names),
                                      first);
