@@ -1,10 +1,9 @@
 #include "levin/cuda/memory_watch.h"
 
-#include <c10/cuda/CUDACachingAllocator.h>
-
 #include <map>
 #include <mutex>
 
+#include "levin/libtorch/cuda_capture.h"
 #include "levin/libtorch/device_memory.h"
 
 namespace levin {
@@ -29,7 +28,7 @@ void note_failure(int64_t device, size_t wanted, size_t total, size_t free) {
 }  // namespace
 
 void watch_memory() {
-  c10::cuda::CUDACachingAllocator::attachOutOfMemoryObserver(note_failure);
+  attachOutOfMemoryObserver(note_failure);
 }
 
 GpuMemory memory_at_failure(at::Device device) {

@@ -8,11 +8,16 @@
 #include <string>
 #include <vector>
 
+namespace caffe2::serialize {
+class PyTorchStreamReader;
+}
 namespace torch::inductor {
 class AOTIModelContainerRunnerCpu;
 }
 
 namespace levin {
+
+using ArchiveReader = caffe2::serialize::PyTorchStreamReader;
 
 /// A compiled graph, as native code in this process.
 class CompiledLibrary {

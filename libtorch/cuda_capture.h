@@ -1,5 +1,5 @@
-// CUDA graphs whose capture may fail, and the state that LibTorch keeps for them; for cuda/ alone. Checked with
-// LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// CUDA graphs whose capture may fail, and the state that LibTorch keeps for them; the CUDA allocator's hook. For cuda/
+// alone. Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
 #pragma once
 
 #include <ATen/core/CachingHostAllocator.h>
@@ -11,6 +11,9 @@
 #include "levin/libtorch/version.h"
 
 namespace levin {
+
+/// Has the thread whose allocation has failed call an observer.
+using c10::cuda::CUDACachingAllocator::attachOutOfMemoryObserver;
 
 using GraphPool = decltype(at::cuda::graph_pool_handle());
 
@@ -46,6 +49,9 @@ class CapturedGraph final : public at::cuda::CUDAGraph {
   static void abandon(Graph& graph) {
     attempt([&] { graph.capture_end(); });
     // The destructor does the rest; since 2.15 also after a capture that failed.
+    static_assert(
+        !LEVIN_TORCH_AT_LEAST(2, 15) || requires { graph.allocated_pool_; },
+        "This LibTorch has changed how a failed capture is undone: adapt libtorch/cuda_capture.h.");
     if constexpr (requires { graph.allocated_pool_; }) return;
     if (has_ended(graph)) return;
     attempt([&] {
@@ -75,7 +81,13 @@ class CapturedGraph final : public at::cuda::CUDAGraph {
   // Generators have one flag up to LibTorch 2.11, later a state for each capture, which the graph's destructor removes.
   template <class State>
   static void leave_capture(State& state) {
-    if constexpr (requires { state.capturing_; }) state.capturing_ = false;
+    if constexpr (requires { state.capturing_; }) {
+      state.capturing_ = false;
+    } else {
+      static_assert(
+          requires { state.capture_states_; },
+          "This LibTorch has changed the generators' state in a capture: adapt libtorch/cuda_capture.h.");
+    }
   }
 };
 

@@ -1,7 +1,6 @@
 #include "levin/libtorch/device_memory.h"
 
 #include <ATen/DeviceAccelerator.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "levin/libtorch/version.h"
 
@@ -62,11 +61,11 @@ void empty_device_cache([[maybe_unused]] at::Device device) {
 }
 
 void synchronize(at::Device device) {
-  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(index_of(device));
+  DeviceBackend(device.type()).synchronizeDevice(index_of(device));
 }
 
 void synchronize_accelerator() {
-  const c10::impl::VirtualGuardImpl guard(at::getAccelerator(/*checked=*/true).value());
+  const DeviceBackend guard(at::getAccelerator(/*checked=*/true).value());
   guard.synchronizeDevice(guard.getDevice().index());
 }
 

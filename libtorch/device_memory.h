@@ -1,14 +1,23 @@
-// The memory of devices other than the CPU, by LibTorch's caching allocators. LibTorch has had one interface for all
-// devices since 2.9, with a device's free memory since a later version. Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13
-// and 2.15. Internal.
+// LibTorch's interface to devices of any type, the hook for the CPU's memory, and the memory of other devices, by their
+// caching allocators. LibTorch has had one interface for all devices' memory since 2.9, with a device's free memory
+// since a later version. Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstdint>
 
 namespace levin {
+
+/// The devices and streams of a type of device.
+using DeviceBackend = c10::impl::VirtualGuardImpl;
+using c10::impl::hasDeviceGuardImpl;
+
+/// The allocator of CPU tensors, which a program may replace.
+using c10::GetCPUAllocator, c10::GetDefaultCPUAllocator, c10::SetCPUAllocator;
 
 using DeviceStats = c10::CachingDeviceAllocator::DeviceStats;
 using DeviceStat = decltype(DeviceStats::allocated_bytes)::value_type;

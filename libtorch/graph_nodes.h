@@ -15,6 +15,15 @@ namespace levin {
 
 using GraphNode = torch::autograd::Node;
 using GraphNodePtr = decltype(torch::autograd::Edge::function);
+static_assert(std::is_same_v<GraphNodePtr, std::shared_ptr<GraphNode>> ||
+                  std::is_same_v<GraphNodePtr, c10::intrusive_ptr<GraphNode>>,
+              "This LibTorch has changed how autograd's nodes are held: adapt libtorch/graph_nodes.h.");
+
+/// Base class of Levin's own nodes, whose apply() turns the gradients of its results into gradients of `inputs`.
+class CustomNode : public GraphNode {
+ public:
+  explicit CustomNode(const std::vector<at::Tensor>& inputs) : GraphNode(torch::autograd::collect_next_edges(inputs)) {}
+};
 
 /// Creates a node that is freed without recursion through the nodes before it.
 template <class T, class... Arguments>

@@ -2,6 +2,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_has_compatible_shallow_copy_type.h>
+#include <ATen/ops/convolution_ops.h>
 #include <c10/core/TensorImpl.h>
 
 #include <mutex>
@@ -87,6 +88,12 @@ struct ProductForm {
   std::optional<size_t> groups = std::nullopt;
   std::optional<size_t> transposed = std::nullopt;
 };
+
+using Sizes = c10::SymIntArrayRef;  // product_form counts a convolution's arguments
+static_assert(std::is_same_v<at::_ops::convolution::schema,
+                             at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, Sizes,
+                                        Sizes, Sizes, bool, Sizes, c10::SymInt)>,
+              "This LibTorch has changed the arguments of a convolution: adapt libtorch/observed_weight.cpp.");
 
 std::optional<ProductForm> product_form(const std::string& name) {
   if (name == "aten::linear") return ProductForm{.input = 0, .weight = 1, .bias = 2};

@@ -1,5 +1,5 @@
-// Properties of an operator's schema and values, for code that sees operators (observers, recorders, tracers). Checked
-// with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// An operator's kernel, and properties of its schema and values, for code that sees operators (observers, recorders,
+// tracers). Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,6 +16,11 @@ namespace levin {
 /// Whether the operator draws random numbers.
 [[nodiscard]] inline bool is_random(const c10::OperatorHandle& op) {
   return op.hasTag(at::Tag::nondeterministic_seeded);
+}
+
+/// Calls the operator's kernel for `keys`, without what the dispatcher has above it.
+inline void call_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) {
+  op.redispatchBoxed(keys, &stack);
 }
 
 [[nodiscard]] inline bool holds_tensors(const c10::IValue& value) {

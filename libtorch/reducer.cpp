@@ -41,6 +41,9 @@ std::shared_ptr<Reducer> make(const std::vector<at::Tensor>& parameters, Names n
   } else if constexpr (kTakes<Reducer>) {
     return with();
   } else {  // 2.6
+    static_assert(std::is_constructible_v<Reducer, std::vector<at::Tensor>, Buckets, std::vector<size_t>, Group,
+                                          std::vector<bool>, int64_t, bool, bool, Names, int64_t>,
+                  "This LibTorch has changed the constructor of c10d::Reducer: adapt libtorch/reducer.cpp.");
     return std::make_shared<Reducer>(parameters, std::move(buckets), sizes, group, sparse, options.bucket_bytes,
                                      options.find_unused_parameters, options.gradient_as_bucket_view, std::move(names),
                                      first);
@@ -66,17 +69,17 @@ class Bfloat16Hook final : public c10d::CppCommHookInterface<Group> {
 
 }  // namespace
 
-std::shared_ptr<c10d::Reducer> make_reducer(const std::vector<at::Tensor>& parameters, Names names, const Group& group,
-                                            const ReducerOptions& options) {
-  return make<c10d::Reducer>(parameters, std::move(names), group, options);
-}
-
-void send_as_float16(c10d::Reducer& reducer) {
-  reducer.register_builtin_comm_hook(c10d::BuiltinCommHookType::FP16_COMPRESS);
-}
-
-void send_as_bfloat16(c10d::Reducer& reducer, const Group& group) {
-  reducer.register_comm_hook(std::make_unique<Bfloat16Hook>(group));
+BucketReducer::BucketReducer(const std::vector<at::Tensor>& parameters, Names names, const Group& group,
+                             const ReducerOptions& options)
+    : reducer_(make<c10d::Reducer>(parameters, std::move(names), group, options)),
+      logger_(std::make_shared<c10d::Logger>(reducer_)) {
+  reducer_->set_logger(logger_);
+  if (options.static_graph) reducer_->set_static_graph();
+  if (options.sent_type == at::kHalf) {
+    reducer_->register_builtin_comm_hook(c10d::BuiltinCommHookType::FP16_COMPRESS);
+  } else if (options.sent_type == at::kBFloat16) {
+    reducer_->register_comm_hook(std::make_unique<Bfloat16Hook>(group));
+  }
 }
 
 }  // namespace levin

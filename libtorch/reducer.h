@@ -18,16 +18,25 @@ struct ReducerOptions {
   int64_t bucket_bytes = 0;  // of gradients that are reduced together
   bool find_unused_parameters = false;
   bool gradient_as_bucket_view = false;
+  bool static_graph = false;
+  at::ScalarType sent_type = at::ScalarType::Undefined;  // float16, bfloat16, or the gradients' own
 };
 
-/// Returns a reducer of the parameters' gradients over the group; `names` are for its errors.
-[[nodiscard]] std::shared_ptr<c10d::Reducer> make_reducer(const std::vector<at::Tensor>& parameters,
-                                                          std::unordered_map<size_t, std::string> names,
-                                                          const c10::intrusive_ptr<c10d::ProcessGroup>& group,
-                                                          const ReducerOptions& options);
+/// A c10d::Reducer and its logger, which the reducer calls where the set of unused parameters changes.
+class BucketReducer {
+ public:
+  /// Of the parameters' gradients over the group; `names` are for its errors.
+  BucketReducer(const std::vector<at::Tensor>& parameters, std::unordered_map<size_t, std::string> names,
+                const c10::intrusive_ptr<c10d::ProcessGroup>& group, const ReducerOptions& options);
 
-/// Makes the reducer send gradients as float16 or bfloat16. Call one of them once, before the first backward.
-void send_as_float16(c10d::Reducer& reducer);
-void send_as_bfloat16(c10d::Reducer& reducer, const c10::intrusive_ptr<c10d::ProcessGroup>& group);
+  void prepare_for_forward() { reducer_->prepare_for_forward(); }
+  void prepare_for_backward(const std::vector<at::Tensor>& outputs) { reducer_->prepare_for_backward(outputs); }
+  void delay_all_reduce() { reducer_->delay_all_reduce(); }
+  void rebuild_buckets() { reducer_->rebuild_buckets(); }
+
+ private:
+  std::shared_ptr<c10d::Reducer> reducer_;
+  std::shared_ptr<c10d::Logger> logger_;  // destroyed before the reducer that it watches
+};
 
 }  // namespace levin

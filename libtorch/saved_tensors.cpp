@@ -42,7 +42,7 @@ class HookedEngine final : public Engine {
     return get_base_engine().execute_with_graph_task(task, std::move(root), std::move(inputs));
   }
 
-  std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
+  std::unique_ptr<PackHooks> get_default_saved_variable_hooks() override {
     SavedTensorHooks* hooks = thread_hooks();
     return hooks == nullptr ? nullptr : hooks->make();
   }

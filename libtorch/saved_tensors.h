@@ -16,12 +16,17 @@ namespace levin {
 // tensors are kept elsewhere. So parameters get their gradients once, in the same order and bitwise identical, and
 // c10d::Reducer, which waits for them, sees no difference.
 
+/// A tensor that is kept until backward, by the calling thread's hooks if any apply.
+using SavedTensor = torch::autograd::SavedVariable;
+/// The hooks of one saved tensor.
+using PackHooks = torch::autograd::SavedVariableHooks;
+
 /// Provides the hooks for tensors that operators save on this thread.
 class SavedTensorHooks {
  public:
   virtual ~SavedTensorHooks() = default;
   /// For one tensor that is about to be saved.
-  virtual std::unique_ptr<torch::autograd::SavedVariableHooks> make() = 0;
+  virtual std::unique_ptr<PackHooks> make() = 0;
 };
 
 /// During its lifetime, `hooks` (null: none) apply on the calling thread, instead of the enclosing scope's hooks.

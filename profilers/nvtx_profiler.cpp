@@ -57,10 +57,7 @@ Nvtx find_nvtx(const std::string& library) {
                       ". Give the path of libnvToolsExt.so.1, or leave it unset.");
   }
   // NVTX itself is a header that LibTorch's CUDA part was compiled with.
-  if (torch::profiler::impl::cudaStubs()->enabled()) {
-    return {[](const char* text) { torch::profiler::impl::cudaStubs()->rangePush(text); },
-            [] { torch::profiler::impl::cudaStubs()->rangePop(); }, "LibTorch"};
-  }
+  if (CudaRanges::exist()) return {&CudaRanges::push, &CudaRanges::pop, "LibTorch"};
   const std::vector<std::string> names{"libnvToolsExt.so.1", "libnvtx3interop.so.1", "libnvtx3interop.so"};
   for (const auto& name : names) {
     if (open_library(name).empty()) return of_library(name);

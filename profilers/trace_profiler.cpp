@@ -5,7 +5,6 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
-#include <set>
 #include <tuple>
 
 #include "levin/core/files/files.h"
@@ -19,19 +18,8 @@ namespace levin {
 
 namespace {
 
-namespace kineto = torch::autograd::profiler;
-using torch::profiler::impl::ActivityType;
-using torch::profiler::impl::ProfilerConfig;
-using torch::profiler::impl::ProfilerState;
-
-std::set<ActivityType> activities(const ProfiledRun& run) {
-  std::set<ActivityType> all{ActivityType::CPU};
-  if (run.on_gpu) all.insert(ActivityType::CUDA);
-  return all;
-}
-
-ProfilerConfig config(const TraceProfilerOptions& options) {
-  return ProfilerConfig(ProfilerState::KINETO, options.record_shapes, options.profile_memory);
+KinetoRecording recording_of(const TraceProfilerOptions& options, const ProfiledRun& run) {
+  return {.on_gpu = run.on_gpu, .shapes = options.record_shapes, .memory = options.profile_memory};
 }
 
 const char* step_action(const std::string& stage) {
@@ -41,7 +29,7 @@ const char* step_action(const std::string& stage) {
 }
 
 // A user's ranges and the host's operators; what runs on a GPU has its own time line in the file.
-std::string table_of(const kineto::ProfilerResult& result, int64_t rows) {
+std::string table_of(const auto& result, int64_t rows) {
   std::vector<TracedCall> calls;
   for (const auto& event : result.events()) {
     if (event.deviceType() != at::kCPU || event.isAsync() || is_hidden(event)) continue;
@@ -202,12 +190,12 @@ void TraceProfiler::leave_step() {
 }
 
 void TraceProfiler::set_up_tracer() {
-  kineto::prepareProfiler(config(options_), activities(run_));
+  recording_of(options_, run_).prepare();
   set_up_ = true;
 }
 
 void TraceProfiler::start_recording() {
-  kineto::enableProfiler(config(options_), activities(run_));
+  recording_of(options_, run_).start();
   recording_ = true;
 }
 
@@ -221,7 +209,7 @@ void TraceProfiler::finish_recording() {
 // As PyTorch's profiler does: Kineto collects what has been done, and the GPU may still have steps to do.
 void TraceProfiler::save_recording() {
   if (run_.on_gpu) synchronize_accelerator();
-  const auto result = kineto::disableProfiler();
+  const auto result = KinetoRecording::finish();
   if (options_.row_limit > 0) table_ = table_of(*result, options_.row_limit);
   make_folder(run_.log_dir);
   const std::string path = (std::filesystem::path(run_.log_dir) /

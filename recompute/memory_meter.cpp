@@ -1,7 +1,5 @@
 #include "levin/recompute/memory_meter.h"
 
-#include <c10/core/CPUAllocator.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -44,16 +42,16 @@ class CountingAllocator final : public c10::Allocator {
       throw Error(
           "memory cannot be measured: another MemoryMeter measures the CPU's. One at a time: let that one end first.");
     }
-    inner_ = c10::GetCPUAllocator();
-    c10::SetCPUAllocator(this);
-    if (c10::GetCPUAllocator() != this) {
+    inner_ = GetCPUAllocator();
+    SetCPUAllocator(this);
+    if (GetCPUAllocator() != this) {
       running_ = false;
       throw Error("memory cannot be measured: the program has set a CPU allocator with a priority above 0.");
     }
     held_ = peak_ = 0;
   }
   void stop() {
-    c10::SetCPUAllocator(inner_);
+    SetCPUAllocator(inner_);
     running_ = false;
   }
 

@@ -77,7 +77,7 @@ class SavedInput {
   [[nodiscard]] at::Tensor tensor() const;
 
  private:
-  torch::autograd::SavedVariable saved_;
+  SavedTensor saved_;
   at::Tensor on_host_;  // defined: the copy
   c10::Device device_ = c10::Device(c10::kCPU);
   bool requires_grad_ = false;
@@ -105,7 +105,7 @@ at::Tensor copied_to_host(const at::Tensor& tensor) {
 SavedInput::SavedInput(const at::Tensor& input, bool offload) {
   const bool on_host = !input.defined() || input.is_cpu();
   if (!offload || on_host || input.is_leaf() || SavedTensorScope::active()) {
-    saved_ = torch::autograd::SavedVariable(input, /*is_output=*/false);
+    saved_ = SavedTensor(input, /*is_output=*/false);
     return;
   }
   on_host_ = copied_to_host(input);
@@ -197,7 +197,7 @@ class Segment::Slot {
 };
 
 // The slot of one saved tensor of the forward pass.
-class SlotHooks final : public torch::autograd::SavedVariableHooks {
+class SlotHooks final : public PackHooks {
  public:
   explicit SlotHooks(std::shared_ptr<Segment> segment) : segment_(std::move(segment)) {}
 
@@ -232,7 +232,7 @@ class SlotHooks final : public torch::autograd::SavedVariableHooks {
 class ForwardHooks final : public SavedTensorHooks {
  public:
   explicit ForwardHooks(std::shared_ptr<Segment> segment) : segment_(std::move(segment)) {}
-  std::unique_ptr<torch::autograd::SavedVariableHooks> make() override { return std::make_unique<SlotHooks>(segment_); }
+  std::unique_ptr<PackHooks> make() override { return std::make_unique<SlotHooks>(segment_); }
 
  private:
   std::shared_ptr<Segment> segment_;
@@ -247,14 +247,14 @@ class Segment::Refill final : public SavedTensorHooks {
     }
   }
 
-  std::unique_ptr<torch::autograd::SavedVariableHooks> make() override { return std::make_unique<Hooks>(*this); }
+  std::unique_ptr<PackHooks> make() override { return std::make_unique<Hooks>(*this); }
   [[nodiscard]] size_t seen() const { return seen_; }
   [[nodiscard]] bool complete() const { return seen_ >= wanted_; }
   [[nodiscard]] size_t wanted() const { return wanted_; }
 
  private:
   // Also keeps its tensor, for a forward pass that runs its own backward.
-  class Hooks final : public torch::autograd::SavedVariableHooks {
+  class Hooks final : public PackHooks {
    public:
     explicit Hooks(Refill& refill) : refill_(refill) {}
     void call_pack_hook(const at::Tensor& tensor) override {

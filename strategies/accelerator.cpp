@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <c10/core/DeviceType.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <map>
@@ -10,6 +9,7 @@
 
 #include "levin/core/gpu.h"
 #include "levin/core/options/error.h"
+#include "levin/libtorch/device_memory.h"
 #include "levin/strategies/device_copies.h"
 
 namespace levin {
@@ -34,8 +34,8 @@ class BackendAccelerator final : public Accelerator {
  public:
   explicit BackendAccelerator(at::DeviceType type) : type_(type) {}
 
-  int64_t device_count() const override { return c10::impl::VirtualGuardImpl(type_).deviceCount(); }
-  void use(at::Device device) override { c10::impl::VirtualGuardImpl(type_).setDevice(device); }
+  int64_t device_count() const override { return DeviceBackend(type_).deviceCount(); }
+  void use(at::Device device) override { DeviceBackend(type_).setDevice(device); }
   std::shared_ptr<DeviceCopier> make_copier(at::Device device) override { return StreamCopier::make(device); }
   std::optional<at::Generator> generator(int64_t index) const override {
     try {
@@ -61,7 +61,7 @@ Kinds& kinds() {
 }
 
 bool is_backend(at::DeviceType type) {
-  return c10::impl::hasDeviceGuardImpl(type);
+  return hasDeviceGuardImpl(type);
 }
 
 std::vector<at::DeviceType> all_types() {

@@ -3,9 +3,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "levin/core/tensors.h"
+#include "levin/libtorch/device_memory.h"
 
 namespace levin {
 
@@ -26,7 +26,7 @@ StreamCopier::StreamCopier(at::Device device, c10::Stream stream)
 
 std::shared_ptr<StreamCopier> StreamCopier::make(at::Device device) {
   try {
-    const c10::impl::VirtualGuardImpl backend(device.type());
+    const DeviceBackend backend(device.type());
     const c10::Stream stream = backend.getStreamFromGlobalPool(device);
     if (stream == backend.getStream(device)) return nullptr;
     std::shared_ptr<StreamCopier> copier(new StreamCopier(device, stream));
@@ -62,7 +62,7 @@ void StreamCopier::send(std::vector<at::Tensor>& tensors) {
 // The copies' memory belongs to the side stream: the allocator must know that another stream uses it, or it would reuse
 // it too soon.
 void StreamCopier::receive(const std::vector<at::Tensor>& tensors) {
-  const c10::Stream current = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+  const c10::Stream current = DeviceBackend(device_.type()).getStream(device_);
   sent_.block(current);
   for (const at::Tensor& tensor : tensors) {
     if (tensor.defined() && tensor.device() == device_) tensor.record_stream(current);
@@ -76,7 +76,7 @@ void LateRead::begin(const at::Tensor& tensor) {
       if (!fits) copy_ = at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()).pinned_memory(true));
       if (!copied_) copied_.emplace(tensor.device().type());
       copy_.copy_(tensor, /*non_blocking=*/true);
-      copied_->record(c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device()));
+      copied_->record(DeviceBackend(tensor.device().type()).getStream(tensor.device()));
       return;
     } catch (const c10::Error&) {  // "Backend doesn't support …"
       is_late_ = false;

@@ -157,26 +157,24 @@ std::string first_line_of(const std::exception& error) {
   return cut_text(text.substr(0, text.find('\n')), 300);
 }
 
-namespace autograd = torch::autograd;
-
-class CompiledBackward final : public GraphNode {
+class CompiledBackward final : public CustomNode {
  public:
-  CompiledBackward(autograd::edge_list&& edges, std::vector<at::Tensor> gradients)
-      : GraphNode(std::move(edges)), gradients_(std::move(gradients)) {}
+  CompiledBackward(const std::vector<at::Tensor>& parameters, std::vector<at::Tensor> gradients)
+      : CustomNode(parameters), gradients_(std::move(gradients)) {}
 
   [[nodiscard]] std::string name() const override { return "CompiledBackward"; }
 
   // The gradients are moved out, so that a parameter takes a tensor as its own instead of a copy.
-  autograd::variable_list apply(autograd::variable_list&& of_loss) override {
+  std::vector<at::Tensor> apply(std::vector<at::Tensor>&& of_loss) override {
     if (is_spent_) {
       throw Error(
           "CompiledModule: backward ran a second time through the loss of one training_step, whose gradients are "
           "computed once. Call training_step again.");
     }
     is_spent_ = true;
-    autograd::variable_list gradients = std::move(gradients_);
+    std::vector<at::Tensor> gradients = std::move(gradients_);
     const at::Tensor& scale = of_loss[0];
-    if (!scale.defined()) return autograd::variable_list(gradients.size());
+    if (!scale.defined()) return std::vector<at::Tensor>(gradients.size());
     if (scale.item<double>() == 1.0) return gradients;
     for (at::Tensor& gradient : gradients) {
       if (gradient.defined()) gradient.mul_(scale);
@@ -295,7 +293,7 @@ std::unique_ptr<CompiledLibrary> StepFile::load(const std::string& graph) const 
 
 void attach_gradients(const at::Tensor& loss, const std::vector<at::Tensor>& parameters,
                       std::vector<at::Tensor> gradients) {
-  add_result(make_graph_node<CompiledBackward>(autograd::collect_next_edges(parameters), std::move(gradients)), loss);
+  add_result(make_graph_node<CompiledBackward>(parameters, std::move(gradients)), loss);
 }
 
 }  // namespace levin

@@ -12,10 +12,6 @@
 
 #include "levin/libtorch/compiled_library.h"
 
-namespace caffe2::serialize {
-class PyTorchStreamReader;
-}
-
 namespace levin {
 
 /// A tensor that the graphs were compiled for.
@@ -86,7 +82,7 @@ class StepFile {
   [[nodiscard]] std::string record(const std::string& name) const;
 
   std::string path_;
-  std::unique_ptr<caffe2::serialize::PyTorchStreamReader> reader_;
+  std::unique_ptr<ArchiveReader> reader_;
   StepManifest manifest_;
 };
 

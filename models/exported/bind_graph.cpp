@@ -1,6 +1,5 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/core/jit_type.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <cmath>

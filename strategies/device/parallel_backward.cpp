@@ -15,15 +15,15 @@ namespace levin {
 
 namespace {
 
-using torch::autograd::variable_list;
+using Tensors = std::vector<at::Tensor>;
 
 bool is_trained(const at::Tensor& parameter) {
   return parameter.requires_grad();
 }
 
 // Moves the gradients out of the leaves. For a tensor that is listed twice, only the first entry gets the gradient.
-variable_list take_gradients(const std::vector<at::Tensor>& leaves) {
-  variable_list gradients;
+Tensors take_gradients(const std::vector<at::Tensor>& leaves) {
+  Tensors gradients;
   for (const at::Tensor& leaf : leaves) {
     gradients.push_back(is_trained(leaf) ? std::exchange(leaf.mutable_grad(), at::Tensor()) : at::Tensor());
   }
@@ -57,7 +57,7 @@ class StashedGradients {
   }
 
   const std::vector<at::Tensor>& parameters_;
-  variable_list gradients_;
+  Tensors gradients_;
   std::vector<GradientHooks> hooks_;
 };
 
@@ -79,17 +79,18 @@ void add_to(at::Tensor& sum, at::Tensor gradient) {
 }
 
 // In backward its inputs are the gradients of the losses, and its outputs the gradients of the module's parameters.
-class ReplicaGraphs final : public GraphNode {
+class ReplicaGraphs final : public CustomNode {
  public:
-  ReplicaGraphs(std::shared_ptr<Replicas> replicas, std::shared_ptr<ParallelApply> parallel, variable_list losses)
-      : replicas_(std::move(replicas)), parallel_(std::move(parallel)), losses_(std::move(losses)) {
-    set_next_edges(torch::autograd::collect_next_edges(replicas_->parameters()));
-  }
+  ReplicaGraphs(std::shared_ptr<Replicas> replicas, std::shared_ptr<ParallelApply> parallel, Tensors losses)
+      : CustomNode(replicas->parameters()),
+        replicas_(std::move(replicas)),
+        parallel_(std::move(parallel)),
+        losses_(std::move(losses)) {}
 
   std::string name() const override { return "ReplicaGraphs"; }
   void release_variables() override { losses_.clear(); }
 
-  variable_list apply(variable_list&& gradients) override {
+  Tensors apply(Tensors&& gradients) override {
     if (at::GradMode::is_enabled()) {
       throw Error(
           "dp: backward of a batch's loss was called with create_graph, which is not supported on CPUs. Compute "
@@ -101,7 +102,7 @@ class ReplicaGraphs final : public GraphNode {
           "first backward with retain_graph.");
     }
     auto found = run_all(gradients);
-    variable_list sums(replicas_->parameters().size());
+    Tensors sums(replicas_->parameters().size());
     for (size_t p = 0; p < sums.size(); ++p) {
       at::Tensor others;
       for (size_t k = 1; k < found.size(); ++k) add_to(others, std::move(found[k][p]));
@@ -112,10 +113,10 @@ class ReplicaGraphs final : public GraphNode {
   }
 
  private:
-  std::vector<variable_list> run_all(const variable_list& gradients) {
+  std::vector<Tensors> run_all(const Tensors& gradients) {
     const bool keep_graph = keeps_graph();
     const StashedGradients stashed(replicas_->parameters());
-    std::vector<variable_list> found(losses_.size());
+    std::vector<Tensors> found(losses_.size());
     parallel_->resume(losses_.size(), [&](size_t k) {
       const auto& leaves = k == 0 ? replicas_->parameters() : replicas_->parameters_of_copy(k - 1);
       (void)take_gradients(leaves);  // left by a backward that failed
@@ -128,7 +129,7 @@ class ReplicaGraphs final : public GraphNode {
 
   std::shared_ptr<Replicas> replicas_;
   std::shared_ptr<ParallelApply> parallel_;
-  variable_list losses_;  // by replica; undefined: the replica had no loss
+  Tensors losses_;  // by replica; undefined: the replica had no loss
 };
 
 }  // namespace

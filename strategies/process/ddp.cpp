@@ -16,14 +16,18 @@ namespace {
 
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
+at::ScalarType sent_type(CommHook hook) {
+  if (hook == CommHook::none) return at::ScalarType::Undefined;
+  return hook == CommHook::fp16_compress ? at::kHalf : at::kBFloat16;
+}
+
 // c10d's reducer of the parameters that are trained together.
 struct GradientReducer {
   std::vector<bool> trained;       // by parameter of the module
   std::vector<std::string> names;  // of the parameters that are reduced
   at::Tensor flags;                // (kRankFlags) zeros, one more parameter
   bool learns_graph = false;       // it has not yet recorded a backward of its static graph
-  std::shared_ptr<c10d::Reducer> reducer = nullptr;
-  std::shared_ptr<c10d::Logger> logger = nullptr;  // the reducer calls it where the set of unused parameters changes
+  std::unique_ptr<BucketReducer> reducer = nullptr;
 
   [[nodiscard]] bool shares_parameters(const std::vector<bool>& others) const {
     for (size_t k = 0; k < trained.size(); ++k) {
@@ -31,7 +35,6 @@ struct GradientReducer {
     }
     return false;
   }
-  ~GradientReducer() { logger.reset(); }  // before the reducer that it watches
 };
 
 // Backward passes whose gradients are averaged over the ranks while they run. Throws Error naming the parameters that
@@ -170,19 +173,13 @@ std::unique_ptr<GradientReducer> DDPGradients::reducer_of(const std::vector<bool
   made->flags =
       at::zeros({static_cast<int64_t>(kRankFlags)}, params[0].options().requires_grad(false)).set_requires_grad(true);
   add("the flags of ranks", made->flags);
-  made->reducer = make_reducer(params, std::move(names), group_,
-                               {.bucket_bytes = static_cast<int64_t>(options_.bucket_cap_mb * (1 << 20)),
-                                .find_unused_parameters = options_.find_unused_parameters,
-                                .gradient_as_bucket_view = options_.gradient_as_bucket_view});
-  made->logger = std::make_shared<c10d::Logger>(made->reducer);
-  made->reducer->set_logger(made->logger);
+  const ReducerOptions options{.bucket_bytes = static_cast<int64_t>(options_.bucket_cap_mb * (1 << 20)),
+                               .find_unused_parameters = options_.find_unused_parameters,
+                               .gradient_as_bucket_view = options_.gradient_as_bucket_view,
+                               .static_graph = options_.static_graph,
+                               .sent_type = sent_type(options_.comm_hook)};
+  made->reducer = std::make_unique<BucketReducer>(params, std::move(names), group_, options);
   made->learns_graph = options_.static_graph;
-  if (made->learns_graph) made->reducer->set_static_graph();
-  if (options_.comm_hook == CommHook::fp16_compress) {
-    send_as_float16(*made->reducer);
-  } else if (options_.comm_hook == CommHook::bf16_compress) {
-    send_as_bfloat16(*made->reducer, group_);
-  }
   return made;
 }
 

@@ -1,12 +1,12 @@
 #include "levin/strategies/process/replay_watch.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "levin/core/process/rank_status.h"
+#include "levin/libtorch/device_memory.h"
 
 namespace levin {
 
@@ -25,7 +25,7 @@ ReplayWatch::~ReplayWatch() {
 void ReplayWatch::launched() {
   const std::lock_guard lock(mutex_);
   if (is_open_ && !done_.query()) return;
-  done_.record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+  done_.record(DeviceBackend(device_.type()).getStream(device_));
   since_ = Clock::now();
   is_open_ = true;
 }

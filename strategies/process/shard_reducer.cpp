@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "levin/libtorch/graph_nodes.h"
-#include "levin/strategies/process/operator_watch.h"
+#include "levin/libtorch/operator_watch.h"
 
 namespace levin {
 

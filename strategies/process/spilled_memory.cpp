@@ -1,6 +1,5 @@
 #include "levin/strategies/process/spilled_memory.h"
 
-#include <c10/core/CPUAllocator.h>
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
@@ -19,6 +18,7 @@
 #include "levin/core/options/units.h"
 #include "levin/core/process/console.h"
 #include "levin/core/tensors.h"
+#include "levin/libtorch/device_memory.h"
 
 namespace levin {
 
@@ -105,12 +105,12 @@ class SpilledMemory::Allocator final : public c10::Allocator {
   void enter() {
     const std::lock_guard lock(mutex_);
     if (scopes_++ > 0) return;
-    if (c10::GetCPUAllocator() != this) inner_ = c10::GetCPUAllocator();
-    c10::SetCPUAllocator(this);
+    if (GetCPUAllocator() != this) inner_ = GetCPUAllocator();
+    SetCPUAllocator(this);
   }
   void leave() {
     const std::lock_guard lock(mutex_);
-    if (--scopes_ == 0 && c10::GetCPUAllocator() == this) c10::SetCPUAllocator(inner_);
+    if (--scopes_ == 0 && GetCPUAllocator() == this) SetCPUAllocator(inner_);
   }
 
   void add(void* data, const Block& block) {
@@ -139,7 +139,7 @@ class SpilledMemory::Allocator final : public c10::Allocator {
  private:
   c10::Allocator* inner() const {
     c10::Allocator* found = inner_;
-    return found != nullptr ? found : c10::GetDefaultCPUAllocator();
+    return found != nullptr ? found : GetDefaultCPUAllocator();
   }
 
   // Also frees blocks of the inner allocator, if they were allocated as raw pointers.

@@ -9,7 +9,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 
-#include "levin/strategies/process/operator_watch.h"
+#include "levin/libtorch/operator_watch.h"
 
 namespace levin {
 

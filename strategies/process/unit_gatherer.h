@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "levin/libtorch/operator_watch.h"
 #include "levin/strategies/process/flat_unit.h"
-#include "levin/strategies/process/operator_watch.h"
 #include "levin/strategies/process/parallel_strategy.h"
 #include "levin/strategies/process/rank_error.h"
 

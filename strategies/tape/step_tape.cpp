@@ -144,7 +144,7 @@ void StepTape::run(bool sends) {
       continue;  // its memory is in use until it is waited for, so nothing is released
     }
     stack_.assign(instruction.arguments.begin(), instruction.arguments.end());
-    instruction.op.redispatchBoxed(instruction.keys, &stack_);
+    call_kernel(instruction.op, instruction.keys, stack_);
     if (!instruction.handed.empty()) hand_over(instruction);
     for (c10::StorageImpl* storage : instruction.released) storage->set_data_ptr_noswap(at::DataPtr(nullptr, at::kCPU));
   }
@@ -154,7 +154,7 @@ void StepTape::run(bool sends) {
 
 void StepTape::send(const Instruction& instruction) {
   stack_.assign(instruction.arguments.begin(), instruction.arguments.end());
-  instruction.op.redispatchBoxed(instruction.keys, &stack_);
+  call_kernel(instruction.op, instruction.keys, stack_);
   works_[instruction.message] = std::move(stack_.back());
   stack_.clear();
 }

@@ -1,7 +1,6 @@
 #include "levin/strategies/tape/tape_memory.h"
 
 #include <ATen/ops/empty.h>
-#include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
 #include <numeric>

@@ -90,7 +90,7 @@ std::optional<OutForm> try_out_form(const c10::OperatorHandle& op, const std::ve
   NoWarnings none;
   const c10::WarningUtils::WarningHandlerGuard quiet(&none);
   try {
-    out->op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+    call_kernel(out->op, c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
   } catch (const c10::Error&) {
     ran = false;  // it takes less than the operator itself
   }

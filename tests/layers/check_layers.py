@@ -54,6 +54,15 @@ def check_edges(root):
                         yield f"{where}: includes {included}. Rule: {rule}."
 
 
+def check_names(root):
+    for folder in set(rules.MAY_INCLUDE) - {"libtorch"}:
+        for path in sources_in(root, folder):
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                if found := re.search(rules.RESERVED_NAMES, line.partition("//")[0]):
+                    yield (f"{path.relative_to(root)}:{number}: uses {found.group()}. "
+                           "Rule: only libtorch/ uses what is not LibTorch's public interface.")
+
+
 def check_torch_free(root):
     """Follows the includes of all TORCH_FREE files at once, and reports each include of LibTorch with one chain to it."""
     chains = {}
@@ -198,7 +207,7 @@ def check_units_have_no_cycles(root):
 
 
 def findings_of(root):
-    for check in (check_folders_are_known, check_edges, check_torch_free, check_parts, check_sources_are_built,
+    for check in (check_folders_are_known, check_edges, check_names, check_torch_free, check_parts, check_sources_are_built,
                   check_headers_are_included, check_tests_are_run, check_lengths, check_units_have_no_cycles):
         yield from check(root)
 

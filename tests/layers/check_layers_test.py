@@ -101,6 +101,27 @@ class CheckLayers(unittest.TestCase):
         self.write("data/a.cpp", header)
         self.assert_found("data/a.cpp:1", "Store.hpp", "only strategies/ and libtorch/ include c10d")
 
+    def test_internals_of_libtorch_are_for_one_folder(self):
+        self.write("libtorch/CMakeLists.txt", "levin_sources(libtorch a.cpp)")
+        self.write("libtorch/borrowed_keys.h", "#pragma once\n")
+        private = ["<c10/core/CPUAllocator.h>", "<c10/core/impl/VirtualGuardImpl.h>", "<ATen/core/dispatch/CppSignature.h>",
+                   "<torch/csrc/autograd/function.h>", '"levin/libtorch/borrowed_keys.h"']
+        self.write("libtorch/a.cpp", "".join(f"#include {header}\n" for header in private))
+        public = ["<c10/core/impl/LocalDispatchKeySet.h>", "<ATen/core/dispatch/Dispatcher.h>",
+                  "<torch/csrc/autograd/custom_function.h>"]
+        self.write("strategies/a.cpp", "".join(f"#include {header}\n" for header in public))
+        self.assertEqual(self.run_check()[0], 0, self.run_check()[1])
+        for header in private:
+            self.write("strategies/a.cpp", f"#include <vector>\n#include {header}\n")
+            self.assert_found("strategies/a.cpp:2", header.strip('<>"'), "only libtorch/")
+
+    def test_names_of_libtorchs_internals_are_for_one_folder(self):
+        self.write("strategies/a.cpp", "// c10d::Reducer waits\nusing torch::autograd::variable_list;\n")
+        self.assertEqual(self.run_check()[0], 0)
+        for name in ["c10d::Reducer", "torch::autograd::Node", "c10::DispatchKey::DeferredInit", "c10::SetCPUAllocator(own)"]:
+            self.write("strategies/a.cpp", f"#include <vector>\n{name} x;\n")
+            self.assert_found("strategies/a.cpp:2: uses", "only libtorch/")
+
     def test_yaml_is_read_in_one_place(self):
         self.write("yaml/CMakeLists.txt", "target_sources(levin PRIVATE a.cpp)")
         self.write("yaml/a.cpp", "#include <yaml-cpp/yaml.h>\n")

@@ -102,9 +102,12 @@ RESERVED = [
     (r"^(c10/cuda|ATen/cuda|cuda_runtime|nccl)", lambda file: file.startswith(("cuda/", "libtorch/cuda_")),
      "only cuda/, a library of its own, includes CUDA's headers, and libtorch/cuda_*.h, which it includes"),
     (r"^(torch/csrc/(?!" + "|".join(PUBLIC_CSRC) + r")|caffe2/"
-     r"|c10/core/CachingDeviceAllocator|ATen/DeviceAccelerator|ATen/core/CachingHostAllocator)",
+     r"|c10/core/(CachingDeviceAllocator|CPUAllocator|impl/(?!LocalDispatchKeySet\.h$))|ATen/core/dispatch/(?!Dispatcher\.h$)"
+     r"|ATen/core/boxing/|ATen/DeviceAccelerator|ATen/core/CachingHostAllocator)",
      lambda file: file.startswith("libtorch/"),
      "only libtorch/ includes headers of LibTorch that are not its public interface or differ between versions"),
+    (r"^levin/libtorch/borrowed_keys\.h$", lambda file: file.startswith("libtorch/"),
+     "only libtorch/ uses dispatch keys that LibTorch keeps for others"),
     (r"^torch/(headeronly/)?version\.h", lambda file: file.startswith("libtorch/") or is_umbrella(file),
      "only libtorch/ asks for LibTorch's version; levin.h includes it for users"),
     (r"^yaml-cpp/", lambda file: file.startswith("yaml/"),
@@ -115,6 +118,11 @@ RESERVED = [
     (r"^(torch|ATen|c10|caffe2)/(?!core/Tensor\.h$)", lambda file: not file.startswith("core/"),
      "core/ includes no LibTorch but ATen/core/Tensor.h"),
 ]
+
+# Names of LibTorch's that headers of libtorch/ or public ones declare, which only libtorch/ uses.
+RESERVED_NAMES = (r"\bDispatchKey::(DeferredInit|Fake|TESTING_ONLY_)|\bredispatchBoxed\b|\bc10d::(Reducer|Logger)\b"
+                  r"|\btorch::autograd::(Node|Edge|edge_list|Engine|SavedVariable|collect_next_edges|profiler|impl)\b"
+                  r"|\btorch::profiler::|\bc10::(Get|Set)\w*CPUAllocator|\bCUDACachingAllocator::attach|\bimpl::VirtualGuardImpl\b")
 
 MOST_LINES = 600
 

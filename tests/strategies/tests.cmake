@@ -3,7 +3,6 @@ levin_test(strategies TORCH FILES
   strategies/flat_unit_test.cpp
   strategies/init_method_test.cpp
   strategies/loss_gradient_test.cpp
-  strategies/operator_watch_test.cpp
   strategies/own_address_test.cpp
   strategies/place_test.cpp
   strategies/rank_difference_test.cpp

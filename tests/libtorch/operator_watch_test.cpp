@@ -1,5 +1,5 @@
 // Operators seen before they run, with real ones of LibTorch.
-#include "levin/strategies/process/operator_watch.h"
+#include "levin/libtorch/operator_watch.h"
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/linear.h>

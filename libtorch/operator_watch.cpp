@@ -1,4 +1,4 @@
-#include "levin/strategies/process/operator_watch.h"
+#include "levin/libtorch/operator_watch.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 

@@ -2,8 +2,9 @@
 // callback. LibTorch's modules have no forward hooks, and this needs none: a weight whose memory was freed can be
 // gathered exactly when an operator is about to read it.
 //
-// It is a boxed fallback on a separate dispatch key above autograd and autocast, so an operator passes it once, at its
-// outermost call, at the cost of boxing its arguments (about a microsecond).
+// It is a boxed fallback on a separate dispatch key above autograd and autocast (borrowed_keys.h), so an operator
+// passes it once, at its outermost call, at the cost of boxing its arguments (about a microsecond). Checked with
+// LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
