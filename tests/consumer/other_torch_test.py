@@ -24,7 +24,7 @@ import fresh_debian
 
 TOOLS, LIBRARIES = "cmake ninja-build pkg-config", "libyaml-cpp-dev libspdlog-dev nlohmann-json3-dev libxxhash-dev"
 LIBRARIES_OF_PARTS = ("libcurl4-openssl-dev libpng-dev libjpeg62-turbo-dev libhdf5-dev libsqlite3-dev libssl-dev zlib1g-dev "
-                      "libncurses-dev libpcre2-dev libutf8proc-dev libonig-dev")
+                      "libncurses-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev libonig-dev")
 COMPILERS = ("g++-12", "g++-13", "clang++-17", "clang++-18", "clang++-19")
 ARM64_UNIT_TESTS = ("checkpoint", "metrics", "optim")
 # Of the sources in {sources}; without optimization, which takes a third of the compiler's time.
