@@ -9,6 +9,7 @@
 
 #include "levin/core/options/error.h"
 #include "levin/libtorch/scalar_types.h"
+#include "levin/libtorch/version.h"
 
 namespace levin {
 
@@ -142,7 +143,8 @@ bool HeaderReader::string(std::string& text) {
   }
   if (place_ != Place::entry || field_ != Field::dtype) refuse("\"" + cut_text(text) + "\"");
   if (!find_safetensors_dtype(text, entry_.dtype)) {
-    bad_entry(entry_.name, "dtype \"" + cut_text(text) + "\" is unknown");
+    const std::string dtype = "dtype \"" + cut_text(text) + "\"";
+    bad_entry(entry_.name, text == "F8_E8M0" ? needs_torch_text(dtype, 2, 7) : dtype + " is unknown");
   }
   return true;
 }

@@ -32,7 +32,7 @@ int64_t free_bytes(Allocator& allocator, c10::DeviceIndex index) {
   if constexpr (requires { allocator.getMemoryInfo(index); }) {
     return static_cast<int64_t>(allocator.getMemoryInfo(index).first);
   } else {
-    report_old_torch("Reading a device's free memory", 2, 11);
+    report_old_torch("Reading a device's free memory", 2, 10);
   }
 }
 

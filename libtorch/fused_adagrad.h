@@ -1,4 +1,4 @@
-// The fused kernel of Adagrad. Its learning rate may be a tensor from LibTorch 2.7 on. Checked with
+// The fused kernel of Adagrad. Its learning rate may be a tensor from LibTorch 2.8 on. Checked with
 // LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
 #pragma once
 
@@ -15,7 +15,7 @@ concept FusedAdagradRate = requires(at::TensorList tensors, const Rate& lr) {
   at::_fused_adagrad_(tensors, tensors, tensors, tensors, lr, 0.0, 0.0, 0.0, false);
 };
 
-/// at::_fused_adagrad_ with either. Throws Error for a tensor before LibTorch 2.7.
+/// at::_fused_adagrad_ with either. Throws Error for a tensor before LibTorch 2.8.
 template <class Rate>
 void fused_adagrad(at::TensorList params, at::TensorList grads, at::TensorList sums, at::TensorList steps,
                    const Rate& lr, double lr_decay, double weight_decay, double eps, bool maximize,
@@ -23,7 +23,7 @@ void fused_adagrad(at::TensorList params, at::TensorList grads, at::TensorList s
   if constexpr (FusedAdagradRate<Rate>) {
     at::_fused_adagrad_(params, grads, sums, steps, lr, lr_decay, weight_decay, eps, maximize, {}, found_inf);
   } else {
-    report_old_torch("a recorded step of Adagrad", 2, 7);
+    report_old_torch("A recorded step of Adagrad", 2, 8);
   }
 }
 

@@ -11,9 +11,7 @@ namespace levin {
 
 /// A recording of the process's operators; on request also of the GPU's work, the operators' shapes and their memory.
 struct KinetoRecording {
-  bool on_gpu = false;
-  bool shapes = false;
-  bool memory = false;
+  bool on_gpu = false, shapes = false, memory = false;
 
   void prepare() const { torch::autograd::profiler::prepareProfiler(config(), activities()); }
   void start() const { torch::autograd::profiler::enableProfiler(config(), activities()); }
@@ -28,7 +26,7 @@ struct KinetoRecording {
   }
 };
 
-/// Returns whether LibTorch's own tables leave the event out. LibTorch 2.7 and older mark no events.
+/// Returns whether LibTorch's own tables leave the event out. LibTorch 2.8 and older mark no events.
 template <class Event = torch::autograd::profiler::KinetoEvent>
 [[nodiscard]] bool is_hidden(const Event& event) {
   if constexpr (requires { event.isHiddenEvent(); }) {

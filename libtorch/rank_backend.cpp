@@ -21,7 +21,7 @@ concept HasAbort = requires(Target& target) {
   target.abort();
 };
 
-// What c10d's own setTimeout does, which LibTorch 2.7 and older lack.
+// What c10d's own setTimeout does, which LibTorch 2.8 and older lack.
 class TimedGloo final : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;

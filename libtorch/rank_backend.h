@@ -1,4 +1,4 @@
-// Timeouts and ends of c10d's process groups, which have functions for them since LibTorch 2.7 and 2.9, and messages
+// Timeouts and ends of c10d's process groups, which have functions for them since LibTorch 2.9 and 2.7, and messages
 // that only c10d's own code sends. Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
 #pragma once
 
@@ -25,7 +25,7 @@ class RankBackend : public c10d::Backend {
                                                                   int threads, std::chrono::milliseconds timeout);
 
 /// Sets how long later calls wait for the other ranks. Returns false if the backend keeps its first timeout, as NCCL
-/// does up to LibTorch 2.7.
+/// does up to LibTorch 2.8.
 bool set_timeout(c10d::Backend& backend, std::chrono::milliseconds timeout);
 bool set_timeout(c10d::ProcessGroup& group, std::chrono::milliseconds timeout);
 

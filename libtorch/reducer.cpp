@@ -33,7 +33,7 @@ std::shared_ptr<Reducer> make(const std::vector<at::Tensor>& parameters, Names n
                                      options.find_unused_parameters, options.gradient_as_bucket_view, std::move(names),
                                      first, more...);
   };
-  // skip_all_reduce_unused_params and use_python_reducer since 2.9, bucket_bytes_cap_list since 2.11
+  // skip_all_reduce_unused_params and use_python_reducer since 2.8, bucket_bytes_cap_list since 2.11
   if constexpr (kTakes<Reducer, bool, bool, std::vector<int64_t>>) {
     return with(false, false, std::vector<int64_t>());
   } else if constexpr (kTakes<Reducer, bool, bool>) {

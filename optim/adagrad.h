@@ -36,7 +36,7 @@ extern template class OptimizerOf<AdagradOptions>;
 class Adagrad final : public OptimizerOf<AdagradOptions> {
  public:
   using OptimizerOf::OptimizerOf;
-  [[nodiscard]] bool is_recordable() const override;  // from LibTorch 2.7 on
+  [[nodiscard]] bool is_recordable() const override;  // from LibTorch 2.8 on
 
  private:
   std::vector<std::string> state_names() const override { return {"sum"}; }

@@ -11,6 +11,7 @@
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/core/files/files.h"
+#include "levin/libtorch/version.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 
@@ -68,7 +69,6 @@ TEST(SafetensorsFile, ReadsEveryTypeOfTheFormatThatLibTorchHas) {
                                                                   {"BF16", at::kBFloat16},
                                                                   {"F8_E4M3", at::kFloat8_e4m3fn},
                                                                   {"F8_E5M2", at::kFloat8_e5m2},
-                                                                  {"F8_E8M0", at::kFloat8_e8m0fnu},
                                                                   {"C64", at::kComplexFloat},
                                                                   {"I64", at::kLong},
                                                                   {"I32", at::kInt},
@@ -92,6 +92,25 @@ TEST(SafetensorsFile, ReadsEveryTypeOfTheFormatThatLibTorchHas) {
     write_safetensors(folder / "b", {{"x", x}});
     EXPECT_EQ(SafetensorsFile(folder / "b").entries()[0].dtype, type) << word;
   }
+}
+
+TEST(SafetensorsFile, ReadsF8E8M0OrNamesTheLibTorchThatHasIt) {
+  const std::string header = R"({"x":{"dtype":"F8_E8M0","shape":[1],"data_offsets":[0,1]}})";
+#if LEVIN_TORCH_AT_LEAST(2, 7)
+  const TemporaryFolder folder;
+  write_file_durably(folder / "a", file_of(header, "\x7f"));
+  const SafetensorsFile file(folder / "a");
+  const at::Tensor x = file.read(file.entries()[0]);
+  EXPECT_EQ(x.scalar_type(), at::kFloat8_e8m0fnu);
+  EXPECT_EQ(*static_cast<const uint8_t*>(x.const_data_ptr()), 0x7f);
+  write_safetensors(folder / "b", {{"x", x}});
+  EXPECT_EQ(SafetensorsFile(folder / "b").entries()[0].dtype, at::kFloat8_e8m0fnu);
+#else
+  EXPECT_TRUE(has(error_of(header, "\x7f"),
+                  "the header's entry of tensor \"x\" is wrong: dtype \"F8_E8M0\" needs "
+                  "LibTorch 2.7 or newer; this is Levin with LibTorch " +
+                      torch_version()));
+#endif
 }
 
 TEST(SafetensorsFile, RefusesInvalidFilesWithTheReason) {

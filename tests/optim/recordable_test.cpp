@@ -1,5 +1,6 @@
 // What an optimizer guarantees for capturing its updates on a GPU (TrainerOptions::cuda_graph), tested on a CPU: the
 // updates equal an ordinary step's.
+#include "levin/libtorch/version.h"
 #include "optim/support.h"
 
 namespace levin::recordable_test {
@@ -17,11 +18,12 @@ struct Setting {
 
 // Learning rates that float32 holds exactly, in which recordable updates read them.
 std::vector<Setting> settings() {
-  return {{"SGD", {{"lr", 0.0625}}},
-          {"SGD", {{"lr", 0.0625}, {"momentum", 0.9}, {"nesterov", true}, {"weight_decay", 0.1}}},
-          {"Adam", {{"lr", 0.0625}, {"amsgrad", true}}},
-          {"AdamW", {{"lr", 0.0625}, {"weight_decay", 0.1}}},
-          {"Adagrad", {{"lr", 0.25}, {"lr_decay", 0.05}}}};
+  std::vector<Setting> all = {{"SGD", {{"lr", 0.0625}}},
+                              {"SGD", {{"lr", 0.0625}, {"momentum", 0.9}, {"nesterov", true}, {"weight_decay", 0.1}}},
+                              {"Adam", {{"lr", 0.0625}, {"amsgrad", true}}},
+                              {"AdamW", {{"lr", 0.0625}, {"weight_decay", 0.1}}}};
+  if (LEVIN_TORCH_AT_LEAST(2, 8)) all.push_back({"Adagrad", {{"lr", 0.25}, {"lr_decay", 0.05}}});
+  return all;
 }
 
 struct Trained {
@@ -101,6 +103,22 @@ TEST(RecordableOptimizer, ItsVersionTellsWhenTensorsCameOrWent) {
   const int64_t later = trained.optimizer->version();
   trained.optimizer->load_state(trained.optimizer->state());
   EXPECT_NE(trained.optimizer->version(), later);
+}
+
+TEST(RecordableOptimizer, AdagradIsOneFromTheLibTorchOnWhoseKernelTakesATensor) {
+  Trained plain({"Adagrad", {{"lr", 0.25}}}), recordable({"Adagrad", {{"lr", 0.25}}});
+  EXPECT_EQ(recordable.optimizer->is_recordable(), LEVIN_TORCH_AT_LEAST(2, 8));
+  recordable.optimizer->make_recordable();
+  train_step(*plain.optimizer, plain.params);
+  if (LEVIN_TORCH_AT_LEAST(2, 8)) {
+    train_step(*recordable.optimizer, recordable.params);
+    EXPECT_TRUE(bitwise_equal(plain.params, recordable.params));
+  } else {
+    expect_error<Error>([&] { train_step(*recordable.optimizer, recordable.params); },
+                        {"A recorded step of Adagrad needs LibTorch 2.8 or newer; this is Levin with LibTorch " +
+                         torch_version() + "."});
+    expect_error<Error>([&] { recordable.optimizer->step_unless(flag(0)); }, {"its update cannot be recorded"});
+  }
 }
 
 TEST(RecordableOptimizer, ThoseThatComputeOnTheHostRefuse) {

@@ -6,6 +6,7 @@ levin_test(strategies TORCH FILES
   strategies/own_address_test.cpp
   strategies/place_test.cpp
   strategies/rank_difference_test.cpp
+  strategies/rank_timeout_test.cpp
   strategies/single_device_test.cpp
   strategies/step_tape_test.cpp)
 
