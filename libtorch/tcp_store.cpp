@@ -5,6 +5,9 @@
 #endif
 
 #include <cstdint>
+#include <exception>
+
+#include "levin/libtorch/version.h"
 
 namespace levin {
 
@@ -22,6 +25,18 @@ static_assert(static_cast<uint8_t>(c10d::detail::QueryType::VALIDATE) == kValida
 #endif
 
 }  // namespace
+
+c10::intrusive_ptr<c10d::TCPStore> make_tcp_store(const std::string& host, c10d::TCPStoreOptions options) {
+  options.useLibUV = LEVIN_TORCH_AT_LEAST(2, 8) || !options.masterListenFd;
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(host, options);
+  } catch (const std::exception& error) {
+    // Thrown before a socket is opened. c10d does not export its function that tells.
+    if (!options.useLibUV || std::string(error.what()).find("without libuv support") == std::string::npos) throw;
+    options.useLibUV = false;
+    return c10::make_intrusive<c10d::TCPStore>(host, options);
+  }
+}
 
 std::string store_ping(std::string_view number) {
   std::string text(1, static_cast<char>(kValidate));

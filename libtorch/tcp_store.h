@@ -4,14 +4,13 @@
 
 #include <string>
 #include <string_view>
-
-#include "levin/libtorch/version.h"
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 namespace levin {
 
-/// Whether a store on libuv accepts a socket that listens already; older ones need TCPStoreOptions::useLibUV to be
-/// false for it.
-inline constexpr bool kLibuvTakesSockets = LEVIN_TORCH_AT_LEAST(2, 8);
+/// Returns a store on libuv where LibTorch has it, which Debian's has not, and else on c10d's own server. Before 2.8 the
+/// store on libuv refuses a socket that listens already (TCPStoreOptions::masterListenFd). Throws c10d's errors.
+[[nodiscard]] c10::intrusive_ptr<c10d::TCPStore> make_tcp_store(const std::string& host, c10d::TCPStoreOptions options);
 
 /// Returns the bytes that a client sends to ask a store for an answer: the store sends `number`, of four bytes, back.
 [[nodiscard]] std::string store_ping(std::string_view number);

@@ -63,7 +63,6 @@ c10::intrusive_ptr<c10d::Store> make_store(const World& world, const StoreAddres
   options.isServer = address.listening.has_value();
   options.port = static_cast<uint16_t>(address.port);
   options.masterListenFd = address.listening;
-  options.useLibUV = kLibuvTakesSockets || !address.listening;
   options.numWorkers = static_cast<size_t>(world.size);
   options.waitWorkers = false;
   options.timeout = timeout;
@@ -71,7 +70,7 @@ c10::intrusive_ptr<c10d::Store> make_store(const World& world, const StoreAddres
   if (!options.isServer && !address.is_proved && !is_launchers_port(world)) {
     await_store(address.host, address.port, timeout);
   }
-  return c10::make_intrusive<c10d::TCPStore>(address.host, options);
+  return make_tcp_store(address.host, options);
 }
 
 // The address given to the other ranks may be a different machine's, on which they find a second process with rank 0.

@@ -56,8 +56,7 @@ TEST(TcpStore, TakesOverASocketThatListens) {
   c10d::TCPStoreOptions options = server_options();
   options.port = ntohs(address.sin_port);
   options.masterListenFd = listening;
-  options.useLibUV = kLibuvTakesSockets;
-  const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  const auto store = make_tcp_store("127.0.0.1", options);
   EXPECT_EQ(store->getPort(), options.port);
   EXPECT_EQ(answer_to(store_ping("1234"), options.port), "1234");
   store->set("key", std::vector<uint8_t>{1, 2});
