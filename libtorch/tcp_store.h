@@ -1,5 +1,5 @@
-// What differs between versions of c10d's TCPStore. LibTorch 2.15 no longer declares the first bytes of a connection, but
-// speaks the same protocol. Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// What differs between versions of c10d's TCPStore. LibTorch 2.15 no longer declares the first bytes of a connection,
+// but speaks the same protocol. Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace levin {
 
-/// Returns a store on libuv where LibTorch has it, which Debian's has not, and else on c10d's own server. Before 2.8 the
-/// store on libuv refuses a socket that listens already (TCPStoreOptions::masterListenFd). Throws c10d's errors.
+/// Returns a store that uses libuv, or c10d's own server: in a LibTorch that was built without libuv, such as Debian's,
+/// and, before 2.8, for a socket that listens already (TCPStoreOptions::masterListenFd). Throws c10d's errors.
 [[nodiscard]] c10::intrusive_ptr<c10d::TCPStore> make_tcp_store(const std::string& host, c10d::TCPStoreOptions options);
 
 /// Returns the bytes that a client sends to ask a store for an answer: the store sends `number`, of four bytes, back.

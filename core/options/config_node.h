@@ -57,7 +57,8 @@ struct ConfigNode {
   std::string text = "";    // of a scalar
   bool quoted = false;      // a quoted scalar is a string, never a number, bool or null
   bool may_differ = false;  // between the ranks of a run: see Field::ranks_may_differ; no part of the value
-  std::vector<ConfigNode> items;     // without initialisers, for which clang asks for the whole of ConfigEntry
+  // Without initialisers, for which clang asks for the whole of ConfigEntry.
+  std::vector<ConfigNode> items;
   std::vector<ConfigEntry> entries;
   Mark mark = {};
 

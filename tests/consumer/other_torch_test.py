@@ -3,7 +3,8 @@
 
   other_torch_test.py SOURCES BUILD LEVIN_HOME newest|VERSION|debian13|compilers|arm64 [unittest's arguments]
 
-newest: the newest wheel of cmake/libtorch, which `./dev check --peers` fetches. VERSION: the wheel of this version there. debian13: libtorch-dev, in a bare Debian 13.
+newest: the newest wheel of cmake/libtorch, which `./dev check --peers` fetches. VERSION: the wheel of this version there.
+debian13: libtorch-dev, in a bare Debian 13.
 compilers: there too, with each compiler that Debian 13 has beside its own; LEVIN_TEST_COMPILERS="g++-13" picks some.
 arm64: the pinned LibTorch's wheel for arm64, with a cross compiler in a bare Debian 12; qemu runs the program, and the unit
 tests of the folders in ARM64_UNIT_TESTS.
@@ -21,6 +22,9 @@ SOURCES, BUILD, HOME = (pathlib.Path(sys.argv.pop(1)).resolve() for _ in range(3
 KIND = sys.argv.pop(1)
 sys.dont_write_bytecode = True
 import fresh_debian
+os.chdir(SOURCES)  # for the modules of ./dev
+sys.path.insert(0, "tools/dev")
+import packages
 
 TOOLS, LIBRARIES = "cmake ninja-build pkg-config", "libyaml-cpp-dev libspdlog-dev nlohmann-json3-dev libxxhash-dev"
 LIBRARIES_OF_PARTS = ("libcurl4-openssl-dev libpng-dev libjpeg62-turbo-dev libhdf5-dev libsqlite3-dev libssl-dev zlib1g-dev "
@@ -41,19 +45,9 @@ UNIT_TESTS = CONFIGURE + """-B {work}/tests -DLEVIN_BUILD_TOOL=OFF -DLEVIN_BUILD
 ninja -C {work}/tests -j {jobs} """ + " ".join(f"{name}_test" for name in ARM64_UNIT_TESTS)
 
 
-def dev_packages():
-    """The module of ./dev that fetches LibTorch."""
-    sys.path.insert(0, str(SOURCES / "tools/dev"))
-    os.chdir(SOURCES)
-    import packages
-    return packages
-
-
-def newest_torch():
-    """Returns the folder of the newest LibTorch that Levin is checked with, and its version."""
-    packages = dev_packages()
-    version = packages.other_torch(packages.other_torches()[-1])[1]
-    return HOME / f"libtorch-{version}-cpu", version
+def wheel():
+    """Returns the list of the kind's wheels, and their version."""
+    return packages.other_torch(packages.other_torches()[-1] if KIND == "newest" else KIND)
 
 
 class Here:
@@ -64,12 +58,8 @@ class Here:
         self.work = BUILD / f"other-torch-{KIND}"  # is kept: another build compiles what has changed
         self.work.mkdir(exist_ok=True)
         self.sources, self.seen = SOURCES, self.work
-        if KIND == "newest":
-            self.torch = newest_torch()[0]
-        else:
-            packages = dev_packages()
-            wheels, version = packages.other_torch(KIND)
-            self.torch = packages.set_up_torch(f"LibTorch {version} (cpu)", "cpu", False, version, wheels)
+        wheels, version = wheel()
+        self.torch = packages.set_up_torch(f"LibTorch {version} (cpu)", "cpu", False, version, wheels)
 
     def run(self, command):
         return fresh_debian.shell(command, env={**os.environ, "LEVIN_TORCH_DIR": str(self.torch)})
@@ -109,7 +99,7 @@ class Arm64(InDebian):
         foreign = " ".join(f"{name}:arm64" for name in libraries.split() if "json" not in name)
         super().__init__("bookworm", f"g++-aarch64-linux-gnu qemu-user nlohmann-json3-dev libcli11-dev python3 {TOOLS} {foreign}",
                          before="dpkg --add-architecture arm64 &&")
-        self.debian.mount(dev_packages().set_up_torch("LibTorch for arm64", "cpu", False, machine="aarch64"), "/root/torch")
+        self.debian.mount(packages.set_up_torch("LibTorch for arm64", "cpu", False, machine="aarch64"), "/root/torch")
         self.debian.environment.update(LEVIN_TORCH_DIR="/root/torch", PKG_CONFIG_LIBDIR="/usr/lib/aarch64-linux-gnu/pkgconfig:"
                                        "/usr/share/pkgconfig", PKG_CONFIG_PATH="")
 
@@ -215,8 +205,8 @@ def load_tests(loader, tests, pattern):
 if __name__ == "__main__":
     if KIND in ("debian13", "compilers", "arm64"):
         fresh_debian.main("__main__")
-    elif KIND == "newest" and not (newest_torch()[0] / "torch").is_dir():
-        print(f"skipped: LibTorch {newest_torch()[1]} is not in {HOME}; ./dev check --peers fetches it")
+    elif KIND == "newest" and not packages.torch_is_complete(packages.torch_folder(HOME, "cpu", wheel()[1])):
+        print(f"skipped: LibTorch {wheel()[1]} is not in {HOME}; ./dev check --peers fetches it")
         sys.exit(77)
     else:
         unittest.main(verbosity=2)

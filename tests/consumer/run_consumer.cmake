@@ -32,7 +32,7 @@ function(expect_no_part part reason)
   endif()
 endfunction()
 
-# Each part is found alone where its library is installed, and where it is not, the error tells how to get it.
+# Checks that each installed part is found alone, and that the error for a missing one says how to get it.
 function(check_parts)
   set(known ${PARTS} cuda)
   list(JOIN known ", " names)

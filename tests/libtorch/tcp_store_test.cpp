@@ -39,7 +39,7 @@ c10d::TCPStoreOptions server_options() {
 }
 
 TEST(TcpStore, AnswersAPingWithItsNumber) {
-  const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", server_options());
+  const auto store = make_tcp_store("127.0.0.1", server_options());
   EXPECT_EQ(answer_to(store_ping("\n\n\n\n"), store->getPort()), "\n\n\n\n");
   EXPECT_EQ(answer_to(store_ping("1234"), store->getPort()), "1234");
 }

@@ -208,7 +208,9 @@ TEST(NonFiniteGradient, IgnoreTrainsOnAsLightningDoes) {
 
 void expect_finite(const std::string& checkpoint) {
   for (const auto& [key, tensor] : load_checkpoint(checkpoint).tensors) {
-    EXPECT_TRUE(!tensor.is_floating_point() || tensor.isfinite().all().item<bool>()) << checkpoint << ": " << key;
+    if (tensor.is_floating_point()) {
+      EXPECT_TRUE(tensor.isfinite().all().item<bool>()) << checkpoint << ": " << key;
+    }
   }
 }
 
@@ -424,7 +426,9 @@ TEST(NonFiniteGradient, OneThatAHookOrClippingMakesIsSkippedToo) {
         way(options, module);
         Trainer trainer(options);
         trainer.fit(module, data({}));
-        EXPECT_TRUE(bad.empty() || trainer.global_step() == kBatches - 2) << trainer.global_step();
+        if (!bad.empty()) {
+          EXPECT_EQ(trainer.global_step(), kBatches - 2);
+        }
         return module.weight.detach();
       };
       EXPECT_TRUE(torch::equal(end_of(skipping(changes[k]), {5, kBatches - 1}),
