@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -19,10 +18,6 @@
 namespace levin {
 
 namespace {
-
-int64_t now() {
-  return std::chrono::steady_clock::now().time_since_epoch().count();
-}
 
 template <size_t N>
 void write_text(std::array<char, N>& to, const std::string& text) {
@@ -65,11 +60,21 @@ void write_error_file(const std::string& text) {
 
 }  // namespace
 
+int64_t monotonic_now() {
+  timespec now = {};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
 std::string RankPage::text() const {
   std::string text = phase[0] == '\0' ? "before training" : std::string(phase.data());
   if (epoch.load() < 0) return text;
   return text + ", epoch " + std::to_string(epoch.load()) + ", batch " + std::to_string(batch.load()) +
          ", global step " + std::to_string(global_step.load());
+}
+
+int64_t RankPage::last_saved() const {
+  return saves > 0 ? monotonic_now() : saved_at.load();
 }
 
 RankStatus& RankStatus::instance() {
@@ -86,7 +91,12 @@ void RankStatus::set_position(const char* phase, int64_t epoch, int64_t batch, i
   page_->batch.store(batch, std::memory_order_relaxed);
   page_->global_step.store(global_step, std::memory_order_relaxed);
   write_text(page_->phase, phase);
-  page_->moved_at.store(now(), std::memory_order_relaxed);
+  page_->moved_at.store(monotonic_now(), std::memory_order_relaxed);
+}
+
+void RankStatus::end_save() {
+  page_->saved_at = monotonic_now();
+  --page_->saves;
 }
 
 void RankStatus::set_waiting(const std::string& text) {
@@ -96,7 +106,7 @@ void RankStatus::set_waiting(const std::string& text) {
 void RankStatus::set_error(const std::string& text) {
   if (page_->failed_at.load() != 0) return;
   write_text(page_->error, text);
-  page_->failed_at.store(now());
+  page_->failed_at.store(monotonic_now());
   write_error_file(text);
 }
 

@@ -9,15 +9,19 @@
 
 namespace levin {
 
+/// Nanoseconds of the monotonic clock, the same for all processes of a machine; for a signal handler too.
+[[nodiscard]] int64_t monotonic_now();
+
 /// One rank's page. Plain memory shared by two processes: a reader may see half an update.
 struct RankPage {
   std::atomic<int64_t> epoch = -1;
   std::atomic<int64_t> batch = -1;
   std::atomic<int64_t> global_step = -1;
-  std::atomic<int64_t> moved_at = 0;              // nanoseconds of the monotonic clock
+  std::atomic<int64_t> moved_at = 0;              // monotonic_now()
   std::atomic<int64_t> failed_at = 0;             // the same; 0: has not failed
   std::atomic<int64_t> reported_by_launcher = 0;  // 1: only the launcher reports the error
   std::atomic<int64_t> saves = 0;                 // the number of saves in progress
+  std::atomic<int64_t> saved_at = 0;              // when the last save ended; 0: none has
   std::atomic<int64_t> stop = 0;                  // the signal that asked this rank to stop, whoever sent it; 0: none
   std::atomic<int64_t> stopped = 0;               // 1: has ended because a stop was requested in any way
   std::array<char, 64> phase = {};                // ends with a zero
@@ -25,6 +29,8 @@ struct RankPage {
   std::array<char, 8192> error = {};
 
   [[nodiscard]] std::string text() const;  // "train, epoch 1, batch 12, global step 950"
+  /// When it saved last: now while it is saving, 0 if it has not saved. For a signal handler too.
+  [[nodiscard]] int64_t last_saved() const;
 };
 
 class RankStatus {
@@ -34,8 +40,10 @@ class RankStatus {
 
   /// `phase`: "train", "validate", …; a count below 0 is not reported.
   void set_position(const char* phase, int64_t epoch, int64_t batch, int64_t global_step);
-  /// `change`: 1 when a save begins, -1 when it ends.
-  void add_save(int64_t change) { page_->saves += change; }
+  void begin_save() { ++page_->saves; }
+  void end_save();
+  /// As RankPage::last_saved().
+  [[nodiscard]] int64_t last_saved() const { return page_->last_saved(); }
   /// What this rank waits for, as a sentence: "rank 0 of 2 waits for …"; "": for nothing.
   void set_waiting(const std::string& text);
   /// The same in an array that ends with a zero, for a signal handler.
@@ -74,6 +82,17 @@ class RankWait {
 
  private:
   std::string outer_;
+};
+
+/// During its lifetime this rank is saving, or waits for a rank that is, on any thread. The grace time after a stop
+/// request, here and in the launcher, counts from the end of the last save: a save is not cut, and the run has as long
+/// after it to end as it has without one.
+class SaveInProgress {
+ public:
+  SaveInProgress() { RankStatus::instance().begin_save(); }
+  ~SaveInProgress() { RankStatus::instance().end_save(); }
+  SaveInProgress(const SaveInProgress&) = delete;
+  SaveInProgress& operator=(const SaveInProgress&) = delete;
 };
 
 /// Memory for `count` pages that children inherit. Launcher only; throws Error where the system has none.

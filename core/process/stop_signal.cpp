@@ -36,11 +36,11 @@ struct Handled {
   struct sigaction before {};           // what the signal did before
   std::atomic<bool> has_timer = false;  // false while the timer is made or deleted
   timer_t timer = {};
-  std::array<char, 256> text = {};  // the beginning of the message when the grace time is over
+  // The beginning of the message when the grace time is over, without and after a save.
+  std::array<char, 128> batch_hangs = {}, end_hangs = {};
 };
 std::array<Handled, kWatched.size()> handled;
 std::atomic<int> received{0};
-std::atomic<int> saves{0};
 std::atomic<int64_t> grace_time{0};  // nanoseconds
 std::atomic<bool> repeats_count{true};
 static_assert(std::atomic<int64_t>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
@@ -62,25 +62,25 @@ void end_process(int number) {
 }
 
 constexpr const char* kSomethingHangs = "a data set, a message between ranks or a hook hangs";
-constexpr const char* kGraceIsOver =
-    ". The process ends now, without a checkpoint of this moment. trainer.stop_grace is how long it waits.\n";
+constexpr const char* kNotSaved = ". The process ends now, without a checkpoint of this moment.";
+constexpr const char* kSaved = ". The process ends now.";
+constexpr const char* kGraceIsOver = " trainer.stop_grace is how long it waits.\n";
 
 void end_of_grace(const Handled& one, int number) {
-  if (saves.load() > 0) return arm(one, kNanoseconds / 5);
-  const char* const waiting = RankStatus::instance().waiting();
-  std::array<iovec, 3> parts = {};
+  RankStatus& status = RankStatus::instance();
+  const int64_t saved_at = status.last_saved();
+  const int64_t left = std::max(one.first_at.load(), saved_at) + grace_time.load() - monotonic_now();
+  if (left > 0) return arm(one, left);
+  const bool saved = saved_at > one.first_at.load();
+  const char* const waiting = status.waiting();
+  std::array<iovec, 4> parts = {};
   size_t count = 0;
-  for (const char* part : {one.text.data(), *waiting != '\0' ? waiting : kSomethingHangs, kGraceIsOver}) {
+  for (const char* part : {(saved ? one.end_hangs : one.batch_hangs).data(),
+                           *waiting != '\0' ? waiting : kSomethingHangs, saved ? kSaved : kNotSaved, kGraceIsOver}) {
     parts[count++] = {const_cast<char*>(part), std::strlen(part)};  // NOLINT: it is only read
   }
   (void)!::writev(STDERR_FILENO, parts.data(), static_cast<int>(count));
   end_process(number);
-}
-
-int64_t monotonic_now() {
-  timespec now = {};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * kNanoseconds + now.tv_nsec;
 }
 
 void handle(Handled& one, const Watched& watched, siginfo_t* info, void* context) {
@@ -125,9 +125,11 @@ void make_timer(Handled& one, int number) {
   event.sigev_signo = number;
   const bool is_made = ::timer_create(CLOCK_MONOTONIC, &event, &one.timer) == 0;
   const double seconds = static_cast<double>(grace_time.load()) / kNanoseconds;
-  const std::string text = "error: " + stop_signal_name(number) + " came " + number_text(seconds) +
-                           " s ago and the running batch has not ended: ";
-  std::strncpy(one.text.data(), text.c_str(), one.text.size() - 1);
+  const std::string came = "error: " + stop_signal_name(number) + " came", ago = number_text(seconds) + " s ago";
+  const std::string batch_hangs = came + " " + ago + " and the running batch has not ended: ";
+  const std::string end_hangs = came + ", a save after it ended " + ago + ", and the run has not ended: ";
+  std::strncpy(one.batch_hangs.data(), batch_hangs.c_str(), one.batch_hangs.size() - 1);
+  std::strncpy(one.end_hangs.data(), end_hangs.c_str(), one.end_hangs.size() - 1);
   one.has_timer = is_made;
 }
 
@@ -200,14 +202,6 @@ void ignore_stop_signals() {
 
 int stop_signal() {
   return received.load(std::memory_order_relaxed);
-}
-
-HoldsGrace::HoldsGrace() {
-  ++saves;
-}
-
-HoldsGrace::~HoldsGrace() {
-  --saves;
 }
 
 WriteErrorsScope::WriteErrorsScope() : pipe_(ignore(SIGPIPE)), size_(ignore(SIGXFSZ)) {}

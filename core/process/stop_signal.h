@@ -8,8 +8,8 @@
 namespace levin {
 
 struct StopSignalRules {
-  /// How long the process may run after SIGTERM or SIGHUP; then it ends as it would without a handler. A save in
-  /// progress is completed first. 0: no limit.
+  /// How long the process may run after SIGTERM or SIGHUP, or after the end of a save (SaveInProgress) that was in
+  /// progress after it; then it ends as it would without a handler. 0: no limit.
   std::chrono::duration<double> grace = std::chrono::duration<double>(0);
   /// Repeated signals are ignored and no grace time applies: a launcher, which receives the signals too, handles both.
   bool launcher_decides = false;
@@ -34,15 +34,6 @@ void ignore_stop_signals();
 
 /// The first stop signal since the outermost scope began; 0: none.
 [[nodiscard]] int stop_signal();
-
-/// During its lifetime the process is saving, on any thread: the end of the grace time waits for it.
-class HoldsGrace {
- public:
-  HoldsGrace();
-  ~HoldsGrace();
-  HoldsGrace(const HoldsGrace&) = delete;
-  HoldsGrace& operator=(const HoldsGrace&) = delete;
-};
 
 /// How long after a stop signal the same one is still the same request.
 inline constexpr std::chrono::milliseconds kSameRequest(500);

@@ -114,20 +114,18 @@ class Job {
   // Runs until all ranks have ended; returns the exit status of the job.
   int watch() {
     failed_ = nullptr;
-    std::optional<Clock::time_point> kill_at;
+    std::optional<Clock::time_point> failed_at;
     while (collect()) {
       check_rank_signals();
-      if (failed_ != nullptr && !kill_at) kill_at = Clock::now() + options_.grace;
+      if (failed_ != nullptr && !failed_at) failed_at = Clock::now();
       // After a stop request, ranks without files to write end first: even then a save is not interrupted. If a rank
       // has failed, another may wait for a file that it will never write.
-      const bool may_save = stops_.any() && failed_ != nullptr && !WIFSIGNALED(failed_->status) && is_saving();
-      if (kill_at && Clock::now() >= *kill_at && !may_save) signal_all(SIGKILL);
-      if (stop_by_ && Clock::now() >= *stop_by_ && !is_saving()) {
-        force_end(graceful_,
-                  "came " + number_text(options_.stop_grace.count()) +
-                      " s ago and these ranks have not ended (trainer.stop_grace is how long they may take)");
+      const bool may_save = stops_.any() && failed_ != nullptr && !WIFSIGNALED(failed_->status);
+      if (failed_at && Clock::now() >= (may_save ? std::max(*failed_at, last_saved()) : *failed_at) + options_.grace) {
+        signal_all(SIGKILL);
       }
-      const auto number = signals_.wait(std::chrono::milliseconds(kill_at || stop_by_ ? 50 : 1000));
+      if (stop_at_) end_if_grace_is_over();
+      const auto number = signals_.wait(std::chrono::milliseconds(failed_at || stop_at_ ? 50 : 1000));
       if (number && *number != SIGCHLD) handle(*number);
     }
     if (forced_ != 0 || was_stopped()) report_ends();
@@ -164,7 +162,7 @@ class Job {
       if (rank.running && number == 0) number = static_cast<int>(pages_[rank.local_rank].stop);
     }
     if (own_grace_) return;
-    if (number == 0) stop_by_.reset();
+    if (number == 0) stop_at_.reset();
     if (number != 0) (void)begin_grace(number);
   }
 
@@ -172,21 +170,34 @@ class Job {
   bool begin_grace(int number) {
     const bool has_grace = number == SIGTERM || number == SIGHUP;
     if (!has_grace || options_.stop_grace.count() <= 0) return false;
-    if (stop_by_) return true;
+    if (stop_at_) return true;
     graceful_ = number;
-    stop_by_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                  std::min(options_.stop_grace, std::chrono::duration<double>(1e9)));
+    stop_at_ = Clock::now();
     return true;
   }
 
-  [[nodiscard]] bool is_saving() const {
-    return std::any_of(ranks_.begin(), ranks_.end(),
-                       [this](const Rank& rank) { return rank.running && pages_[rank.local_rank].saves > 0; });
+  void end_if_grace_is_over() {
+    const std::chrono::duration<double> grace = std::min(options_.stop_grace, std::chrono::duration<double>(1e9));
+    const Clock::time_point saved_at = last_saved();
+    if (Clock::now() - std::max(*stop_at_, saved_at) < grace) return;
+    const std::string ago = number_text(options_.stop_grace.count()) + " s ago";
+    force_end(graceful_,
+              (saved_at > *stop_at_ ? "came, a save after it ended " + ago + ", and" : "came " + ago + " and") +
+                  " these ranks have not ended (trainer.stop_grace is how long they may take)");
+  }
+
+  // When a running rank saved last: now if one is saving.
+  [[nodiscard]] Clock::time_point last_saved() const {
+    int64_t last = 0;
+    for (const Rank& rank : ranks_) {
+      if (rank.running) last = std::max(last, pages_[rank.local_rank].last_saved());
+    }
+    return Clock::time_point(std::chrono::nanoseconds(last));
   }
 
   void force_end(int number, const std::string& why) {
     signal_all(SIGKILL);
-    stop_by_.reset();
+    stop_at_.reset();
     if (std::exchange(forced_, number) != 0) return;
     std::string text = stop_signal_name(number) + " " + why + "; they are killed.";
     for (const Rank& rank : ranks_) {
@@ -299,7 +310,7 @@ class Job {
   int64_t node_rank_ = 0;
   std::vector<Rank> ranks_;
   const Rank* failed_ = nullptr;              // the rank that failed first
-  std::optional<Clock::time_point> stop_by_;  // the end of the grace time after `graceful_`
+  std::optional<Clock::time_point> stop_at_;  // the beginning of the grace time, with the signal `graceful_`
   int graceful_ = 0;
   bool own_grace_ = false;  // this process, not only a rank, received the signal
   int forced_ = 0;          // the signal after which ranks were killed

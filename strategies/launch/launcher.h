@@ -21,7 +21,7 @@ struct LaunchOptions {
 /// NODE_RANK, MASTER_ADDR and MASTER_PORT must be set. Returns the exit status to end with: 0 if all ranks ended with
 /// 0, otherwise the status of the first that failed (128 + signal if it was killed), which is named on standard error.
 /// Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 are forwarded to the ranks. Ranks that are still running when the grace time
-/// after SIGTERM or SIGHUP, to this process or to one of them, is over (unless they are saving), or when Ctrl-C,
+/// after SIGTERM or SIGHUP, to this process or to one of them, or after the last save since, is over, or when Ctrl-C,
 /// SIGTERM or SIGHUP comes again, are killed, and the status is 128 + that signal. Throws ConfigError, or Error if a
 /// process cannot be started.
 [[nodiscard]] int launch(const LaunchOptions& options);

@@ -25,5 +25,21 @@ TEST(RankStatus, WritesToTheLaunchersPageOfThisRankAlone) {
   EXPECT_EXIT(write_status("2147483647"), ::testing::ExitedWithCode(1), "");
 }
 
+TEST(RankStatus, TellsWhenItSavedLast) {
+  RankStatus& status = RankStatus::instance();
+  EXPECT_EQ(status.last_saved(), 0);
+  const int64_t before = monotonic_now();
+  {
+    const SaveInProgress one;
+    { const SaveInProgress other; }
+    const int64_t now = monotonic_now();
+    EXPECT_GE(status.last_saved(), now) << "one has ended, the other has not";
+  }
+  const int64_t ended = status.last_saved();
+  EXPECT_GE(ended, before);
+  EXPECT_LE(ended, monotonic_now());
+  EXPECT_EQ(status.last_saved(), ended);
+}
+
 }  // namespace
 }  // namespace levin::rank_status_test

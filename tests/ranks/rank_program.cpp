@@ -186,6 +186,9 @@ class Net : public levin::LightningModule {
     if (is_time(arguments_, "signal_at", *this) && !std::exchange(signalled_, true)) std::raise(SIGTERM);
     if (is_time(arguments_, "stop_after", *this)) trainer().request_stop("asked by one rank");
   }
+  void on_exception(const std::exception&) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(arguments_.number("slow_end", 0)));
+  }
   void look_at_memory() { held_ = levin::held_memory(trainer()); }
   void optimizer_zero_grad(levin::Optimizer& optimizer) override {
     optimizer.zero_grad(!arguments_.has("zero_in_place"));

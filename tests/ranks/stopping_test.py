@@ -138,14 +138,26 @@ class WhatHangs(StoppingTest):
         self.assertEqual(process.returncode, 128 + signal.SIGTERM)
         self.assertFalse([pid for pid in ranks if alive(pid)])
 
-    def test_a_save_that_takes_longer_than_the_grace_time_is_not_cut(self):
-        for arguments in ([], ["devices=2"]):
-            process = self.begin(*LONG, "stop_grace=2", "slow_save=7000", *arguments)  # ranks that do not save end at once
+    def saving(self, *arguments):
+        """Processes, alone and as ranks, that save after a SIGTERM, at which they have 2 s."""
+        for ranks in ([], ["devices=2"]):
+            process = self.begin(*LONG, "stop_grace=2", *ranks, *arguments)
             self.wait_for_checkpoint()
             process.terminate()
-            self.expect_stopped(process, "SIGTERM")
+            yield process
             for path in pathlib.Path(self.out).glob("**/*.ckpt"):
                 path.unlink()
+
+    def test_a_save_that_takes_longer_than_the_grace_time_is_not_cut_nor_is_the_end_of_the_run(self):
+        for process in self.saving("slow_save=7000", "slow_end=1000"):  # ranks that do not save end earlier
+            self.expect_stopped(process, "SIGTERM")
+
+    def test_an_end_that_hangs_after_such_a_save_is_cut(self):
+        for process in self.saving("slow_save=2500", "slow_end=60000"):
+            errors = self.ended(process, timeout=30)
+            self.assertIn("SIGTERM came, a save after it ended 2.0 s ago, and ", errors)
+            self.assertNotIn("without a checkpoint", errors)
+            self.assertTrue(self.interrupted(), errors)
 
 
 class InAnEvaluation(StoppingTest):

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "levin/checkpoint/save_in_progress.h"
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/rank_status.h"
