@@ -6,15 +6,19 @@
 # A part is one line here and its classes in core/process/parts.cpp and builtins/.
 set(LEVIN_PARTS core)
 set(LEVIN_PARTS_LEFT_OUT "")
-option(LEVIN_ALL_PARTS "The parts whose own option is not set: all of them, or only core" ON)
+option(LEVIN_ALL_PARTS "The parts whose own option is empty: all of them, or only core" ON)
 
 # levin_part(NAME HOLDS words NEEDS part… PACKAGES package… LINK library…)
 #   PACKAGES: CURL for find_package(CURL), oniguruma for pkg-config; hdf5-serial|hdf5: the first that is found.
 function(levin_part name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "HOLDS" "NEEDS;PACKAGES;LINK")
   string(TOUPPER "LEVIN_${name}" wanted)
-  option(${wanted} "Build levin_${name}: ${arg_HOLDS}" ${LEVIN_ALL_PARTS})
-  if(NOT ${wanted})
+  set(${wanted} "" CACHE STRING "Build levin_${name} (${arg_HOLDS}): ON, OFF, or empty: as LEVIN_ALL_PARTS")
+  set(is_wanted "${${wanted}}")
+  if(is_wanted STREQUAL "")
+    set(is_wanted ${LEVIN_ALL_PARTS})
+  endif()
+  if(NOT is_wanted)
     set(LEVIN_PARTS_LEFT_OUT ${LEVIN_PARTS_LEFT_OUT} ${name} PARENT_SCOPE)
     return()
   endif()

@@ -12,6 +12,12 @@ from pathlib import Path
 from script import ALL_INSTALLED, FAKE_PIP, SOURCES, ScriptTest
 
 
+def listed(section):
+    """The packages of a section of cmake/debian-packages.txt."""
+    text = (SOURCES / "cmake/debian-packages.txt").read_text()
+    return re.search(rf"(?m)^\[{section}\].*\n((?:.+\n)+)", text)[1].split()
+
+
 class Dev(ScriptTest):
     def test_help_lists_every_command(self):
         status, output = self.dev("help")
@@ -105,8 +111,8 @@ class Dev(ScriptTest):
     def test_a_machine_without_python_and_root_prints_the_command_for_root(self):
         status, output = self.dev("setup", **self.make_machine_bare(1000))
         self.assertEqual(status, 3, output)
-        build = (SOURCES / "cmake/debian-packages.txt").read_text().split("[build]\n")[1].split("\n\n")[0]
-        self.assertIn(f"sudo apt-get install -y --no-install-recommends {' '.join(build.split())}\n", output)
+        wanted = listed("build") + listed("parts")
+        self.assertIn(f"sudo apt-get install -y --no-install-recommends {' '.join(wanted)}\n", output)
         self.assertEqual(self.calls.read_text(), "")
 
     def test_too_little_disk_space_is_reported_before_the_download(self):
@@ -390,6 +396,45 @@ class Dev(ScriptTest):
         status, output = self.dev("run", "02_second")
         self.assertEqual(status, 2)
         self.assertIn('no example is called "02_second"', output)
+
+    def test_the_first_example_needs_only_its_own_packages_and_parts(self):
+        self.pretend_to_build()
+        self.program("id", "#!/bin/sh\necho 0\n")
+        self.program("dpkg-query", "#!/bin/sh\nexit 1\n")
+        self.program("apt-get", f'#!/bin/sh\necho apt-get "$@" >> {self.calls}\n')
+        (self.checkout / "examples").mkdir()
+        tree = self.checkout / "build/release"
+        for name in ("01_minimal", "02_other"):
+            (self.checkout / f"examples/{name}.cpp").touch()
+            (tree / "bin").mkdir(parents=True, exist_ok=True)
+            (tree / "bin" / name).write_text("#!/bin/sh\n")
+            (tree / "bin" / name).chmod(0o755)
+        # As CMake: writes what it was told into the cache.
+        self.program("cmake", f'''#!/bin/sh
+for word; do case $word in -DLEVIN_ALL_PARTS=*) echo "LEVIN_ALL_PARTS:BOOL=${{word#*=}}" > {tree}/CMakeCache.txt ;; esac; done
+echo "LEVIN_TORCH_INCLUDE:PATH={self.home}" >> {tree}/CMakeCache.txt
+touch {tree}/build.ninja
+echo cmake "$@" >> {self.calls}
+''')
+
+        def calls_of(name):
+            self.calls.write_text("")
+            self.assertEqual(self.dev("run", name)[0], 0)
+            installed = re.findall(r"(?m)^apt-get install .*", self.calls.read_text())
+            configured = re.findall(r"(?m)^cmake .*", self.calls.read_text())
+            return set(installed[0].split()), configured
+
+        for _ in range(2):  # the second time it is configured
+            installed, configured = calls_of("01_minimal")
+            self.assertLessEqual(set(listed("build")), installed)
+            self.assertFalse(set(listed("parts")) & installed)
+        self.assertEqual(configured, [])
+        installed, (configured,) = calls_of("02_other")
+        self.assertLessEqual({*listed("build"), *listed("parts")}, installed)
+        self.assertIn("-DLEVIN_ALL_PARTS=ON -DLEVIN_BUILD_TOOL=ON ", configured)
+        installed, configured = calls_of("01_minimal")
+        self.assertEqual(configured, [], "what has all parts keeps them")
+        self.assertLessEqual(set(listed("parts")), installed)
 
     def test_peers_are_installed_once_and_share_files_with_libtorch(self):
         self.make_peers_lists()

@@ -60,7 +60,7 @@ class System(ScriptTest):
         def is_configured():
             self.calls.write_text("no")
             (build / "build.ninja").touch()
-            (build / "CMakeCache.txt").write_text(found)
+            (build / "CMakeCache.txt").write_text("LEVIN_ALL_PARTS:BOOL=ON\n" + found)
             return self.used_by_a_build()
 
         self.assertEqual(is_configured(), "no")

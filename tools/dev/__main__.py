@@ -15,6 +15,7 @@ from steps import Failed, die, exit_on_signals, group, lock, run, status_of, ste
 PRESETS = ("release", "dev", "asan", "tsan")
 FUZZ_TARGETS = ("checkpoint", "exported", "tokenizer", "yaml")
 TOOL_TARGETS = ("bin/levin", "levin_sentencepiece")  # with all parts
+FIRST_EXAMPLE = "bin/01_minimal"  # README's first command builds, and installs, what this program needs alone
 CALLER = Path(sys.argv[1])  # relative paths in arguments of the tool start here
 PYTHON = [sys.executable, "-B"]
 
@@ -35,7 +36,8 @@ def lock_build(folder):
     return lock(Path(f"build/.{folder}.lock"), f"build/{folder}: waiting for another call of ./dev in this tree")
 
 
-def configure(preset, tree):
+def configure(preset, tree, parts):
+    """`parts`: "ON" for all, or "OFF" for those of the first example."""
     wanted = os.environ.get("LEVIN_TORCH_DIR", "")
     if not wanted and packages.wants_cuda():
         wanted = str(torch_folder(torch_home("cuda"), "cuda"))
@@ -43,22 +45,31 @@ def configure(preset, tree):
         wanted = str(torch_folder(torch_home("cpu"), "cpu"))
     if (tree / "build.ninja").is_file():
         # If LibTorch was removed, or LEVIN_TORCH_DIR has changed, it is searched for again.
-        found = re.search(r"^LEVIN_TORCH_INCLUDE:PATH=(.*)$", (tree / "CMakeCache.txt").read_text(), re.M)
-        if found and os.path.isdir(found[1]) and found[1].startswith(wanted):
+        cache = (tree / "CMakeCache.txt").read_text()
+        found = re.search(r"^LEVIN_TORCH_INCLUDE:PATH=(.*)$", cache, re.M)
+        if found and os.path.isdir(found[1]) and found[1].startswith(wanted) and f"LEVIN_ALL_PARTS:BOOL={parts}\n" in cache:
             return
     names = ("TORCH_INCLUDE", "TORCH_CPU", "C10", "TORCH_CUDA", "C10_CUDA", "CUDA_INCLUDE", "NCCL_INCLUDE")
     step(f"[3/4] configure {tree.name}", tree / "configure.log",
-         [["cmake", "--preset", preset, "-B", tree, *[word for name in names for word in ("-U", f"LEVIN_{name}")]]],
+         [["cmake", "--preset", preset, "-B", tree, f"-DLEVIN_ALL_PARTS={parts}", f"-DLEVIN_BUILD_TOOL={parts}",
+           "-DLEVIN_DOWNLOADS=ON", *[word for name in names for word in ("-U", f"LEVIN_{name}")]]],
          {"LEVIN_TORCH_DIR": wanted} if wanted else {})
+
+
+def has_all_parts(tree):
+    with contextlib.suppress(OSError):
+        return "LEVIN_ALL_PARTS:BOOL=ON\n" in (tree / "CMakeCache.txt").read_text()
+    return False
 
 
 def build(preset, targets=(), tree=None):
     """`tree`: the folder to build in, unless it is the preset's own."""
-    set_up()
     tree = tree or Path("build", preset)
+    is_first = list(targets) == [FIRST_EXAMPLE] and not has_all_parts(tree)
+    set_up(parts=() if is_first else ("parts",))
     log = tree / "build.log"
     with lock_build(tree.name):
-        configure(preset, tree)
+        configure(preset, tree, "OFF" if is_first else "ON")
         step(f"[4/4] build {tree.name}", log, [["ninja", "-C", tree, "-j", jobs(), *targets]])
     lines = log.read_text(errors="replace").splitlines()
     warnings = [line for number, line in enumerate(lines)  # with the three lines after each

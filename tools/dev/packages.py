@@ -257,12 +257,12 @@ def uses_debians_torch():
     return version >= [int(number) for number in oldest.groups()] and not any(map(torch_is_complete, fetched))
 
 
-def set_up(for_all_users=False):
-    """What a build needs."""
+def set_up(for_all_users=False, parts=("parts",)):
+    """What a build needs: of everything, or, with `parts` empty, of the first example."""
     kind = "cuda" if wants_cuda() else "cpu"
     own = os.environ.get("LEVIN_TORCH_DIR")
     debians = not own and kind == "cpu" and not for_all_users and uses_debians_torch()
-    apt_packages("[1/4] apt packages", "build", *(["openblas"] if debians else []))
+    apt_packages("[1/4] apt packages", "build", *parts, *(["openblas"] if debians else []))
     if not own and not debians:
         set_up_torch(f"[2/4] LibTorch {TORCH_VERSION} ({kind})", kind, for_all_users)
 
