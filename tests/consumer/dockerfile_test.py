@@ -1,14 +1,16 @@
-"""The steps of packaging/Dockerfile, in a bare Debian 12: it downloads LibTorch and builds Levin, which takes long.
+"""The steps of packaging/Dockerfile, in a bare Debian 12.
 
   dockerfile_test.py SOURCES BUILD TORCH_ROOT [unittest's arguments]
 
-With LEVIN_TEST_DOCKER_TORCH set, LibTorch is this machine's instead of a download.
+LibTorch is this machine's, at the same place, and so is the cache of ccache: what BUILD has compiled with the same
+compiler is not compiled again. With LEVIN_TEST_DOCKER_ALONE set, nothing is shared, which takes long.
 """
 import json
 import os
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 import unittest
 
@@ -41,13 +43,26 @@ def run(debian, instruction, argument, folder):
     return folder
 
 
+def share(debian):
+    """Shows LibTorch and ccache's cache there: compiler's commands name LibTorch's folder, and are the same then."""
+    home = TORCH.parent.parent
+    debian.mount(TORCH.parent, TORCH.parent)
+    for folder in home.parents:
+        debian.run(f"chmod a+x {folder}")  # as ./dev asks for, of a LibTorch for all users
+    debian.environment["LEVIN_SYSTEM_HOME"] = str(home)
+    if shutil.which("ccache"):
+        cache = subprocess.run(["ccache", "--get-config", "cache_dir"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+        debian.mount(cache, "/ccache")
+        debian.environment["CCACHE_DIR"] = "/ccache"
+
+
 class Dockerfile(unittest.TestCase):
     def test_its_steps_lead_to_a_tool_that_trains(self):
         (_, image), *between, (last, entry) = steps()
         self.assertEqual((image, last), ("debian:12", "ENTRYPOINT"))
         with fresh_debian.FreshDebian() as debian:
-            if os.environ.get("LEVIN_TEST_DOCKER_TORCH"):
-                debian.mount(TORCH.parent, f"/usr/local/lib/levin/{TORCH.parent.name}")
+            if not os.environ.get("LEVIN_TEST_DOCKER_ALONE"):
+                share(debian)
             folder = "/"
             for instruction, argument in between:
                 folder = run(debian, instruction, argument, folder)

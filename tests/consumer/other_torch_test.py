@@ -3,7 +3,8 @@
 
   other_torch_test.py SOURCES BUILD LEVIN_HOME newest|VERSION|debian13|compilers|arm64 [unittest's arguments]
 
-newest: the newest wheel of cmake/libtorch, which `./dev check --peers` fetches. VERSION: the wheel of this version there.
+newest: the newest wheel of cmake/libtorch, which `./dev check --peers` fetches, in a project that takes Levin in with
+CMake's FetchContent. VERSION: the wheel of this version there.
 debian13: libtorch-dev, in a bare Debian 13.
 compilers: there too, with each compiler that Debian 13 has beside its own; LEVIN_TEST_COMPILERS="g++-13" picks some.
 arm64: the pinned LibTorch's wheel for arm64, with a cross compiler in a bare Debian 12; qemu runs the program, and the unit
@@ -32,13 +33,18 @@ LIBRARIES_OF_PARTS = ("libcurl4-openssl-dev libpng-dev libjpeg62-turbo-dev libhd
 COMPILERS = ("g++-12", "g++-13", "clang++-17", "clang++-18", "clang++-19")
 ARM64_UNIT_TESTS = ("checkpoint", "metrics", "optim")
 # Of the sources in {sources}; without optimization, which takes a third of the compiler's time.
-CONFIGURE = ("cmake -G Ninja -S {sources} -DCMAKE_CXX_COMPILER={compiler} {options} -DCMAKE_BUILD_TYPE=Release "
+CONFIGURE = ("cmake -G Ninja -S {project} -DCMAKE_CXX_COMPILER={compiler} {options} -DCMAKE_BUILD_TYPE=Release "
              "-DCMAKE_CXX_FLAGS_RELEASE='-O0 -DNDEBUG' ")
 CORE = CONFIGURE + """-B {work}/build -DLEVIN_ALL_PARTS=OFF -DLEVIN_BUILD_TOOL=OFF -DCMAKE_INSTALL_PREFIX={work}/install
 ninja -C {work}/build -j {jobs} install
 export PKG_CONFIG_PATH=$PKG_CONFIG_PATH:$(echo {work}/install/lib*/pkgconfig {work}/install/lib/*/pkgconfig | tr ' ' :)
 {compiler} -std=c++20 -O0 {sources}/tests/consumer/parts_program.cpp -o {work}/program $(pkg-config --cflags --libs levin-core) \
   -Wl,-rpath,$(pkg-config --variable=libdir levin-core)
+"""
+
+FETCHED = CONFIGURE + """-B {work}/fetched -DFETCHCONTENT_SOURCE_DIR_LEVIN={sources}
+ninja -C {work}/fetched -j {jobs}
+ln -sf fetched/app {work}/program
 """
 
 UNIT_TESTS = CONFIGURE + """-B {work}/tests -DLEVIN_BUILD_TOOL=OFF -DLEVIN_BUILD_EXAMPLES=OFF -DLEVIN_BUILD_BENCH=OFF -DLEVIN_INSTALL=OFF
@@ -86,7 +92,7 @@ class Debian13(InDebian):
     """With its LibTorch."""
 
     def __init__(self):
-        super().__init__("trixie", f"g++ libtorch-dev libgloo-dev python3 {TOOLS} {LIBRARIES}")
+        super().__init__("trixie", f"g++ libtorch-dev libgloo-dev python3 dpkg-dev file {TOOLS} {LIBRARIES}")
 
 
 class Arm64(InDebian):
@@ -107,13 +113,15 @@ class Arm64(InDebian):
 def setUpModule():
     global other
     other = Arm64() if KIND == "arm64" else Debian13() if KIND in ("debian13", "compilers") else Here()
-    if KIND != "compilers":
+    if KIND == "newest":
+        build(other.seen, other.compiler, FETCHED, other.sources / "tests/consumer/fetchcontent")
+    elif KIND != "compilers":
         build(other.seen, other.compiler)
 
 
-def build(work, compiler, steps=CORE):
-    other.run(steps.format(sources=other.sources, work=work, compiler=compiler, options=other.options,
-                           jobs=len(os.sched_getaffinity(0))))
+def build(work, compiler, steps=CORE, project=None):
+    other.run(steps.format(sources=other.sources, project=project or other.sources, work=work, compiler=compiler,
+                           options=other.options, jobs=len(os.sched_getaffinity(0))))
 
 
 def checkpoint_in(folder):
@@ -187,6 +195,17 @@ class Blas(unittest.TestCase):
         self.assertNotIn("BLAS", other.run(train))
 
 
+class DebianPackages(unittest.TestCase):
+    def test_a_project_is_built_with_those_of_core(self):
+        made, project = f"{other.seen}/packages", f"{other.seen}/project"
+        other.run(f"cpack --config {other.seen}/build/CPackConfig.cmake -B {made}")
+        other.run(f"apt-get install -y -q --no-install-recommends {made}/levin-core.deb {made}/levin-dev.deb")
+        other.run(f"cp -r {other.sources}/tests/consumer/installed {project} && cp {other.sources}/tests/consumer/main.cpp {project} && "
+                  f"cmake -G Ninja -S {project} -B {project}/build -DCMAKE_CXX_FLAGS=-O0 && ninja -C {project}/build")
+        self.assertIn("consumer: 200 steps, loss is low", other.run(f"{project}/build/app"))
+        self.assertRegex(other.run(f"ldd {project}/build/app"), r"/usr/lib/\S*liblevin_core")
+
+
 class Compilers(unittest.TestCase):
     def test_each_compiles_core_and_a_program_that_trains(self):
         for compiler in os.environ.get("LEVIN_TEST_COMPILERS", " ".join(COMPILERS)).split():
@@ -198,7 +217,8 @@ class Compilers(unittest.TestCase):
 
 
 def load_tests(loader, tests, pattern):
-    classes = {"compilers": [Compilers], "debian13": [OtherTorch, DevScript, Blas], "arm64": [OtherTorch, UnitTests]}.get(KIND, [OtherTorch])
+    classes = {"compilers": [Compilers], "debian13": [OtherTorch, DebianPackages, DevScript, Blas],
+               "arm64": [OtherTorch, UnitTests]}.get(KIND, [OtherTorch])
     return unittest.TestSuite(map(loader.loadTestsFromTestCase, classes))
 
 

@@ -1,4 +1,4 @@
-# cmake -D KIND=installed|pkgconfig|subdirectory|fetchcontent -D SOURCES=… -D BUILD=… -D SCRATCH=… -D COMPILER=…
+# cmake -D KIND=installed|pkgconfig|subdirectory -D SOURCES=… -D BUILD=… -D SCRATCH=… -D COMPILER=…
 #   -D BUILD_TYPE=… -D PARTS=core;… -D CUDA=0|1 -P this
 # Builds a small project outside the tree against Levin, as a user does, in the folder SCRATCH, which it removes after.
 cmake_minimum_required(VERSION 3.25)
@@ -104,8 +104,7 @@ elseif(KIND STREQUAL "pkgconfig")
 else()
   # Compiles the user's file and checks that the rest is known how to be built; building all of Levin a second time
   # would double the time of the tests.
-  run(COMMAND ${configure} "-DLEVIN_SOURCES=${SOURCES}" "-DFETCHCONTENT_SOURCE_DIR_LEVIN=${SOURCES}"
-    "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
+  run(COMMAND ${configure} "-DLEVIN_SOURCES=${SOURCES}" "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
   run(COMMAND "${CMAKE_COMMAND}" --build "${SCRATCH}/build" --target CMakeFiles/app.dir/main.cpp.o)
   run(COMMAND "${CMAKE_COMMAND}" --build "${SCRATCH}/build" --target app -- -n OUTPUT plan)
   expect("${plan}" "liblevin_core.so" "the plan of the build")

@@ -1,5 +1,5 @@
 # Levin as its users get it: installed, and taken in with its sources.
-foreach(kind installed pkgconfig subdirectory fetchcontent)
+foreach(kind installed pkgconfig subdirectory)
   if(kind MATCHES "installed|pkgconfig" AND (NOT LEVIN_INSTALL OR LEVIN_SANITIZE))
     continue()  # a program without the sanitizer cannot load a library with it
   endif()
@@ -27,13 +27,15 @@ if(LEVIN_INSTALL AND LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES AND NOT LEVIN_SAN
   endforeach()
 endif()
 
-# As Debian packages, in a bare Debian; and as the container of packaging/Dockerfile, whose steps build all of Levin.
+# As Debian packages, in a bare Debian; and as the container of packaging/Dockerfile, whose steps build the tool: this
+# build's compilations, from ccache.
 if(LEVIN_INSTALL AND LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES AND NOT LEVIN_SANITIZE)
   foreach(kind packages dockerfile)
     add_test(NAME consumer.${kind} COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/${kind}_test.py"
       "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}" "${LEVIN_TORCH_ROOT}")
-    set_tests_properties(consumer.${kind} PROPERTIES LABELS "consumer;nightly" TIMEOUT 7200 SKIP_RETURN_CODE 77)
+    set_tests_properties(consumer.${kind} PROPERTIES LABELS consumer TIMEOUT 7200 SKIP_RETURN_CODE 77 COST 200)
   endforeach()
+  set_property(TEST consumer.packages APPEND PROPERTY LABELS nightly)
 endif()
 
 # levin_core with the newest LibTorch and with Debian 13's; each builds it, with all cores, for 3 and 6 minutes on two.

@@ -397,6 +397,16 @@ class Dev(ScriptTest):
         self.assertEqual(status, 2)
         self.assertIn('no example is called "02_second"', output)
 
+    def test_debian_packages_have_the_part_cuda_where_it_is_wanted(self):
+        self.pretend_to_build()
+        shutil.copytree(self.home / "libtorch-2.11.0-cpu", self.home / "libtorch-2.11.0-cuda")
+        self.program("cpack", f'#!/bin/sh\necho cpack "$@" >> {self.calls}\necho made them\n')
+        for wanted, targets in (("0", "bin/levin levin_sentencepiece"), ("1", "bin/levin levin_sentencepiece levin_cuda")):
+            self.calls.write_text("")
+            status, output = self.dev("packages", LEVIN_CUDA=wanted)
+            self.assertEqual((status, output.splitlines()[-1]), (0, "made them"), output)
+            self.assertRegex(self.calls.read_text(), rf"(?m)^ninja .* {targets}\ncpack ")
+
     def test_the_first_example_needs_only_its_own_packages_and_parts(self):
         self.pretend_to_build()
         self.program("id", "#!/bin/sh\necho 0\n")

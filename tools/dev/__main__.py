@@ -315,7 +315,8 @@ def do_packages(arguments):
     if arguments:
         die(2, f'packages takes no arguments, not "{arguments[0]}".')
     apt_packages("apt packages for packages", "packages")
-    return pack("packages", "Debian packages, in build/packages", TOOL_TARGETS,
+    targets = [*TOOL_TARGETS, *(["levin_cuda"] if packages.wants_cuda() else [])]
+    return pack("packages", "Debian packages, in build/packages", targets,
                 ["cpack", "--config", "build/release/CPackConfig.cmake", "-B", "build/packages"])
 
 
