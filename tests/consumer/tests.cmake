@@ -40,13 +40,17 @@ endif()
 
 # levin_core with the newest LibTorch and with Debian 13's; each builds it, with all cores, for 3 and 6 minutes on two.
 if(NOT LEVIN_SANITIZE AND _levin_torch_pinned MATCHES "^${LEVIN_TORCH_VERSION}\\.")
-  foreach(kind newest debian13 2.7 2.9 2.13 compilers arm64)
+  file(GLOB versions RELATIVE "${PROJECT_SOURCE_DIR}/cmake/libtorch" CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cmake/libtorch/*.txt")
+  list(TRANSFORM versions REPLACE "\\.txt$" "")
+  list(SORT versions COMPARE NATURAL)
+  list(POP_BACK versions)  # the newest
+  foreach(kind newest debian13 ${versions} compilers arm64)
     add_test(NAME consumer.torch_${kind} COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/other_torch_test.py"
       "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}" "${_levin_home}" ${kind})
     set_tests_properties(consumer.torch_${kind} PROPERTIES LABELS consumer TIMEOUT 3600 SKIP_RETURN_CODE 77 COST 400
       PROCESSORS 2 RESOURCE_LOCK other_torch)
   endforeach()
-  foreach(kind 2.7 2.9 2.13 compilers arm64)
+  foreach(kind ${versions} compilers arm64)
     set_property(TEST consumer.torch_${kind} APPEND PROPERTY LABELS nightly)
   endforeach()
 endif()

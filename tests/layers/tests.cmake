@@ -3,12 +3,14 @@ add_test(NAME layers.finds_what_is_planted
   COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/check_layers_test.py")
 set_tests_properties(layers.tree layers.finds_what_is_planted PROPERTIES LABELS layers TIMEOUT 120)
 
-# Names that files of one unit share by accident.
-add_test(NAME layers.unit_names_finds_what_is_planted
-  COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/unit_names_test.py")
-set_tests_properties(layers.unit_names_finds_what_is_planted PROPERTIES LABELS layers TIMEOUT 120 SKIP_RETURN_CODE 77)
-if(LEVIN_UNITY)
-  add_test(NAME layers.unit_names
-    COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/unit_names.py" "${PROJECT_BINARY_DIR}")
-  set_tests_properties(layers.unit_names PROPERTIES LABELS "layers;nightly" TIMEOUT 1800 SKIP_RETURN_CODE 77 PROCESSORS 2)
-endif()
+# What files of one unit share by accident: names, and includes.
+foreach(what unit_names single_files)
+  add_test(NAME layers.${what}_finds_what_is_planted
+    COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/${what}_test.py")
+  set_tests_properties(layers.${what}_finds_what_is_planted PROPERTIES LABELS layers TIMEOUT 120 SKIP_RETURN_CODE 77)
+  if(LEVIN_UNITY)
+    add_test(NAME layers.${what}
+      COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/${what}.py" "${PROJECT_BINARY_DIR}")
+    set_tests_properties(layers.${what} PROPERTIES LABELS "layers;nightly" TIMEOUT 3600 SKIP_RETURN_CODE 77 PROCESSORS 2)
+  endif()
+endforeach()
