@@ -46,12 +46,13 @@ optimizer: {{class_path: Adam, init_args: {{lr: 0.001}}}}
 lr_scheduler: {{class_path: OneCycleLR, init_args: {{max_lr: 0.005, total_steps: 600}}, interval: step}}
 """
 
+SAVE_EVERY = 7  # steps
 KEEP_ALL = "save_top_k: -1, save_last: true"
 KEEP_BEST = "monitor: val_loss, save_top_k: 2, save_last: true"
 
 
 def run_file(root, **wanted):
-    options = dict(epochs=3, auto_resume="true", val_batches=20, val_every=1.0, sanity=2, flush=100, save_every=7,
+    options = dict(epochs=3, auto_resume="true", val_batches=20, val_every=1.0, sanity=2, flush=100, save_every=SAVE_EVERY,
                    checkpoint=KEEP_ALL, arch="mlp", hidden=64, batch=128)
     unknown = wanted.keys() - options
     if unknown:

@@ -14,7 +14,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "resume"))
 
 from cluster import Cluster, missing  # noqa: E402
-from runs import KEEP_ALL, KEEP_BEST, LEVIN, checkpoints_in, differences, run_file, wait_until  # noqa: E402
+from runs import KEEP_ALL, KEEP_BEST, LEVIN, SAVE_EVERY, checkpoints_in, differences, run_file, wait_until  # noqa: E402
 
 PROGRAM = str(pathlib.Path(sys.argv.pop(1)).absolute())
 SKIPPED = 77
@@ -185,9 +185,11 @@ class Requeue(Case):
         wait_until(lambda: self.cluster.field_of(job, "Restarts") == "1", "the restart", seconds=60)
         self.finish(job)
         output = self.output(job)
-        self.assertRegex(output, r"fit was stopped by SIGUSR1 in epoch \d, step \d+\. Continue with .*interrupted\.ckpt"
-                               r"\. Slurm is asked to start the job again\.")
-        self.assertRegex(output, r"auto_resume: continuing from .*/version_0/checkpoints/interrupted\.ckpt")
+        stopped = r"fit was stopped by SIGUSR1 in epoch \d, step (\d+)\. Continue with .*interrupted\.ckpt\. Slurm is asked to start the job again\."
+        self.assertRegex(output, stopped)
+        step = int(re.search(stopped, output)[1])
+        newest = "last" if step % SAVE_EVERY == 0 else "interrupted"  # of two with the same step, last.ckpt
+        self.assertRegex(output, rf"auto_resume: continuing from .*/version_0/checkpoints/{newest}\.ckpt")
         self.assertRegex(self.owner(), rf"^{job}\n")
         self.assertFalse(list(other.iterdir()))
         other.rmdir()
