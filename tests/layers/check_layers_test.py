@@ -105,10 +105,11 @@ class CheckLayers(unittest.TestCase):
         self.write("libtorch/CMakeLists.txt", "levin_sources(libtorch a.cpp)")
         self.write("libtorch/borrowed_keys.h", "#pragma once\n")
         private = ["<c10/core/CPUAllocator.h>", "<c10/core/impl/VirtualGuardImpl.h>", "<ATen/core/dispatch/CppSignature.h>",
-                   "<torch/csrc/autograd/function.h>", '"levin/libtorch/borrowed_keys.h"']
+                   "<torch/csrc/autograd/function.h>", "<ATen/ops/batch_norm_native.h>", "<ATen/ops/exp_cpu_dispatch.h>",
+                   "<torch/library.h>", '"levin/libtorch/borrowed_keys.h"']
         self.write("libtorch/a.cpp", "".join(f"#include {header}\n" for header in private))
         public = ["<c10/core/impl/LocalDispatchKeySet.h>", "<ATen/core/dispatch/Dispatcher.h>",
-                  "<torch/csrc/autograd/custom_function.h>"]
+                  "<torch/csrc/autograd/custom_function.h>", "<ATen/ops/batch_norm.h>"]
         self.write("strategies/a.cpp", "".join(f"#include {header}\n" for header in public))
         self.assertEqual(self.run_check()[0], 0, self.run_check()[1])
         for header in private:
@@ -118,7 +119,8 @@ class CheckLayers(unittest.TestCase):
     def test_names_of_libtorchs_internals_are_for_one_folder(self):
         self.write("strategies/a.cpp", "// c10d::Reducer waits\nusing torch::autograd::variable_list;\n")
         self.assertEqual(self.run_check()[0], 0)
-        for name in ["c10d::Reducer", "torch::autograd::Node", "c10::DispatchKey::DeferredInit", "c10::SetCPUAllocator(own)"]:
+        for name in ["c10d::Reducer", "torch::autograd::Node", "c10::DispatchKey::DeferredInit", "c10::SetCPUAllocator(own)",
+                     "at::native::batch_norm"]:
             self.write("strategies/a.cpp", f"#include <vector>\n{name} x;\n")
             self.assert_found("strategies/a.cpp:2: uses", "only libtorch/")
 

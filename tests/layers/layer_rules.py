@@ -103,11 +103,14 @@ RESERVED = [
      "only cuda/, a library of its own, includes CUDA's headers, and libtorch/cuda_*.h, which it includes"),
     (r"^(torch/csrc/(?!" + "|".join(PUBLIC_CSRC) + r")|caffe2/"
      r"|c10/core/(CachingDeviceAllocator|CPUAllocator|impl/(?!LocalDispatchKeySet\.h$))|ATen/core/dispatch/(?!Dispatcher\.h$)"
-     r"|ATen/core/boxing/|ATen/DeviceAccelerator|ATen/core/CachingHostAllocator)",
+     r"|ATen/core/boxing/|ATen/DeviceAccelerator|ATen/core/CachingHostAllocator"
+     r"|ATen/native/|ATen/ops/\w+_(native|ops|meta|dispatch)\.h$)",
      lambda file: file.startswith("libtorch/"),
      "only libtorch/ includes headers of LibTorch that are not its public interface or differ between versions"),
     (r"^levin/libtorch/borrowed_keys\.h$", lambda file: file.startswith("libtorch/"),
      "only libtorch/ uses dispatch keys that LibTorch keeps for others"),
+    (r"^torch/library\.h$", lambda file: file.startswith("libtorch/"),
+     "only libtorch/ registers kernels with LibTorch's dispatcher"),
     (r"^torch/(headeronly/)?version\.h", lambda file: file.startswith("libtorch/") or is_umbrella(file),
      "only libtorch/ asks for LibTorch's version; levin.h includes it for users"),
     (r"^yaml-cpp/", lambda file: file.startswith("yaml/"),
@@ -122,7 +125,7 @@ RESERVED = [
 # Names of LibTorch's that headers of libtorch/ or public ones declare, which only libtorch/ uses.
 RESERVED_NAMES = (r"\bDispatchKey::(DeferredInit|Fake|TESTING_ONLY_)|\bredispatchBoxed\b|\bc10d::(Reducer|Logger)\b"
                   r"|\btorch::autograd::(Node|Edge|edge_list|Engine|SavedVariable|collect_next_edges|profiler|impl)\b"
-                  r"|\btorch::profiler::|\bc10::(Get|Set)\w*CPUAllocator|\bCUDACachingAllocator::attach|\bimpl::VirtualGuardImpl\b")
+                  r"|\bat::(native|_ops|cpu|meta|composite\w+)::|\btorch::profiler::|\bc10::(Get|Set)\w*CPUAllocator|\bCUDACachingAllocator::attach|\bimpl::VirtualGuardImpl\b")
 
 MOST_LINES = 600
 

@@ -1,4 +1,5 @@
 levin_test(libtorch FILES
+  libtorch/batch_norm_test.cpp
   libtorch/device_memory_test.cpp
   libtorch/operator_watch_test.cpp
   libtorch/tcp_store_test.cpp

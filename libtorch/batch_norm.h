@@ -1,0 +1,41 @@
+// Replaces the batch_norm operator of CPUs and GPUs for all callers: LibTorch has no way to replace submodules that a
+// module's code uses. Registers kernels for autograd's dispatch keys of CPUs and GPUs, which call LibTorch's own.
+// Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <optional>
+
+namespace levin {
+
+/// The arguments of a batch_norm that normalizes by its batch, as torch::nn::functional::batch_norm passes them.
+struct BatchNormCall {
+  const at::Tensor& input;  // (N, C, …)
+  const std::optional<at::Tensor>& weight;
+  const std::optional<at::Tensor>& bias;
+  const std::optional<at::Tensor>& running_mean;
+  const std::optional<at::Tensor>& running_var;
+  double momentum;
+  double eps;
+};
+
+/// Computes a call and updates its running statistics, on any thread; nullopt: LibTorch computes the call.
+using BatchNorm = std::function<std::optional<at::Tensor>(const BatchNormCall&)>;
+
+/// During its lifetime, one at a time per process, `compute` sees every batch_norm in training mode, except those that
+/// instance_norm calls: there the channels of each instance are separate. No operator may run on another thread while a
+/// scope begins or ends.
+class BatchNormScope {
+ public:
+  explicit BatchNormScope(BatchNorm compute);
+  ~BatchNormScope();
+  BatchNormScope(const BatchNormScope&) = delete;
+  BatchNormScope& operator=(const BatchNormScope&) = delete;
+
+ private:
+  BatchNorm compute_;
+};
+
+}  // namespace levin
