@@ -1,6 +1,6 @@
 // Replaces the batch_norm operator of CPUs and GPUs for all callers: LibTorch has no way to replace submodules that a
 // module's code uses. Registers kernels for autograd's dispatch keys of CPUs and GPUs, which call LibTorch's own.
-// Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,4 @@
-// The fused kernel of Adagrad. Its learning rate may be a tensor from LibTorch 2.8 on. Checked with
-// LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// The fused kernel of Adagrad. Its learning rate may be a tensor from LibTorch 2.8 on. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>

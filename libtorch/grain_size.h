@@ -1,5 +1,4 @@
-// The number of elements from which elementwise operators divide their work among threads. Checked with LibTorch 2.6,
-// 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// The number of elements from which elementwise operators divide their work among threads. Internal.
 #pragma once
 
 #include <ATen/TensorIterator.h>

@@ -1,5 +1,5 @@
 // An operator's kernel, and properties of its schema and values, for code that sees operators (observers, recorders,
-// tracers). Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// tracers). Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,5 @@
 // Replaces what tensors and storages hold: memory, version counters, sizes, dispatch keys. Only this folder does so;
-// other folders use a TensorImpl or StorageImpl to know a tensor or its memory again. Checked with LibTorch 2.6, 2.7,
-// 2.9, 2.11, 2.13 and 2.15. Internal.
+// other folders use a TensorImpl or StorageImpl to know a tensor or its memory again. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,4 @@
-// What LibTorch keeps for each thread and passes on to the threads that compute for it. Checked with LibTorch 2.6, 2.7,
-// 2.9, 2.11, 2.13 and 2.15. Internal.
+// What LibTorch keeps for each thread and passes on to the threads that compute for it. Internal.
 #pragma once
 
 #include <ATen/ThreadLocalState.h>
