@@ -176,6 +176,13 @@ class CheckLayers(unittest.TestCase):
         self.write("data/CMakeLists.txt", "target_sources(levin PRIVATE a.cpp)\ntarget_precompile_headers(x data_pch.h)")
         self.assertEqual(self.run_check()[0], 0, self.run_check()[1])
 
+    def test_fields_that_each_including_file_would_compile_are_named(self):
+        self.write("data/b.h", "//     static auto fields() {\nstruct A {\n  template <class = void>\n  static auto fields() {}\n};\n")
+        self.write("data/a.cpp", '#include "levin/data/b.h"\nstruct B {\n  static auto fields() {}\n};\n')
+        self.assertEqual(self.run_check()[0], 0, self.run_check()[1])
+        self.write("data/b.h", "struct A {\n  static auto fields() {}\n};\n")
+        self.assert_found("data/b.h:2: fields() is not a template")
+
     def test_a_source_that_is_not_built_is_named(self):
         self.write("data/forgotten.cpp", "")
         self.write("data/CMakeLists.txt", "target_sources(levin PRIVATE a.cpp)  # forgotten.cpp")
