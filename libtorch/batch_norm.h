@@ -10,7 +10,7 @@
 
 namespace levin {
 
-/// The arguments of a batch_norm that normalizes by its batch, as torch::nn::functional::batch_norm passes them.
+/// The arguments of a batch_norm in training mode.
 struct BatchNormCall {
   const at::Tensor& input;  // (N, C, …)
   const std::optional<at::Tensor>& weight;
@@ -24,9 +24,9 @@ struct BatchNormCall {
 /// Computes a call and updates its running statistics, on any thread; nullopt: LibTorch computes the call.
 using BatchNorm = std::function<std::optional<at::Tensor>(const BatchNormCall&)>;
 
-/// During its lifetime, one at a time per process, `compute` sees every batch_norm in training mode, except those that
-/// instance_norm calls: there the channels of each instance are separate. No operator may run on another thread while a
-/// scope begins or ends.
+/// During its lifetime, one at a time per process, `compute` is called for every batch_norm in training mode, but not
+/// for the calls of instance_norm, which pass the channels of all instances. No operator may run on a different thread
+/// while a scope begins or ends.
 class BatchNormScope {
  public:
   explicit BatchNormScope(BatchNorm compute);

@@ -23,12 +23,12 @@ inline void call_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   op.redispatchBoxed(keys, &stack);
 }
 
-/// Whether the tensor stands for a number, as those that operators make of C++ numbers do: it takes part in the
-/// promotion of types as a number does.
+/// Whether the tensor stands for a number, like the tensors that operators make of C++ numbers: type promotion then
+/// treats it as a number.
 [[nodiscard]] inline bool is_wrapped_number(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->is_wrapped_number();
 }
-/// Has the tensor, which has no dimensions, stand for a number.
+/// Makes the tensor, which must have no dimensions, stand for a number.
 inline void wrap_number(const at::Tensor& tensor) {
   tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
 }

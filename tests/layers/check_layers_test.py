@@ -177,7 +177,8 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual(self.run_check()[0], 0, self.run_check()[1])
 
     def test_fields_that_each_including_file_would_compile_are_named(self):
-        self.write("data/b.h", "//     static auto fields() {\nstruct A {\n  template <class = void>\n  static auto fields() {}\n};\n")
+        self.write("data/b.h", "//     static auto fields() {\nstruct A {\n  template <class = void>\n  static auto fields() {}\n"
+                   "};\n")
         self.write("data/a.cpp", '#include "levin/data/b.h"\nstruct B {\n  static auto fields() {}\n};\n')
         self.assertEqual(self.run_check()[0], 0, self.run_check()[1])
         self.write("data/b.h", "struct A {\n  static auto fields() {}\n};\n")

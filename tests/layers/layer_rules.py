@@ -131,9 +131,9 @@ MEMBERS = (r"(->|\.)(set_data_ptr\w*|set_nbytes|shallow_copy_\w+|(set_)?version_
 # the ones in private namespaces that everyone may use.
 RESERVED_NAMES = (r"\bDispatchKey::(DeferredInit|Fake|TESTING_ONLY_)|\bredispatchBoxed\b|\bc10d::(Reducer|Logger)\b"
                   r"|\btorch::autograd::(Node|Edge|edge_list|Engine|SavedVariable|collect_next_edges|profiler|impl)\b"
-                  r"|\bat::(cpu|meta|composite\w+)::|\btorch::profiler::|\bc10::(Get|Set)\w*CPUAllocator|\bCUDACachingAllocator::attach|\bimpl::VirtualGuardImpl\b"
+                  r"|\btorch::profiler::|\bc10::(Get|Set)\w*CPUAllocator|\bCUDACachingAllocator::attach|\bimpl::VirtualGuardImpl\b"
                   r"|\b(at|c10|torch)::(detail|impl|internal|native|_ops)::(?!(create|getDefault)CPUGenerator\b"
-                  r"|(Exclude|Include)DispatchKeyGuard\b|GenericList\b)"
+                  r"|(Exclude|Include)DispatchKeyGuard\b|Generic(List|Dict)\b)|\bat::(cpu|meta|composite\w+)::"
                   r"|\bat::(_has_compatible_shallow_copy_type|ThreadLocalState)|\bc10::AutogradState\b|" + MEMBERS)
 
 MOST_LINES = 600
