@@ -17,7 +17,7 @@ namespace {
 using OptionalTensor = std::optional<at::Tensor>;
 
 // Read by the training thread, and by backward's threads (which recompute segments) while it waits for them.
-const BatchNorm* active_batch_norm = nullptr;
+const BatchNormFunction* active_batch_norm = nullptr;
 
 // Whether this thread is inside instance_norm, which is one batch_norm over all its instances' channels.
 thread_local bool in_instance_norm = false;
@@ -70,7 +70,7 @@ void register_kernels() {
 
 }  // namespace
 
-BatchNormScope::BatchNormScope(BatchNorm compute) : compute_(std::move(compute)) {
+BatchNormScope::BatchNormScope(BatchNormFunction compute) : compute_(std::move(compute)) {
   register_kernels();
   active_batch_norm = &compute_;
 }

@@ -22,20 +22,20 @@ struct BatchNormCall {
 };
 
 /// Computes a call and updates its running statistics, on any thread; nullopt: LibTorch computes the call.
-using BatchNorm = std::function<std::optional<at::Tensor>(const BatchNormCall&)>;
+using BatchNormFunction = std::function<std::optional<at::Tensor>(const BatchNormCall&)>;
 
 /// During its lifetime, one at a time per process, `compute` is called for every batch_norm in training mode, but not
 /// for the calls of instance_norm, which pass the channels of all instances. No operator may run on a different thread
 /// while a scope begins or ends.
 class BatchNormScope {
  public:
-  explicit BatchNormScope(BatchNorm compute);
+  explicit BatchNormScope(BatchNormFunction compute);
   ~BatchNormScope();
   BatchNormScope(const BatchNormScope&) = delete;
   BatchNormScope& operator=(const BatchNormScope&) = delete;
 
  private:
-  BatchNorm compute_;
+  BatchNormFunction compute_;
 };
 
 }  // namespace levin
