@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kLinesAlwaysShown = 20;  // of short epochs; later ones at most one a second
 
-// What tensors hold on a GPU; on a CPU the process's memory.
+// What tensors hold on a GPU; on a CPU, and in a LibTorch that does not tell, the process's memory.
 int64_t memory_in_use(const at::Device& device) {
   if (!device.is_cuda() || !has_device_stats()) return process_memory().resident;
   return all_pools(device_stats(device).allocated_bytes).current;

@@ -1,5 +1,4 @@
-// Implements TrainerOptions::detect_anomaly: autograd checks gradients and names the operator of the forward pass. Checked
-// with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15.
+// Implements TrainerOptions::detect_anomaly: autograd checks gradients and names the operator of the forward pass.
 #pragma once
 
 #include <torch/csrc/autograd/anomaly_mode.h>

@@ -2,8 +2,6 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include <utility>
-
 #include "levin/libtorch/borrowed_keys.h"
 
 namespace levin {
@@ -34,7 +32,9 @@ c10::DispatchKey registered_key() {
 
 }  // namespace
 
-OperatorObserver::OperatorObserver() : outer_(std::exchange(innermost(), this)), included_(registered_key()) {}
+OperatorObserver::OperatorObserver() : outer_(innermost()), included_(registered_key()) {
+  innermost() = this;
+}
 
 OperatorObserver::~OperatorObserver() {
   innermost() = outer_;

@@ -1,6 +1,6 @@
 // Sees the operators of a thread between autograd and the devices: autograd records and saves what it needs as always,
 // and what an observer does with an operator is invisible to it. Uses LibTorch's dispatcher with a key of
-// borrowed_keys.h. Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// borrowed_keys.h. Internal.
 #pragma once
 
 #include <ATen/core/ivalue.h>

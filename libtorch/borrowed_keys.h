@@ -1,10 +1,15 @@
 // Dispatch keys that LibTorch reserves for others, on which Levin registers fallbacks that see operators. Each must be
-// above or below autograd, as its user needs, and LibTorch must have no fallback for it. Checked with
-// LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// above or below autograd, as its user needs, which assertions check, and have no fallback, which register_fallback()
+// checks. Internal.
 #pragma once
 
 #include <c10/core/DispatchKey.h>
 #include <torch/library.h>
+
+#include <string>
+
+#include "levin/core/options/error.h"
+#include "levin/libtorch/version.h"
 
 namespace levin {
 
@@ -33,9 +38,16 @@ static_assert(
 
 using BoxedKernel = c10::BoxedKernel::BoxedKernelFunction_withDispatchKeys;
 
-/// Registers `kernel` for every operator that is called with `key`, for the lifetime of the result.
+/// Registers `kernel` for every operator that is called with `key`, for the lifetime of the result. Throws Error if the
+/// process has such a kernel already.
 template <BoxedKernel* kernel>
 [[nodiscard]] torch::Library register_fallback(c10::DispatchKey key) {
+  if (c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(key)) {
+    throw Error(std::string("LibTorch's dispatch key ") + c10::toString(key) +
+                ", with which Levin sees operators, has a fallback already, from LibTorch " + torch_version() +
+                " or from another library in this process. Run Levin in a process without that library; if it is " +
+                "LibTorch, choose another key in libtorch/borrowed_keys.h.");
+  }
   torch::Library made(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
   made.fallback(torch::CppFunction::makeFromBoxedFunction<kernel>());
   return made;

@@ -4,6 +4,8 @@
 
 #include <type_traits>
 
+#include "levin/libtorch/version.h"
+
 namespace levin {
 
 namespace {
@@ -14,6 +16,9 @@ std::unique_ptr<Runner> make_runner(const std::string& path) {
   if constexpr (std::is_constructible_v<Runner, std::string, size_t, bool>) {
     return std::make_unique<Runner>(path, 1, /*run_single_threaded=*/true);
   } else {
+    static_assert(std::is_constructible_v<Runner, std::string, size_t> && !LEVIN_TORCH_AT_LEAST(2, 7),
+                  "This LibTorch has changed the constructor of AOTInductor's runner: adapt "
+                  "libtorch/compiled_library.cpp.");
     return std::make_unique<Runner>(path, 1);
   }
 }

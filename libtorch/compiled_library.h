@@ -1,5 +1,4 @@
-// AOTInductor's loader of compiled graphs. Its runner takes other arguments in LibTorch 2.6. Checked with LibTorch 2.6,
-// 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// AOTInductor's loader of compiled graphs. Its runner takes other arguments in LibTorch 2.6. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>

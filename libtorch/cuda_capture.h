@@ -1,5 +1,5 @@
 // CUDA graphs whose capture may fail, and the state that LibTorch keeps for them; the CUDA allocator's hook. For cuda/
-// alone. Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// alone. Internal.
 #pragma once
 
 #include <ATen/core/CachingHostAllocator.h>

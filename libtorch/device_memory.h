@@ -1,6 +1,6 @@
 // LibTorch's interface to devices of any type, the hook for the CPU's memory, and the memory of other devices, by their
 // caching allocators. LibTorch has had one interface for all devices' memory since 2.9, with a device's free memory
-// since 2.10. Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// since 2.10. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>

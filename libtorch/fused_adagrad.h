@@ -1,10 +1,10 @@
-// The fused kernel of Adagrad. Its learning rate may be a tensor from LibTorch 2.8 on. Checked with
-// LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// The fused kernel of Adagrad. Its learning rate may be a tensor from LibTorch 2.8 on. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_fused_adagrad.h>
 
+#include "levin/core/options/error.h"
 #include "levin/libtorch/version.h"
 
 namespace levin {
@@ -15,6 +15,11 @@ concept FusedAdagradRate = requires(at::TensorList tensors, const Rate& lr) {
   at::_fused_adagrad_(tensors, tensors, tensors, tensors, lr, 0.0, 0.0, 0.0, false);
 };
 
+/// Returns the sentence about a LibTorch before 2.8, whose kernel does not take a tensor; "" for a newer one.
+[[nodiscard]] inline std::string why_no_adagrad_rate_tensor() {
+  return FusedAdagradRate<at::Tensor> ? "" : needs_torch_text("Adagrad's recorded update", 2, 8);
+}
+
 /// at::_fused_adagrad_ with either. Throws Error for a tensor before LibTorch 2.8.
 template <class Rate>
 void fused_adagrad(at::TensorList params, at::TensorList grads, at::TensorList sums, at::TensorList steps,
@@ -23,7 +28,7 @@ void fused_adagrad(at::TensorList params, at::TensorList grads, at::TensorList s
   if constexpr (FusedAdagradRate<Rate>) {
     at::_fused_adagrad_(params, grads, sums, steps, lr, lr_decay, weight_decay, eps, maximize, {}, found_inf);
   } else {
-    report_old_torch("A recorded step of Adagrad", 2, 8);
+    throw Error(why_no_adagrad_rate_tensor());
   }
 }
 

@@ -1,5 +1,4 @@
-// The state of a random number generator, read and set under the generator's lock. Checked with LibTorch 2.6, 2.7, 2.9,
-// 2.11, 2.13 and 2.15.
+// The state of a random number generator, read and set under the generator's lock.
 #pragma once
 
 #include <ATen/core/Generator.h>

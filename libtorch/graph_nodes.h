@@ -1,5 +1,5 @@
 // Nodes and edges of autograd's graph, and the hooks of its leaves. Nodes are held by shared_ptr up to LibTorch 2.11,
-// and by intrusive_ptr from 2.13 on. Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// and by intrusive_ptr from 2.13 on. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>

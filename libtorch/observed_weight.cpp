@@ -1,7 +1,6 @@
 #include "levin/libtorch/observed_weight.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/_has_compatible_shallow_copy_type.h>
 #include <ATen/ops/convolution_ops.h>
 #include <c10/core/TensorImpl.h>
 
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "levin/libtorch/borrowed_keys.h"
+#include "levin/libtorch/tensor_memory.h"
 
 namespace levin {
 
@@ -66,10 +66,8 @@ std::optional<Use> find_use(const c10::IValue& value) {
 }
 
 at::Tensor alias_with_keys(const at::Tensor& tensor, c10::DispatchKeySet keys) {
-  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  at::Tensor alias = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(impl->storage()), keys, impl->dtype());
-  alias.unsafeGetTensorImpl()->set_sizes_and_strides(impl->sizes(), impl->strides(), impl->storage_offset());
-  return alias;
+  return tensor_over(tensor.storage(), keys, tensor.scalar_type(), tensor.sizes(), tensor.strides(),
+                     tensor.storage_offset());
 }
 
 void run_observed_below(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
@@ -240,16 +238,6 @@ void start_observing() {
   static const torch::Library library = register_fallback<&call_observed>(kObservedKey);
 }
 
-// As weight.set_data(data), also on a backend outside LibTorch (PrivateUse1), whose tensors LibTorch takes for others
-// once they have another key. The device stays, and with it the node that accumulates gradients.
-void replace_data(const at::Tensor& weight, const at::Tensor& data) {
-  if (at::_has_compatible_shallow_copy_type(weight, data)) {
-    weight.set_data(data);
-  } else {
-    weight.unsafeGetTensorImpl()->shallow_copy_from(data.getIntrusivePtr());
-  }
-}
-
 }  // namespace
 
 void observe_weight(const at::Tensor& weight, const std::shared_ptr<WeightObserver>& observer) {
@@ -259,7 +247,7 @@ void observe_weight(const at::Tensor& weight, const std::shared_ptr<WeightObserv
     const std::unique_lock lock(all.mutex);
     all.by_weight[weight.unsafeGetTensorImpl()] = observer;
   }
-  if (!is_observed(weight)) replace_data(weight, with_observed_key(weight));
+  if (!is_observed(weight)) set_tensor_data(weight, with_observed_key(weight));
 }
 
 void end_observation(const at::Tensor& weight) {
@@ -270,7 +258,7 @@ void end_observation(const at::Tensor& weight) {
 
 void forget_weight(const at::Tensor& weight) {
   end_observation(weight);
-  if (is_observed(weight)) replace_data(weight, without_observed_key(weight));
+  if (is_observed(weight)) set_tensor_data(weight, without_observed_key(weight));
 }
 
 bool is_observed(const at::Tensor& tensor) {

@@ -1,9 +1,8 @@
-// Sees what a layer computes with its weight, wherever that is computed: LibTorch's modules have no forward
-// hooks, and users call a layer's forward themselves. The weight, in every handle of it, carries a dispatch key above
-// autograd and autocast, so an operator that gets it arrives here first. Other tensors cost nothing, and there is no
-// state of threads: replicas, recomputation and backward see it as the first forward pass does. Uses LibTorch's
-// dispatcher, with a key of borrowed_keys.h, and the dispatch keys and backend metadata of a TensorImpl. Checked with
-// LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// Sees what a layer computes with its weight, wherever that is computed: LibTorch's modules have no forward hooks, and
+// users call a layer's forward themselves. The weight, in every handle of it, carries a dispatch key above autograd and
+// autocast, so an operator that gets it arrives here first. Other tensors cost nothing, and there is no state of
+// threads: replicas, recomputation and backward see it as the first forward pass does. Uses LibTorch's dispatcher, with
+// a key of borrowed_keys.h, and the dispatch keys and backend metadata of a TensorImpl. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
 // An operator's kernel, and properties of its schema and values, for code that sees operators (observers, recorders,
-// tracers). Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// tracers). Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,6 +21,16 @@ namespace levin {
 /// Calls the operator's kernel for `keys`, without what the dispatcher has above it.
 inline void call_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) {
   op.redispatchBoxed(keys, &stack);
+}
+
+/// Whether the tensor stands for a number, like the tensors that operators make of C++ numbers: type promotion then
+/// treats it as a number.
+[[nodiscard]] inline bool is_wrapped_number(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->is_wrapped_number();
+}
+/// Makes the tensor, which must have no dimensions, stand for a number.
+inline void wrap_number(const at::Tensor& tensor) {
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
 }
 
 [[nodiscard]] inline bool holds_tensors(const c10::IValue& value) {

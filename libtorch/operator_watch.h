@@ -3,8 +3,7 @@
 // gathered exactly when an operator is about to read it.
 //
 // It is a boxed fallback on a separate dispatch key above autograd and autocast (borrowed_keys.h), so an operator
-// passes it once, at its outermost call, at the cost of boxing its arguments (about a microsecond). Checked with
-// LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// passes it once, at its outermost call, at the cost of boxing its arguments (about a microsecond). Internal.
 #pragma once
 
 #include <c10/core/StorageImpl.h>

@@ -1,5 +1,4 @@
-// LibTorch's profiler (Kineto) and its calls of NVTX. Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15.
-// Internal.
+// LibTorch's profiler (Kineto) and its calls of NVTX. Internal.
 #pragma once
 
 #include <torch/csrc/autograd/profiler_kineto.h>

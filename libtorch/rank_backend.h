@@ -1,5 +1,5 @@
 // Timeouts and ends of c10d's process groups, which have functions for them since LibTorch 2.9 and 2.7, and messages
-// that only c10d's own code sends. Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// that only c10d's own code sends. Internal.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
 // c10d's reducer of gradients, which Python's DistributedDataParallel runs on. Its constructor takes other arguments in
-// most versions. Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// most versions. Internal.
 #pragma once
 
 #include <cstddef>

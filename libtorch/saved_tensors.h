@@ -1,5 +1,5 @@
 // PyTorch's saved-tensor hooks, which decide what backward keeps of a forward pass; LibTorch has them for Python only.
-// Replaces autograd's engine by one that has them. Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// Replaces autograd's engine by one that has them. Internal.
 #pragma once
 
 #include <torch/csrc/autograd/saved_variable.h>

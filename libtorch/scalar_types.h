@@ -1,4 +1,4 @@
-// Types of numbers that an old LibTorch lacks. Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// Types of numbers that an old LibTorch lacks. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
 // What differs between versions of c10d's TCPStore. LibTorch 2.15 no longer declares the first bytes of a connection,
-// but speaks the same protocol. Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15. Internal.
+// but speaks the same protocol. Internal.
 #pragma once
 
 #include <string>

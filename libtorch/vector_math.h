@@ -1,8 +1,7 @@
 // MKL's vector functions, which LibTorch calls for exp, tanh, sqrt and their like on CPUs. MKL chooses a function's
 // kernel while it is first called; a second thread that calls it meanwhile computes its part of the tensor with the
-// kernel of lowest accuracy (thousands of ulp), once: https://github.com/pytorch/pytorch/issues/188792. Runs with
-// the same seed, and resumed runs, would differ. Checked with LibTorch 2.6, 2.7, 2.9, 2.11, 2.13 and 2.15.
-// Internal.
+// kernel of lowest accuracy (thousands of ulp), once: https://github.com/pytorch/pytorch/issues/188792. Runs with the
+// same seed, and resumed runs, would differ. Internal.
 #pragma once
 
 namespace levin {

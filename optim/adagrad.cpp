@@ -20,6 +20,10 @@ bool Adagrad::is_recordable() const {
   return FusedAdagradRate<at::Tensor>;
 }
 
+std::string Adagrad::why_not_recordable() const {
+  return why_no_adagrad_rate_tensor();
+}
+
 void Adagrad::update(Batch& batch, const Group& group) {
   detail::with_learning_rate(batch.lr, group.lr, [&](const auto& lr) {
     fused_adagrad(batch.params, batch.grads, batch.state[0], batch.step_tensors, lr, options_.lr_decay,

@@ -37,6 +37,7 @@ class Adagrad final : public OptimizerOf<AdagradOptions> {
  public:
   using OptimizerOf::OptimizerOf;
   [[nodiscard]] bool is_recordable() const override;  // from LibTorch 2.8 on
+  [[nodiscard]] std::string why_not_recordable() const override;
 
  private:
   std::vector<std::string> state_names() const override { return {"sum"}; }

@@ -127,6 +127,9 @@ class Optimizer {
   /// Returns whether an update can be recorded: it reads everything that changes between updates from tensors on the
   /// device.
   [[nodiscard]] virtual bool is_recordable() const { return false; }
+  /// Returns a sentence that names the LibTorch that a recordable update needs, if this LibTorch is too old; "" for all
+  /// other optimizers.
+  [[nodiscard]] virtual std::string why_not_recordable() const { return ""; }
   /// From the next step on the learning rates are read from tensors, on a GPU in the precision of its kernels. Requires
   /// is_recordable().
   virtual void make_recordable() {}

@@ -1,16 +1,17 @@
 #include "levin/optim/tensor_pack.h"
 
-#include <ATen/TensorIterator.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <cstring>
 
+#include "levin/libtorch/grain_size.h"
+
 namespace levin::detail {
 
 namespace {
 
-static_assert(TensorPack::kCapacity < at::internal::GRAIN_SIZE, "ATen would split operators among threads");
+static_assert(TensorPack::kCapacity < kGrainSize, "ATen would split operators among threads");
 
 // Note [Gaps between packed tensors]
 // ATen processes two vectors at a time, 128 bytes with AVX-512, and the remainder one by one, which may round

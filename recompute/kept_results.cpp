@@ -12,6 +12,7 @@
 #include "levin/core/options/error.h"
 #include "levin/libtorch/generator_state.h"
 #include "levin/libtorch/operator_values.h"
+#include "levin/libtorch/tensor_memory.h"
 #include "levin/recompute/surroundings.h"
 
 namespace levin {
@@ -29,20 +30,13 @@ ThreadResults& thread_results() {
   return current;
 }
 
-// Shares memory; with `version`, also the version counter.
-at::Tensor alias_of(const at::Tensor& tensor, const c10::VariableVersion& version) {
-  return at::Tensor(
-      tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(version, /*allow_tensor_metadata_change=*/false));
-}
-
 bool is_defined_tensor(const c10::IValue& value) {
   return value.isTensor() && value.toTensor().defined();
 }
 
-c10::IValue alias_of(const c10::IValue& value, bool own_version) {
+c10::IValue alias_of_value(const c10::IValue& value, bool own_version) {
   if (!is_defined_tensor(value)) return value;
-  const at::Tensor& tensor = value.toTensor();
-  return alias_of(tensor, own_version ? c10::VariableVersion(0) : tensor.unsafeGetTensorImpl()->version_counter());
+  return own_version ? alias_with_new_version(value.toTensor()) : alias_of(value.toTensor());
 }
 
 c10::IValue copy_of(const c10::IValue& value) {
@@ -127,7 +121,7 @@ class ProductObserver final : public OperatorObserver {
     run_below(op, keys, stack);
     if (!results.holds(product)) return;
     const at::Tensor view = torch::jit::peek(stack, 0, 1).toTensor();
-    view.unsafeGetTensorImpl()->set_version_counter(product.unsafeGetTensorImpl()->version_counter());
+    share_version(view, product);
   }
 };
 
@@ -153,7 +147,7 @@ const std::vector<std::string>& KeptResults::operators() {
 void KeptResults::keep(const c10::OperatorHandle& op, const std::vector<c10::IValue>& results) {
   Result result{op.schema().name()};
   for (const c10::IValue& value : results) {
-    result.values.push_back(alias_of(value, /*own_version=*/false));
+    result.values.push_back(alias_of_value(value, /*own_version=*/false));
     result.versions.push_back(version_of(value));
   }
   // Without drawing again, the following operators would get other random numbers.
@@ -180,7 +174,8 @@ std::vector<c10::IValue> KeptResults::give(const c10::OperatorHandle& op) {
                   " keeps was changed in place after it. With keep: matmul use the operation that is not in place "
                   "(relu instead of relu_), or leave keep out.");
     }
-    values.push_back(result.is_changed ? copy_of(result.values[k]) : alias_of(result.values[k], /*own_version=*/true));
+    values.push_back(result.is_changed ? copy_of(result.values[k])
+                                       : alias_of_value(result.values[k], /*own_version=*/true));
   }
   if (result.generator_state.defined()) set_generator_state(result.generator, result.generator_state);
   return values;

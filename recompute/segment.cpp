@@ -12,6 +12,7 @@
 #include "levin/core/options/error.h"
 #include "levin/core/tensors.h"
 #include "levin/libtorch/saved_tensors.h"
+#include "levin/libtorch/tensor_memory.h"
 #include "levin/recompute/kept_results.h"
 #include "levin/recompute/surroundings.h"
 
@@ -123,12 +124,6 @@ at::Tensor SavedInput::tensor() const {
 bool belongs_to_weight(const at::Tensor& tensor) {
   if (!tensor.requires_grad()) return false;
   return tensor.is_leaf() || (tensor.is_view() && tensor._base().is_leaf());
-}
-
-// The same memory and version counter, without the graph.
-at::Tensor alias_of(const at::Tensor& tensor) {
-  auto* impl = tensor.unsafeGetTensorImpl();
-  return at::Tensor(impl->shallow_copy_and_detach(impl->version_counter(), /*allow_tensor_metadata_change=*/false));
 }
 
 std::string kind_text(at::IntArrayRef sizes, at::ScalarType type) {

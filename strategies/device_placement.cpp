@@ -1,12 +1,11 @@
 #include "levin/strategies/device_placement.h"
 
-#include <ATen/ops/_has_compatible_shallow_copy_type.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/nn/module.h>
 
 #include "levin/core/device_work.h"
 #include "levin/core/options/error.h"
-#include "levin/libtorch/graph_nodes.h"
+#include "levin/libtorch/tensor_memory.h"
 #include "levin/strategies/accelerator.h"
 
 namespace levin {
@@ -63,17 +62,6 @@ bool needs_help(const at::Tensor& tensor, at::Device device) {
 }
 
 }  // namespace
-
-// What LibTorch's set_data does, without its list of backends that may be exchanged: tensors of all of them are of one
-// class, TensorImpl. The node that accumulates gradients knows the old device, so autograd makes another.
-void set_tensor_data(at::Tensor& tensor, const at::Tensor& data) {
-  if (at::_has_compatible_shallow_copy_type(tensor, data)) {
-    tensor.set_data(data);
-    return;
-  }
-  forget_accumulator(tensor);
-  tensor.unsafeGetTensorImpl()->shallow_copy_from(data.getIntrusivePtr());
-}
 
 void DevicePlacement::use_device(at::Device device) {
   device_ = device;

@@ -93,11 +93,7 @@ class DevicePlacement : public StrategyPart {
 /// Moves the module's buffers to `device`, and leaves its parameters where they are.
 void place_buffers(torch::nn::Module& module, at::Device device);
 
-/// Does what tensor.set_data(data) does: every handle of `tensor` has the data. Also works where LibTorch's set_data
-/// refuses, to and from a backend outside it (PrivateUse1).
-void set_tensor_data(at::Tensor& tensor, const at::Tensor& data);
-
-/// module.to(device), with set_tensor_data.
+/// Does what module.to(device) does, also to and from a backend outside LibTorch (PrivateUse1).
 void move_module(torch::nn::Module& module, at::Device device);
 
 }  // namespace levin

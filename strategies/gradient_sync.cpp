@@ -2,31 +2,14 @@
 
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/tensor.h>
-#include <c10/core/AutogradState.h>
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
+#include "levin/libtorch/thread_state.h"
+
 namespace levin {
-
-namespace {
-
-class AutogradThreads {
- public:
-  explicit AutogradThreads(bool on) : before_(state().get_multithreading_enabled()) {
-    state().set_multithreading_enabled(before_ && on);
-  }
-  ~AutogradThreads() { state().set_multithreading_enabled(before_); }
-  AutogradThreads(const AutogradThreads&) = delete;
-  AutogradThreads& operator=(const AutogradThreads&) = delete;
-
- private:
-  static c10::AutogradState& state() { return c10::AutogradState::get_tls_state(); }
-  bool before_;
-};
-
-}  // namespace
 
 void LossGradient::backward(const at::Tensor& loss) {
   if (own_) return own_(loss);

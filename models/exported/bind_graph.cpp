@@ -29,7 +29,7 @@ using As = FilledArgument::As;
 // As Python passes a number for a tensor: it does not take part in the promotion of types.
 at::Tensor wrapped(const IValue& number) {
   at::Tensor tensor = at::scalar_to_tensor(number.toScalar());
-  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  wrap_number(tensor);
   return tensor;
 }
 

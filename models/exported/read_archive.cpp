@@ -18,6 +18,7 @@
 #include "levin/checkpoint/strict_json.h"
 #include "levin/core/files/files.h"
 #include "levin/core/options/error.h"
+#include "levin/libtorch/tensor_memory.h"
 #include "levin/models/exported/json_view.h"
 #include "levin/models/exported/read_program.h"
 
@@ -141,7 +142,7 @@ class Storages {
     known = at::empty({0}, at::TensorOptions(place.dtype));
     known.set_(memory.storage(), place.offset, place.sizes, place.strides);
     // Autograd detects a change of a tensor that it saved by this counter, also if another tensor's name is written to.
-    known.unsafeGetTensorImpl()->set_version_counter(memory.unsafeGetTensorImpl()->version_counter());
+    share_version(known, memory);
     return known;
   }
 

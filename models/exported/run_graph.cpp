@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "levin/core/options/error.h"
+#include "levin/libtorch/operator_values.h"
 #include "levin/models/exported/bound_graph.h"
 
 namespace levin::exported {
@@ -263,7 +264,7 @@ double double_of(const IValue& value) {
 IValue tensor_of(const IValue& value) {
   if (!value.isScalar()) return value;
   at::Tensor tensor = at::scalar_to_tensor(value.toScalar());
-  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  wrap_number(tensor);
   return tensor;
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "levin/core/options/error.h"
+#include "levin/libtorch/operator_values.h"
 #include "levin/models/onnx/tracer.h"
 
 namespace levin::onnx {
@@ -21,7 +22,7 @@ namespace {
 at::Tensor stand_in(const ProgramValue& value) {
   const std::vector<int64_t> sizes(value.sizes.empty() ? 0 : 1, 0);
   at::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(value.dtype));
-  if (value.is_number) tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  if (value.is_number) wrap_number(tensor);
   return tensor;
 }
 

@@ -223,7 +223,7 @@ Tracer::Tracer(const NamedTensors& parameters, OverwrittenParameters& overwritte
 int64_t Tracer::add_value(TracedValue value, const at::Tensor& like) {
   value.dtype = like.scalar_type();
   value.sizes = like.sizes().vec();
-  value.is_number = like.unsafeGetTensorImpl()->is_wrapped_number();
+  value.is_number = is_wrapped_number(like);
   trace_.values.push_back(std::move(value));
   return static_cast<int64_t>(trace_.values.size()) - 1;
 }

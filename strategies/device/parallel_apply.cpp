@@ -1,7 +1,5 @@
 #include "levin/strategies/device/parallel_apply.h"
 
-#include <ATen/ThreadLocalState.h>
-
 #include <exception>
 #include <optional>
 #include <utility>
@@ -9,6 +7,7 @@
 #include "levin/core/options/error.h"
 #include "levin/core/process/main_guard.h"
 #include "levin/core/random.h"
+#include "levin/libtorch/thread_state.h"
 #include "levin/strategies/device/op_threads.h"
 #include "levin/strategies/device/random_scope.h"
 #include "levin/strategies/device/worker_thread.h"
@@ -32,7 +31,7 @@ void ParallelApply::resume(size_t count, const std::function<void(size_t)>& task
 
 void ParallelApply::run(size_t count, uint64_t seed, const std::function<void(size_t)>& task) {
   while (workers_.size() + 1 < count) workers_.push_back(std::make_unique<WorkerThread>());
-  const at::ThreadLocalState state;
+  const ThreadLocalState state;
   const int threads = op_threads_share(count);
   std::vector<std::exception_ptr> errors(count);
   const auto guarded = [&](size_t k) {
@@ -51,7 +50,7 @@ void ParallelApply::run(size_t count, uint64_t seed, const std::function<void(si
   };
   for (size_t k = 1; k < count; ++k) {
     workers_[k - 1]->start([&, k] {
-      const at::ThreadLocalStateGuard guard(state);
+      const ThreadLocalStateGuard guard(state);
       guarded(k);
     });
   }

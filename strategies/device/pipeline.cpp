@@ -1,6 +1,5 @@
 #include "levin/strategies/device/pipeline.h"
 
-#include <ATen/ThreadLocalState.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "levin/core/options/error.h"
 #include "levin/core/process/process_memory.h"
 #include "levin/core/random.h"
+#include "levin/libtorch/thread_state.h"
 #include "levin/strategies/device/op_threads.h"
 #include "levin/strategies/device/placement.h"
 #include "levin/strategies/device/random_scope.h"
@@ -111,8 +111,8 @@ struct Pipeline::Step {
 
   size_t micro_batches;
   uint64_t seed = draw_seed();
-  at::ThreadLocalState state = {};  // of the thread that began the step
-  std::mutex user_code;             // held by the micro-batch that runs the user's step
+  ThreadLocalState state = {};  // of the thread that began the step
+  std::mutex user_code;         // held by the micro-batch that runs the user's step
   std::mutex mutex;
   std::condition_variable changed;
   std::map<Key, Job> jobs;
@@ -196,7 +196,7 @@ void Pipeline::run(size_t count, const std::function<at::Tensor(size_t)>& loss) 
   const int op_threads = op_threads_share(stages_on_cpu_);
   const auto guarded = [&](size_t who, const std::function<void()>& work) {
     try {
-      const at::ThreadLocalStateGuard state(step.state);
+      const ThreadLocalStateGuard state(step.state);
       const OpThreads share(op_threads);
       work();
     } catch (const Abandoned&) {
@@ -258,13 +258,13 @@ TensorList Pipeline::call_part(size_t part, const std::function<TensorList(const
   Step& step = *own.step;
   own.cuts.push_back({inputs, leaves_of(inputs), {}, {}});
   Cut& cut = own.cuts.back();
-  const at::ThreadLocalState state;  // autocast and the like of the user's step
+  const ThreadLocalState state;  // autocast and the like of the user's step
   const uint64_t seed = mix_seed(mix_seed(step.seed, step.micro_batches + part), own.index);
   step.user_code.unlock();
   std::exception_ptr error;
   try {
     step.submit({true, part, own.index}, [&] {
-      const at::ThreadLocalStateGuard guard(state);
+      const ThreadLocalStateGuard guard(state);
       std::optional<RandomScope> random;
       if (parts_[part].slots[0].device.is_cpu()) random.emplace(seed);
       cut.outputs = compute(cut.inner_inputs);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "levin/libtorch/observed_weight.h"
+#include "levin/libtorch/tensor_memory.h"
 
 namespace levin {
 
@@ -45,16 +46,11 @@ at::Tensor FlatUnit::own_stretch(const at::Tensor& flat) const {
 }
 
 void FlatUnit::allocate_whole() {
-  c10::StorageImpl* storage = whole_.storage().unsafeGetStorageImpl();
-  const size_t bytes = whole_.nbytes();
-  storage->set_data_ptr_noswap(storage->allocator()->allocate(bytes));
-  storage->set_nbytes(bytes);
+  allocate_storage(whole_);
 }
 
 void FlatUnit::free_whole() {
-  c10::StorageImpl* storage = whole_.storage().unsafeGetStorageImpl();
-  storage->set_data_ptr_noswap(at::DataPtr(nullptr, whole_.device()));
-  storage->set_nbytes(0);
+  free_storage(whole_);
 }
 
 void FlatUnit::show_whole() {

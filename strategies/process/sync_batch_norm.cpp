@@ -1,16 +1,13 @@
 #include "levin/strategies/process/sync_batch_norm.h"
 
-#include <ATen/ops/batch_norm_native.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/instance_norm_native.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/var_mean.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 #include <torch/nn/module.h>
 
 #include <optional>
@@ -27,12 +24,6 @@ namespace levin {
 namespace {
 
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
-
-// Read by the training thread, and by backward's threads (which recompute segments) while it waits for them.
-const SyncBatchNorm* active = nullptr;
-
-// Whether this thread is inside instance_norm, which is one batch_norm over all its instances' channels.
-thread_local bool in_instance_norm = false;
 
 std::vector<int64_t> all_but_channels(const at::Tensor& x) {
   std::vector<int64_t> dims;
@@ -149,71 +140,27 @@ class Normalize : public torch::autograd::Function<Normalize> {
   }
 };
 
-at::Tensor batch_norm(const at::Tensor& input, const MaybeTensor& weight, const MaybeTensor& bias,
-                      const MaybeTensor& running_mean, const MaybeTensor& running_var, bool training, double momentum,
-                      double eps, bool cudnn_enabled) {
-  if (!training || active == nullptr || in_instance_norm || !active->applies_to(weight)) {
-    return at::native::batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps,
-                                  cudnn_enabled);
-  }
-  return Normalize::apply(input, if_defined(weight), if_defined(bias), if_defined(running_mean),
-                          if_defined(running_var), momentum, eps, active->group());
-}
-
-class InstanceNormScope {
- public:
-  InstanceNormScope() : before_(std::exchange(in_instance_norm, true)) {}
-  ~InstanceNormScope() { in_instance_norm = before_; }
-  InstanceNormScope(const InstanceNormScope&) = delete;
-  InstanceNormScope& operator=(const InstanceNormScope&) = delete;
-
- private:
-  bool before_;
-};
-
-// LibTorch's own kernel, which calls batch_norm with separate channels for each instance: they are not shared by ranks.
-at::Tensor instance_norm(const at::Tensor& input, const MaybeTensor& weight, const MaybeTensor& bias,
-                         const MaybeTensor& running_mean, const MaybeTensor& running_var, bool use_input_stats,
-                         double momentum, double eps, bool cudnn_enabled) {
-  const InstanceNormScope scope;
-  return at::native::instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps,
-                                   cudnn_enabled);
-}
-
-// Registered from the first use to the end of the process, above the operators' own kernels, which they call when
-// inactive.
-void register_kernel() {
-  static const auto kernels = [] {
-    std::vector<torch::Library> made;
-    for (const auto key : {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA}) {
-      made.emplace_back(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
-      made.back().impl("batch_norm", TORCH_FN(batch_norm));
-      made.back().impl("instance_norm", TORCH_FN(instance_norm));
-    }
-    return made;
-  }();
-}
-
 }  // namespace
 
-SyncBatchNorm::SyncBatchNorm(Group group, const torch::nn::Module& module) : group_(std::move(group)), module_(module) {
+SyncBatchNorm::SyncBatchNorm(Group group, const torch::nn::Module& module)
+    : group_(std::move(group)), module_(module), scope_([this](const BatchNormCall& call) { return compute(call); }) {
   for (const auto& layer : module.modules(/*include_self=*/false)) {
     for (const at::Tensor& parameter : layer->parameters(/*recurse=*/false)) {
       layers_.emplace(parameter.unsafeGetTensorImpl(), layer.get());
     }
   }
-  register_kernel();
-  active = this;
+}
+
+std::optional<at::Tensor> SyncBatchNorm::compute(const BatchNormCall& call) const {
+  if (!applies_to(call.weight)) return std::nullopt;
+  return Normalize::apply(call.input, if_defined(call.weight), if_defined(call.bias), if_defined(call.running_mean),
+                          if_defined(call.running_var), call.momentum, call.eps, group_);
 }
 
 bool SyncBatchNorm::applies_to(const std::optional<at::Tensor>& weight) const {
   if (paused_) return false;
   const auto layer = weight ? layers_.find(weight->unsafeGetTensorImpl()) : layers_.end();
   return (layer != layers_.end() ? *layer->second : module_).is_training();
-}
-
-SyncBatchNorm::~SyncBatchNorm() {
-  active = nullptr;
 }
 
 }  // namespace levin

@@ -1,6 +1,6 @@
 // Batch normalization over the batches of all ranks, as in PyTorch's SyncBatchNorm: with few samples per rank, a rank's
-// own statistics are noisy. LibTorch has neither that module nor a way to replace submodules that a module's code uses,
-// so the batch_norm operator itself is replaced, for all callers.
+// own statistics are noisy. LibTorch does not have that module, so the batch_norm operator itself is replaced, for all
+// callers (libtorch/batch_norm.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,6 +8,8 @@
 
 #include <optional>
 #include <unordered_map>
+
+#include "levin/libtorch/batch_norm.h"
 
 namespace c10d {
 class ProcessGroup;
@@ -29,26 +31,24 @@ namespace levin {
 /// or of the whole module for calls without a weight of the module.
 class SyncBatchNorm {
  public:
-  /// `group`: a separate group, so that its collectives do not interleave with the reduction of gradients. `module` must
-  /// outlive this.
+  /// `group`: a separate group, so that its collectives do not interleave with the reduction of gradients. `module`
+  /// must outlive this.
   SyncBatchNorm(c10::intrusive_ptr<c10d::ProcessGroup> group, const torch::nn::Module& module);
-  ~SyncBatchNorm();
-  SyncBatchNorm(const SyncBatchNorm&) = delete;
-  SyncBatchNorm& operator=(const SyncBatchNorm&) = delete;
 
   /// From pause() to resume() no call waits for other ranks, which may have different numbers of batches.
   void pause() { paused_ = true; }
   void resume() { paused_ = false; }
 
-  /// Whether a call with this weight in training mode is over all ranks' batches.
-  [[nodiscard]] bool applies_to(const std::optional<at::Tensor>& weight) const;
-  [[nodiscard]] const c10::intrusive_ptr<c10d::ProcessGroup>& group() const { return group_; }
-
  private:
+  std::optional<at::Tensor> compute(const BatchNormCall& call) const;
+  // Whether a call with this weight in training mode is over all ranks' batches.
+  [[nodiscard]] bool applies_to(const std::optional<at::Tensor>& weight) const;
+
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   const torch::nn::Module& module_;
   std::unordered_map<const c10::TensorImpl*, const torch::nn::Module*> layers_;  // by their parameters
   bool paused_ = false;
+  BatchNormScope scope_;
 };
 
 }  // namespace levin

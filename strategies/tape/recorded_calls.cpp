@@ -5,6 +5,8 @@
 #include <sstream>
 #include <string>
 
+#include "levin/libtorch/operator_values.h"
+
 namespace levin {
 
 namespace {
@@ -15,7 +17,7 @@ TensorPlace place_in(size_t storage, const at::Tensor& tensor) {
           .sizes = tensor.sizes().vec(),
           .strides = tensor.strides().vec(),
           .type = tensor.scalar_type(),
-          .wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number()};
+          .wrapped_number = is_wrapped_number(tensor)};
 }
 
 c10::StorageImpl* storage_of(const at::Tensor& tensor) {

@@ -11,6 +11,7 @@
 #include "levin/core/tensors.h"
 #include "levin/libtorch/generator_state.h"
 #include "levin/libtorch/operator_values.h"
+#include "levin/libtorch/tensor_memory.h"
 #include "levin/strategies/tape/call_recorder.h"
 
 namespace levin {
@@ -146,7 +147,7 @@ void StepTape::run(bool sends) {
     stack_.assign(instruction.arguments.begin(), instruction.arguments.end());
     call_kernel(instruction.op, instruction.keys, stack_);
     if (!instruction.handed.empty()) hand_over(instruction);
-    for (c10::StorageImpl* storage : instruction.released) storage->set_data_ptr_noswap(at::DataPtr(nullptr, at::kCPU));
+    for (c10::StorageImpl* storage : instruction.released) set_memory(*storage, at::DataPtr(nullptr, at::kCPU));
   }
   if (!waits_at_end_.empty()) wait_for(waits_at_end_);
   stack_.clear();
@@ -177,8 +178,7 @@ void StepTape::hand_over(const Instruction& instruction) {
                   shape_text(result.sizes()) + " and had " + shape_text(to.expected.sizes()) +
                   " when it was recorded. Set record_steps: false.");
     }
-    to.storage->set_data_ptr_noswap(
-        result.storage().unsafeGetStorageImpl()->set_data_ptr(at::DataPtr(nullptr, at::kCPU)));
+    set_memory(*to.storage, exchange_memory(*result.storage().unsafeGetStorageImpl(), at::DataPtr(nullptr, at::kCPU)));
   };
   for (c10::IValue& value : stack_) each_tensor(value, take);
   stack_.clear();

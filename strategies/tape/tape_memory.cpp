@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "levin/libtorch/operator_values.h"
+#include "levin/libtorch/tensor_memory.h"
+
 namespace levin {
 
 namespace {
@@ -15,11 +18,9 @@ c10::Storage storage_over(void* memory, size_t bytes) {
 }
 
 at::Tensor tensor_of(const c10::Storage& storage, const TensorPlace& place) {
-  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(place.type));
-  c10::TensorImpl* impl = made.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(place.sizes, place.strides, place.offset);
-  if (place.wrapped_number) impl->set_wrapped_number(true);
+  at::Tensor made = tensor_over(storage, c10::DispatchKeySet(c10::DispatchKey::CPU), place.type, place.sizes,
+                                place.strides, place.offset);
+  if (place.wrapped_number) wrap_number(made);
   return made;
 }
 

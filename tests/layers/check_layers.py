@@ -82,6 +82,17 @@ def check_torch_free(root):
                 waiting.append(other)
 
 
+def check_fields_are_templates(root):
+    """A function that is not a template is compiled in each file that includes its header, called or not."""
+    for folder in rules.MAY_INCLUDE:
+        for path in sources_in(root, folder):
+            lines = path.read_text(encoding="utf-8").splitlines() if path.suffix == ".h" else []
+            for before, (number, line) in zip(["", *lines], enumerate(lines, 1)):
+                if re.match(r"\s*static auto fields\(\)", line) and not re.match(r"\s*template <", before):
+                    yield (f"{path.relative_to(root)}:{number}: fields() is not a template. "
+                           "Rule: headers write `template <class = void> static auto fields()` (core/options/fields.h).")
+
+
 def words_of_cmake(path):
     text = re.sub(r"#.*", "", path.read_text(encoding="utf-8")) if path.is_file() else ""
     return set(re.split(r'[\s()"]+', text))
@@ -207,8 +218,9 @@ def check_units_have_no_cycles(root):
 
 
 def findings_of(root):
-    for check in (check_folders_are_known, check_edges, check_names, check_torch_free, check_parts, check_sources_are_built,
-                  check_headers_are_included, check_tests_are_run, check_lengths, check_units_have_no_cycles):
+    for check in (check_folders_are_known, check_edges, check_names, check_torch_free, check_fields_are_templates,
+                  check_parts, check_sources_are_built, check_headers_are_included, check_tests_are_run, check_lengths,
+                  check_units_have_no_cycles):
         yield from check(root)
 
 

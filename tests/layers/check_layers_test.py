@@ -105,10 +105,12 @@ class CheckLayers(unittest.TestCase):
         self.write("libtorch/CMakeLists.txt", "levin_sources(libtorch a.cpp)")
         self.write("libtorch/borrowed_keys.h", "#pragma once\n")
         private = ["<c10/core/CPUAllocator.h>", "<c10/core/impl/VirtualGuardImpl.h>", "<ATen/core/dispatch/CppSignature.h>",
-                   "<torch/csrc/autograd/function.h>", '"levin/libtorch/borrowed_keys.h"']
+                   "<torch/csrc/autograd/function.h>", "<ATen/ops/batch_norm_native.h>", "<ATen/ops/exp_cpu_dispatch.h>",
+                   "<ATen/ops/_has_compatible_shallow_copy_type.h>", "<ATen/ThreadLocalState.h>", "<c10/core/AutogradState.h>",
+                   "<torch/library.h>", '"levin/libtorch/borrowed_keys.h"']
         self.write("libtorch/a.cpp", "".join(f"#include {header}\n" for header in private))
         public = ["<c10/core/impl/LocalDispatchKeySet.h>", "<ATen/core/dispatch/Dispatcher.h>",
-                  "<torch/csrc/autograd/custom_function.h>"]
+                  "<torch/csrc/autograd/custom_function.h>", "<ATen/ops/batch_norm.h>"]
         self.write("strategies/a.cpp", "".join(f"#include {header}\n" for header in public))
         self.assertEqual(self.run_check()[0], 0, self.run_check()[1])
         for header in private:
@@ -116,9 +118,13 @@ class CheckLayers(unittest.TestCase):
             self.assert_found("strategies/a.cpp:2", header.strip('<>"'), "only libtorch/")
 
     def test_names_of_libtorchs_internals_are_for_one_folder(self):
-        self.write("strategies/a.cpp", "// c10d::Reducer waits\nusing torch::autograd::variable_list;\n")
+        self.write("strategies/a.cpp", "// c10d::Reducer waits\nusing torch::autograd::variable_list;\n"
+                   "at::detail::createCPUGenerator(seed); c10::impl::ExcludeDispatchKeyGuard guard; is_wrapped_number(x);\n")
         self.assertEqual(self.run_check()[0], 0)
-        for name in ["c10d::Reducer", "torch::autograd::Node", "c10::DispatchKey::DeferredInit", "c10::SetCPUAllocator(own)"]:
+        for name in ["c10d::Reducer", "torch::autograd::Node", "c10::DispatchKey::DeferredInit", "c10::SetCPUAllocator(own)",
+                     "at::native::batch_norm", "at::internal::GRAIN_SIZE", "at::detail::make_tensor<c10::TensorImpl>",
+                     "c10::AutogradState::get_tls_state()", "at::ThreadLocalStateGuard", "storage->set_data_ptr_noswap(other)",
+                     "impl->shallow_copy_and_detach(version, true)", "x.unsafeGetTensorImpl()->set_wrapped_number(true)"]:
             self.write("strategies/a.cpp", f"#include <vector>\n{name} x;\n")
             self.assert_found("strategies/a.cpp:2: uses", "only libtorch/")
 
@@ -169,6 +175,14 @@ class CheckLayers(unittest.TestCase):
         self.assert_found("data/data_pch.h", "data/CMakeLists.txt")
         self.write("data/CMakeLists.txt", "target_sources(levin PRIVATE a.cpp)\ntarget_precompile_headers(x data_pch.h)")
         self.assertEqual(self.run_check()[0], 0, self.run_check()[1])
+
+    def test_fields_that_each_including_file_would_compile_are_named(self):
+        self.write("data/b.h", "//     static auto fields() {\nstruct A {\n  template <class = void>\n  static auto fields() {}\n"
+                   "};\n")
+        self.write("data/a.cpp", '#include "levin/data/b.h"\nstruct B {\n  static auto fields() {}\n};\n')
+        self.assertEqual(self.run_check()[0], 0, self.run_check()[1])
+        self.write("data/b.h", "struct A {\n  static auto fields() {}\n};\n")
+        self.assert_found("data/b.h:2: fields() is not a template")
 
     def test_a_source_that_is_not_built_is_named(self):
         self.write("data/forgotten.cpp", "")

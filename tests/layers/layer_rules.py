@@ -103,11 +103,15 @@ RESERVED = [
      "only cuda/, a library of its own, includes CUDA's headers, and libtorch/cuda_*.h, which it includes"),
     (r"^(torch/csrc/(?!" + "|".join(PUBLIC_CSRC) + r")|caffe2/"
      r"|c10/core/(CachingDeviceAllocator|CPUAllocator|impl/(?!LocalDispatchKeySet\.h$))|ATen/core/dispatch/(?!Dispatcher\.h$)"
-     r"|ATen/core/boxing/|ATen/DeviceAccelerator|ATen/core/CachingHostAllocator)",
+     r"|ATen/core/boxing/|ATen/DeviceAccelerator|ATen/core/CachingHostAllocator"
+     r"|ATen/(detail|native)/|ATen/(EmptyTensor|TensorIterator|ThreadLocalState)|c10/core/AutogradState"
+     r"|ATen/ops/(\w+_(native|ops|meta|dispatch)|_has_compatible_shallow_copy_type)\.h$)",
      lambda file: file.startswith("libtorch/"),
      "only libtorch/ includes headers of LibTorch that are not its public interface or differ between versions"),
     (r"^levin/libtorch/borrowed_keys\.h$", lambda file: file.startswith("libtorch/"),
      "only libtorch/ uses dispatch keys that LibTorch keeps for others"),
+    (r"^torch/library\.h$", lambda file: file.startswith("libtorch/"),
+     "only libtorch/ registers kernels with LibTorch's dispatcher"),
     (r"^torch/(headeronly/)?version\.h", lambda file: file.startswith("libtorch/") or is_umbrella(file),
      "only libtorch/ asks for LibTorch's version; levin.h includes it for users"),
     (r"^yaml-cpp/", lambda file: file.startswith("yaml/"),
@@ -119,10 +123,18 @@ RESERVED = [
      "core/ includes no LibTorch but ATen/core/Tensor.h"),
 ]
 
-# Names of LibTorch's that headers of libtorch/ or public ones declare, which only libtorch/ uses.
+# Members of TensorImpl and StorageImpl that replace what a tensor or its storage holds, or that differ between versions.
+MEMBERS = (r"(->|\.)(set_data_ptr\w*|set_nbytes|shallow_copy_\w+|(set_)?version_counter|set_sizes_\w+|set_storage\w*"
+           r"|(is|set)_wrapped_number|[gs]et_backend_meta\w*|unsafe(Set|Release|_set|_release)\w*)\(")
+
+# Names of LibTorch's that headers of libtorch/ or public ones declare, which only libtorch/ uses. docs/architecture.md names
+# the ones in private namespaces that everyone may use.
 RESERVED_NAMES = (r"\bDispatchKey::(DeferredInit|Fake|TESTING_ONLY_)|\bredispatchBoxed\b|\bc10d::(Reducer|Logger)\b"
                   r"|\btorch::autograd::(Node|Edge|edge_list|Engine|SavedVariable|collect_next_edges|profiler|impl)\b"
-                  r"|\btorch::profiler::|\bc10::(Get|Set)\w*CPUAllocator|\bCUDACachingAllocator::attach|\bimpl::VirtualGuardImpl\b")
+                  r"|\btorch::profiler::|\bc10::(Get|Set)\w*CPUAllocator|\bCUDACachingAllocator::attach|\bimpl::VirtualGuardImpl\b"
+                  r"|\b(at|c10|torch)::(detail|impl|internal|native|_ops)::(?!(create|getDefault)CPUGenerator\b"
+                  r"|(Exclude|Include)DispatchKeyGuard\b|Generic(List|Dict)\b)|\bat::(cpu|meta|composite\w+)::"
+                  r"|\bat::(_has_compatible_shallow_copy_type|ThreadLocalState)|\bc10::AutogradState\b|" + MEMBERS)
 
 MOST_LINES = 600
 

@@ -1,7 +1,11 @@
 levin_test(libtorch FILES
+  libtorch/batch_norm_test.cpp
+  libtorch/borrowed_keys_test.cpp
   libtorch/device_memory_test.cpp
   libtorch/operator_watch_test.cpp
   libtorch/tcp_store_test.cpp
+  libtorch/tensor_memory_test.cpp
+  libtorch/thread_state_test.cpp
   libtorch/version_test.cpp)
 
 # Which LibTorch a build accepts.

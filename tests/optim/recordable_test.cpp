@@ -108,6 +108,7 @@ TEST(RecordableOptimizer, ItsVersionTellsWhenTensorsCameOrWent) {
 TEST(RecordableOptimizer, AdagradIsOneFromTheLibTorchOnWhoseKernelTakesATensor) {
   Trained plain({"Adagrad", {{"lr", 0.25}}}), recordable({"Adagrad", {{"lr", 0.25}}});
   EXPECT_EQ(recordable.optimizer->is_recordable(), LEVIN_TORCH_AT_LEAST(2, 8));
+  EXPECT_EQ(recordable.optimizer->why_not_recordable().empty(), LEVIN_TORCH_AT_LEAST(2, 8));
   recordable.optimizer->make_recordable();
   train_step(*plain.optimizer, plain.params);
   if (LEVIN_TORCH_AT_LEAST(2, 8)) {
@@ -115,7 +116,7 @@ TEST(RecordableOptimizer, AdagradIsOneFromTheLibTorchOnWhoseKernelTakesATensor) 
     EXPECT_TRUE(bitwise_equal(plain.params, recordable.params));
   } else {
     expect_error<Error>([&] { train_step(*recordable.optimizer, recordable.params); },
-                        {"A recorded step of Adagrad needs LibTorch 2.8 or newer; this is Levin with LibTorch " +
+                        {"Adagrad's recorded update needs LibTorch 2.8 or newer; this is Levin with LibTorch " +
                          torch_version() + "."});
     expect_error<Error>([&] { recordable.optimizer->step_unless(flag(0)); }, {"its update cannot be recorded"});
   }
@@ -125,6 +126,7 @@ TEST(RecordableOptimizer, ThoseThatComputeOnTheHostRefuse) {
   for (const char* name : {"RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "LBFGS"}) {
     const auto optimizer = testing::make<Optimizer>(name, nlohmann::json::object());
     EXPECT_FALSE(optimizer->is_recordable()) << name;
+    EXPECT_EQ(optimizer->why_not_recordable(), "") << name;  // no LibTorch records it
     expect_error<Error>([&] { optimizer->step_unless(flag(0)); },
                         {std::string(name) + ": its update cannot be recorded", "AdamW"});
   }

@@ -6,6 +6,8 @@
 #include "levin/callbacks/gradient_centralization.h"
 #include "levin/callbacks/weight_averaging.h"
 #include "levin/core/module_call.h"
+#include "levin/libtorch/version.h"
+#include "levin/optim/adagrad.h"
 #include "levin/optim/adam.h"
 #include "levin/optim/cyclic_schedulers.h"
 #include "levin/precision/mixed_precision.h"
@@ -174,6 +176,19 @@ TEST(RecordSteps, OptimizersThatComputeOnTheHostUpdateAfterEachReplay) {
     EXPECT_EQ(recorded.calls, 11) << name << "\n" << console.text();
     expect_equal(plain, recorded);
   }
+}
+
+TEST(RecordSteps, AWarningNamesTheLibTorchThatAdagradNeeds) {
+  const auto adagrad = [](TrainerOptions&, Dropping& m) {
+    m.make_optimizers = [](TinyModule& module) { return Adagrad(module.parameters(), {.lr = 0.125}); };
+  };
+  const CapturedConsole console;
+  const Trained plain = train(false, adagrad), recorded = train(true, adagrad);
+  EXPECT_EQ(recorded.calls, 11) << console.text();
+  expect_equal(plain, recorded);
+  EXPECT_EQ(console.has("TrainerOptions.record_steps: Adagrad's recorded update needs LibTorch 2.8 or newer"),
+            !LEVIN_TORCH_AT_LEAST(2, 8))
+      << console.text();
 }
 
 TEST(RecordSteps, TheHostUpdatesWhereAScheduleMovesTheMomentum) {

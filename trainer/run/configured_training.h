@@ -24,6 +24,7 @@ struct ConfiguredGroup {
   double momentum = 0;
   double weight_decay = 0;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(field("lr", &ConfiguredGroup::lr, "step size").any_number(),
                          field("momentum", &ConfiguredGroup::momentum, "momentum or beta1").any_number(),

@@ -6,6 +6,7 @@
 
 #include "levin/core/tensors.h"
 #include "levin/data/batch_rows.h"
+#include "levin/libtorch/tensor_memory.h"
 #include "levin/trainer/step/left_memory.h"
 
 namespace levin {
@@ -56,7 +57,7 @@ void RecordedBatch::take(const Batch& batch) {
   for (size_t i = 0; i < batch.count(); ++i) {
     at::Tensor& own = batch_.tensors[i];
     if (own.is_cpu()) {
-      own.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(memory_of(batch.tensors[i]));
+      set_memory(*own.storage().unsafeGetStorageImpl(), memory_of(batch.tensors[i]));
     } else {
       own.copy_(batch.tensors[i], /*non_blocking=*/true);
       versions_[i] = own._version();

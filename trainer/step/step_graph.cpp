@@ -33,6 +33,10 @@ StepGraph::StepGraph(StepCore& core, RecordSteps record)
     recorder_->warm_up([this] { uses_recorder_stream_ = core_.strategy.recorder().use_recorder_stream(); });
   }
   if (!updates_on_host_) optimizer_.make_recordable();
+  const std::string too_old = optimizer_.why_not_recordable();
+  if (!too_old.empty()) {
+    Console::instance().warn(about_recording(too_old + " The host performs the update after each replay."));
+  }
 }
 
 std::shared_ptr<StepGraph> StepGraph::make(StepCore& core, RecordSteps record) {
