@@ -47,12 +47,12 @@ def configure(preset, tree, parts):
         # If LibTorch was removed, or LEVIN_TORCH_DIR has changed, it is searched for again.
         cache = (tree / "CMakeCache.txt").read_text()
         found = re.search(r"^LEVIN_TORCH_INCLUDE:PATH=(.*)$", cache, re.M)
-        if found and os.path.isdir(found[1]) and found[1].startswith(wanted) and f"LEVIN_ALL_PARTS:BOOL={parts}\n" in cache:
+        has_parts = f"LEVIN_ALL_PARTS:BOOL={parts}\n" in cache
+        if found and os.path.isdir(found[1]) and found[1].startswith(wanted.rstrip("/") + "/") and has_parts:
             return
-    names = ("TORCH_INCLUDE", "TORCH_CPU", "C10", "TORCH_CUDA", "C10_CUDA", "CUDA_INCLUDE", "NCCL_INCLUDE")
     step(f"[3/4] configure {tree.name}", tree / "configure.log",
          [["cmake", "--preset", preset, "-B", tree, f"-DLEVIN_ALL_PARTS={parts}", f"-DLEVIN_BUILD_TOOL={parts}",
-           "-DLEVIN_DOWNLOADS=ON", *[word for name in names for word in ("-U", f"LEVIN_{name}")]]],
+           "-DLEVIN_DOWNLOADS=ON", "-U", "LEVIN_TORCH_INCLUDE"]],  # LibTorch is searched for again
          {"LEVIN_TORCH_DIR": wanted} if wanted else {})
 
 
