@@ -1,5 +1,6 @@
 """Tests of ./dev that need no download: commands, messages, and how setup handles problems."""
 import os
+import platform
 import re
 import shutil
 import signal
@@ -42,7 +43,10 @@ class Dev(ScriptTest):
     def test_wrong_options_are_refused_before_anything_is_done(self):
         for arguments, part in [(("setup", "--gpu"), "--gpu"), (("check", "--preset", "fast"), 'unknown preset "fast"'),
                                 (("build", "--fast"), "--fast"), (("bundle", "--small"), "--small"), (("format", "all"), "all"),
-                                (("fuzz", "jason"), '"jason"'), (("fuzz", "yaml", "soon"), '"soon"')]:
+                                (("fuzz", "jason"), '"jason"'), (("fuzz", "yaml", "soon"), '"soon"'),
+                                (("check", "--torch="), "--torch needs a value"), (("check", "--preset", ""), "--preset needs a value"),
+                                (("check", "--label="), "--label needs a value"), (("bundle", "--output="), "--output needs a value"),
+                                (("check", "--torch", "2.15", "--preset", "asan"), "the environment of the preset asan")]:
             status, output = self.dev(*arguments)
             self.assertEqual(status, 2, output)
             self.assertIn(part, output)
@@ -341,7 +345,7 @@ class Dev(ScriptTest):
             self.assertTrue(output.endswith("made it\n"), output)
             calls = self.calls.read_text()
             self.assertRegex(calls, rf"ninja -C build/release -j \d+ {targets}\n")
-            self.assertRegex(calls, rf"tools/bundle.py build/release levin-[0-9.]+-linux-x86_64{name} /\S+\.tar\.xz"
+            self.assertRegex(calls, rf"tools/bundle.py build/release levin-[0-9.]+-linux-{platform.machine()}{name} /\S+\.tar\.xz"
                              + (r" --cuda --tests --peers \S+/peers-2.11.0\n" if name else r"\n"))
             self.assertEqual(f"cmake {self.home}/libtorch-2.11.0-cuda --preset release" in calls, bool(name), calls)
         self.assertIn(f"{os.getcwd()}/a.tar.xz", calls)
@@ -493,6 +497,19 @@ echo cmake "$@" >> {self.calls}
         status, output = self.dev("bench", "--peers", "now")
         self.assertEqual(status, 2)
         self.assertIn('"now"', output)
+
+    def test_lint_checks_the_format_the_layers_and_the_named_files(self):
+        self.pretend_to_build()
+        self.tool("tests/layers/check_layers.py", "")
+        self.tool("cmake/tidy_database.py", "os.makedirs(sys.argv[2], exist_ok=True)")
+        for status in (0, 1):
+            self.calls.write_text("")
+            self.program("clang-tidy", f'#!/bin/sh\necho clang-tidy "$@" >> {self.calls}\nexit {status}\n')
+            self.assertEqual(self.dev("lint", "a.cpp", "b.h")[0], status)
+            cmake, *others = self.calls.read_text().splitlines()
+            self.assertIn("-DLEVIN_ALL_PARTS=ON", cmake)
+            self.assertEqual(others, ["tests/layers/check_layers.py .", "cmake/tidy_database.py build/release build/lint",
+                                      "clang-tidy --quiet -p build/lint --warnings-as-errors=* a.cpp"])
 
     def test_fuzz_builds_the_targets_and_runs_those_asked_for(self):
         self.make_torch()

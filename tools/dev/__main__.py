@@ -1,6 +1,7 @@
 """The commands of ./dev, which calls this in the root of the tree: __main__.py CALLER_FOLDER COMMAND [ARGUMENTS…]"""
 import contextlib
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -101,7 +102,7 @@ def build_then_become(targets, folder, *command):
 
 def value(option, arguments):
     """Removes the value of an option from the front of the arguments."""
-    if not arguments:
+    if not arguments or not arguments[0]:
         die(2, f"{option} needs a value.")
     return arguments.pop(0)
 
@@ -118,7 +119,8 @@ def do_setup(arguments):
     if for_all_users:
         packages.check_system_home()
     set_up(for_all_users)
-    packages.set_up_python()
+    if not for_all_users:
+        packages.set_up_python()
     note = f"; LibTorch for all users: {packages.SYSTEM_HOME}" if for_all_users else ""
     print(f"setup: everything is in place ({HOME}{note})")
 
@@ -191,6 +193,8 @@ def do_check(arguments):
             lists_only |= name in ("-N", "--show-only", "--print-labels")
     if preset not in ("", *PRESETS):
         die(2, f'unknown preset "{preset}". Known: {", ".join(PRESETS)}.')
+    if torch and preset in ("asan", "tsan"):
+        die(2, f"check --torch does not set the environment of the preset {preset}: leave one of the two out.")
     if not nightly:
         excluded.append("nightly")
     if excluded:
@@ -285,7 +289,7 @@ def do_bundle(arguments):
         elif option == "--output":
             output = value(option, arguments)
         elif option.startswith("--output="):
-            output = option.partition("=")[2]
+            output = value("--output", [option.partition("=")[2]])
         else:
             die(2, f'bundle takes --cuda, --tests and --output FILE, not "{option}".')
     targets, options = [*TOOL_TARGETS], []
@@ -299,7 +303,7 @@ def do_bundle(arguments):
     if cuda and tests:
         targets += ["cuda_test", "levin_stand_in_nvidia"]
     version = re.search(r"^project\(levin VERSION ([0-9.]+) ", Path("CMakeLists.txt").read_text(), re.M)[1]
-    name = f"levin-{version}-linux-x86_64" + "-cuda" * cuda + "-tests" * tests
+    name = f"levin-{version}-linux-{platform.machine()}" + "-cuda" * cuda + "-tests" * tests
     archive = CALLER / output if output else Path.cwd() / f"build/{name}.tar.xz"
     return pack("bundle", f"bundle {name}", targets,
                 [*PYTHON, "tools/bundle.py", "build/release", name, archive, *options])
@@ -379,7 +383,7 @@ def do_lint(arguments):
     apt_packages("clang-format, clang-tidy", "format", "lint")
     set_up()
     with lock_build("release"):
-        configure("release", Path("build/release"))
+        configure("release", Path("build/release"), "ON")
     files = arguments
     if arguments == ["--all"]:
         files = sources()
