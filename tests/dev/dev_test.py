@@ -350,10 +350,15 @@ class Dev(ScriptTest):
             self.assertEqual(f"cmake {self.home}/libtorch-2.11.0-cuda --preset release" in calls, bool(name), calls)
         self.assertIn(f"{os.getcwd()}/a.tar.xz", calls)
 
+    def pretend_to_configure_packages(self):
+        (self.checkout / "build/release").mkdir(parents=True)
+        (self.checkout / "build/release/CPackConfig.cmake").touch()
+
     def test_a_wheel_and_debian_packages_are_made_of_a_release_build(self):
         self.pretend_to_build()
         self.tool("tools/wheel.py", "print('made it')")
         self.program("cpack", f"#!/bin/sh\necho cpack $@ >> {self.calls}\necho packed\n")
+        self.pretend_to_configure_packages()
         for command, last, call in (("wheel", "made it", "tools/wheel.py build/release build"),
                                     ("packages", "packed", "cpack --config build/release/CPackConfig.cmake -B build/packages")):
             self.calls.write_text("")
@@ -364,6 +369,13 @@ class Dev(ScriptTest):
             self.assertRegex(calls, r"ninja -C build/release -j \d+ bin/levin levin_sentencepiece\n")
             self.assertIn(call, calls)
             self.assertEqual(self.dev(command, "all")[0], 2)
+
+    def test_packages_that_cannot_be_made_are_refused_before_the_build(self):
+        self.pretend_to_build()
+        status, output = self.dev("packages", LEVIN_TORCH_DIR="/opt/libtorch-2.9")
+        self.assertEqual(status, 3, output)
+        self.assertIn("made on Debian, with its libtorch-dev or with LibTorch 2.11.0 of ./dev setup.\ndev: Unset LEVIN_TORCH_DIR", output)
+        self.assertNotIn("ninja", self.calls.read_text())
 
     def test_without_a_driver_gpu_check_runs_at_once_in_the_folder_of_the_caller(self):
         if os.path.exists("/dev/nvidiactl"):
@@ -405,6 +417,7 @@ class Dev(ScriptTest):
         self.pretend_to_build()
         shutil.copytree(self.home / "libtorch-2.11.0-cpu", self.home / "libtorch-2.11.0-cuda")
         self.program("cpack", f'#!/bin/sh\necho cpack "$@" >> {self.calls}\necho made them\n')
+        self.pretend_to_configure_packages()
         for wanted, targets in (("0", "bin/levin levin_sentencepiece"), ("1", "bin/levin levin_sentencepiece levin_cuda")):
             self.calls.write_text("")
             status, output = self.dev("packages", LEVIN_CUDA=wanted)

@@ -17,6 +17,8 @@ OLD_STRING = b"\0_ZN3c105ErrorC1ENS_14SourceLocationESs\0"
 
 
 class Configure(unittest.TestCase):
+    also_included = ()
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="levin torch ")
         self.addCleanup(folder.cleanup)
@@ -42,7 +44,8 @@ class Configure(unittest.TestCase):
         project.mkdir(exist_ok=True)
         (project / "CMakeLists.txt").write_text(
             "cmake_minimum_required(VERSION 3.25)\nset(CMAKE_CXX_COMPILER_WORKS TRUE)\nproject(x CXX)\n"
-            f"include({SOURCES}/cmake/LevinTorch.cmake)\nmessage(STATUS \"libraries: ${{LEVIN_TORCH_LIB}}\")\n")
+            f"include({SOURCES}/cmake/LevinTorch.cmake)\nmessage(STATUS \"libraries: ${{LEVIN_TORCH_LIB}}\")\n"
+            + "".join(f"include({SOURCES}/cmake/{name}.cmake)\n" for name in self.also_included))
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("LEVIN_")}
         named = [] if torch is None else [f"-DLEVIN_TORCH_DIR={torch}"]
         done = subprocess.run([CMAKE, "-S", project, "-B", project / "build", *named, *options],
@@ -141,6 +144,16 @@ class Configure(unittest.TestCase):
         self.assertNotEqual(status, 0)
         self.assertIn(f"LibTorch in {torch} has headers, but libtorch_cpu.so or libc10.so is missing in its folder lib/. Set "
                       "LEVIN_TORCH_DIR to the folder of a complete one.", problems)
+
+    def test_no_debian_packages_are_made_with_a_libtorch_that_no_folder_for_all_users_has(self):
+        self.also_included = ("LevinPackages",)
+        earlier = self.root / "project/build/CPackConfig.cmake"
+        earlier.parent.mkdir(parents=True)
+        earlier.touch()
+        status, said, problems = self.configure(self.make_torch("2.9"))
+        self.assertEqual(status, 0, problems)
+        self.assertRegex(said, r"Debian packages: no, (LibTorch 2\.9 is neither \./dev setup's 2\.11\.0 nor|this is not) Debian")
+        self.assertFalse(earlier.exists())
 
     def test_finds_the_libraries_where_debian_has_them(self):
         architecture = subprocess.run(["dpkg-architecture", "-qDEB_HOST_MULTIARCH"], capture_output=True, text=True,

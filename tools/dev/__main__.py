@@ -63,14 +63,15 @@ def has_all_parts(tree):
     return False
 
 
-def build(preset, targets=(), tree=None):
-    """`tree`: the folder to build in, unless it is the preset's own."""
+def build(preset, targets=(), tree=None, check=lambda: None):
+    """`tree`: the folder to build in, unless it is the preset's own. `check` is called once that is configured."""
     tree = tree or Path("build", preset)
     is_first = list(targets) == [FIRST_EXAMPLE] and not has_all_parts(tree)
     set_up(parts=() if is_first else ("parts",))
     log = tree / "build.log"
     with lock_build(tree.name):
         configure(preset, tree, "OFF" if is_first else "ON")
+        check()
         step(f"[4/4] build {tree.name}", log, [["ninja", "-C", tree, "-j", jobs(), *targets]])
     lines = log.read_text(errors="replace").splitlines()
     warnings = [line for number, line in enumerate(lines)  # with the three lines after each
@@ -264,11 +265,11 @@ def do_bench(arguments):
     return build_then_become(["levin_bench"], Path.cwd(), f"build/release/bin/bench_{arguments[0]}", *arguments[1:])
 
 
-def pack(kind, label, targets, command):
+def pack(kind, label, targets, command, check=lambda: None):
     """Builds targets, runs a command that packs them, and prints its last line."""
     log = Path(f"build/release/{kind}.log")
     apt_packages("apt packages for bundles", "bundle")
-    build("release", targets)
+    build("release", targets, check=check)
     with lock_build("release"):
         try:
             step(label, log, [command])
@@ -315,13 +316,19 @@ def do_wheel(arguments):
     return pack("wheel", "wheel", TOOL_TARGETS, [*PYTHON, "tools/wheel.py", "build/release", "build"])
 
 
+def check_that_packages_can_be_made():
+    if not Path("build/release/CPackConfig.cmake").is_file():  # as cmake/LevinPackages.cmake decides
+        die(3, f"Debian packages are made on Debian, with its libtorch-dev or with LibTorch {packages.TORCH_VERSION} of ./dev setup.",
+            "Unset LEVIN_TORCH_DIR, remove build/release/CMakeCache.txt, and call ./dev packages again.")
+
+
 def do_packages(arguments):
     if arguments:
         die(2, f'packages takes no arguments, not "{arguments[0]}".')
     apt_packages("apt packages for packages", "packages")
     targets = [*TOOL_TARGETS, *(["levin_cuda"] if packages.wants_cuda() else [])]
     return pack("packages", "Debian packages, in build/packages", targets,
-                ["cpack", "--config", "build/release/CPackConfig.cmake", "-B", "build/packages"])
+                ["cpack", "--config", "build/release/CPackConfig.cmake", "-B", "build/packages"], check_that_packages_can_be_made)
 
 
 def has_gpu_driver():
