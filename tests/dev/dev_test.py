@@ -541,6 +541,23 @@ echo cmake "$@" >> {self.calls}
         self.assertIn('"speed"', output)
         self.assertIn("overhead", output)
 
+    def test_the_presets_build_all_parts_and_a_test_preset_without_tests_fails(self):
+        """With the real CMake, in a folder that `./dev run 01_minimal` has configured with few parts."""
+        shutil.copy(SOURCES / "CMakePresets.json", self.checkout)
+        (self.checkout / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.25)\nproject(x NONE)\noption(LEVIN_ALL_PARTS \"\" ON)\noption(LEVIN_BUILD_TOOL \"\" ON)\n")
+
+        def parts_with(*options):
+            subprocess.run(["cmake", "--no-warn-unused-cli", "--preset", "release", *options], cwd=self.checkout, check=True, stdout=subprocess.PIPE)
+            cache = (self.checkout / "build/release/CMakeCache.txt").read_text()
+            return re.findall(r"(?m)^(?:LEVIN_ALL_PARTS|LEVIN_BUILD_TOOL):BOOL=(\w+)$", cache)
+
+        self.assertEqual(parts_with("-DLEVIN_ALL_PARTS=OFF", "-DLEVIN_BUILD_TOOL=OFF"), ["OFF", "OFF"])
+        self.assertEqual(parts_with(), ["ON", "ON"])
+        done = subprocess.run(["ctest", "--preset", "release"], cwd=self.checkout, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("No tests were found", done.stdout)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
