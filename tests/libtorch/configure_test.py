@@ -1,4 +1,5 @@
-"""Tests of cmake/LevinTorch.cmake: which LibTorch it accepts, and what it says about others.
+"""Tests of cmake/LevinTorch.cmake: which LibTorch it accepts, and what it says about others. And of what other files in cmake/
+say about a LibTorch and about missing libraries.
 
   configure_test.py SOURCES CMAKE [unittest's arguments]
 """
@@ -45,7 +46,8 @@ class Configure(unittest.TestCase):
         (project / "CMakeLists.txt").write_text(
             "cmake_minimum_required(VERSION 3.25)\nset(CMAKE_CXX_COMPILER_WORKS TRUE)\nproject(x CXX)\n"
             f"include({SOURCES}/cmake/LevinTorch.cmake)\nmessage(STATUS \"libraries: ${{LEVIN_TORCH_LIB}}\")\n"
-            + "".join(f"include({SOURCES}/cmake/{name}.cmake)\n" for name in self.also_included))
+            + "".join(f"include({SOURCES}/cmake/{name}.cmake)\n" for name in self.also_included)
+            + "message(STATUS \"Gloo: ${LEVIN_GLOO_INCLUDE}\")\n")
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("LEVIN_")}
         named = [] if torch is None else [f"-DLEVIN_TORCH_DIR={torch}"]
         done = subprocess.run([CMAKE, "-S", project, "-B", project / "build", *named, *options],
@@ -154,6 +156,29 @@ class Configure(unittest.TestCase):
         self.assertEqual(status, 0, problems)
         self.assertRegex(said, r"Debian packages: no, (LibTorch 2\.9 is neither \./dev setup's 2\.11\.0 nor|this is not) Debian")
         self.assertFalse(earlier.exists())
+
+    def test_finds_gloos_headers_in_libtorch_first_and_reports_that_they_are_missing(self):
+        self.also_included = ("LevinGloo",)
+        torch, other = self.make_torch("2.11"), self.root / "other"
+        nowhere = ["-DCMAKE_FIND_ROOT_PATH_MODE_INCLUDE=ONLY", f"-DCMAKE_FIND_ROOT_PATH={self.root}/nothing"]
+        status, _, problems = self.configure(torch, *nowhere)
+        self.assertNotEqual(status, 0)
+        self.assertIn(f"levin_core needs the headers of Gloo (gloo/algorithm.h), which LibTorch in {torch} does not have: install "
+                      "Debian's libgloo-dev, or pass -DLEVIN_GLOO_INCLUDE=FOLDER, which holds gloo/.", problems)
+        for folder, options in ((other, [f"-DLEVIN_GLOO_INCLUDE={other}"]), (torch / "include", ["-ULEVIN_GLOO_INCLUDE"])):
+            (folder / "gloo").mkdir(parents=True)
+            (folder / "gloo/algorithm.h").touch()
+            status, said, problems = self.configure(None, *options)
+            self.assertEqual(status, 0, problems)
+            self.assertRegex(said, f"Gloo: {folder}/?\n")
+
+    def test_reports_that_sentencepiece_is_missing(self):
+        self.also_included = ("LevinSentencePiece",)
+        status, _, problems = self.configure(self.make_torch("2.11"), "-DCMAKE_FIND_ROOT_PATH_MODE_INCLUDE=ONLY",
+                                             f"-DCMAKE_FIND_ROOT_PATH={self.root}/nothing")
+        self.assertNotEqual(status, 0)
+        self.assertRegex(problems, r"levin_text .* needs SentencePiece, which was not found: install its development package .*, or "
+                         "pass -DLEVIN_TEXT=OFF")
 
     def test_finds_the_libraries_where_debian_has_them(self):
         architecture = subprocess.run(["dpkg-architecture", "-qDEB_HOST_MULTIARCH"], capture_output=True, text=True,
