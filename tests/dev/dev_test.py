@@ -40,6 +40,14 @@ class Dev(ScriptTest):
             if command != "help":
                 self.assertIn(f"def do_{command.replace('-', '_')}(", (SOURCES / "tools/dev/__main__.py").read_text())
 
+    def test_contributing_names_every_label(self):
+        text = (SOURCES / "CONTRIBUTING.md").read_text()
+        listed = text[text.index("Labels: "):text.index("`nightly`") + len("`nightly`")]
+        files = [SOURCES / "tests/CMakeLists.txt", *(SOURCES / "tests").glob("*/tests.cmake")]
+        found = re.findall(r'\bLABELS? "?([a-z_;]+)', re.sub("#.*", "", "".join(path.read_text() for path in files)))
+        self.assertIn("bench;nightly", found)
+        self.assertEqual({label for labels in found for label in labels.split(";") if f"`{label}`" not in listed}, set())
+
     def test_wrong_options_are_refused_before_anything_is_done(self):
         for arguments, part in [(("setup", "--gpu"), "--gpu"), (("check", "--preset", "fast"), 'unknown preset "fast"'),
                                 (("build", "--fast"), "--fast"), (("bundle", "--small"), "--small"), (("format", "all"), "all"),
