@@ -1,7 +1,9 @@
 # `cpack --config build/release/CPackConfig.cmake -B WHERE`: a .deb file for each part, for the Debian that this build was
 # made on; `./dev packages` does it. They find LibTorch in Debian's libtorch-dev if this build did, and otherwise in the
 # folders that `./dev setup --system` fills: a build with a LibTorch in a private folder is changed to search there.
+file(REMOVE "${PROJECT_BINARY_DIR}/CPackConfig.cmake")  # of an earlier configuration, perhaps with another LibTorch
 if(NOT EXISTS /etc/debian_version)
+  message(STATUS "Debian packages: no, this is not Debian")
   return()
 endif()
 if(LEVIN_TORCH_ROOT STREQUAL "/usr")
@@ -15,8 +17,9 @@ elseif(_levin_torch_pinned MATCHES "^${LEVIN_TORCH_VERSION}\\.")
     FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
   set(CPACK_DEBIAN_LEVIN_CORE_PACKAGE_CONTROL_EXTRA "${PROJECT_BINARY_DIR}/packages/postinst")
   set(CPACK_DEBIAN_LEVIN_CORE_PACKAGE_SUGGESTS "python3-pip")
-else()
-  return()  # a LibTorch that no folder for all users has
+else()  # a LibTorch that no folder for all users has
+  message(STATUS "Debian packages: no, LibTorch ${LEVIN_TORCH_VERSION} is neither ./dev setup's ${_levin_torch_pinned} nor Debian's")
+  return()
 endif()
 
 # levin_package(COMPONENT SECTION holds component…): needs these other components, in the same version

@@ -26,7 +26,7 @@ SOURCES = Path(__file__).resolve().parent.parent
 MOST_MB = 60  # of an archive with tests: it is carried to machines that take no more
 GLIBC, GLIBCXX = (2, 36), (3, 4, 30)  # Debian 12's
 # Part of every system that LibTorch itself runs on.
-SYSTEM = re.compile(r"^(ld-linux-x86-64|libc|libm|libdl|libpthread|librt|libutil|libresolv|libanl|libnsl|libstdc\+\+"
+SYSTEM = re.compile(r"^(ld-linux-[\w-]+|libc|libm|libdl|libpthread|librt|libutil|libresolv|libanl|libnsl|libstdc\+\+"
                     r"|libgcc_s)\.so")
 LIGHTNING = ("lightning", "lightning_utilities", "torchmetrics", "fsspec", "packaging", "tqdm", "yaml",
              "typing_extensions.py")
@@ -73,16 +73,22 @@ def install(build, root, cuda):
         (root / "lib/liblevin_cuda.so").unlink(missing_ok=True)
     (root / "share/levin").mkdir(parents=True, exist_ok=True)
     shutil.copytree(SOURCES / "configs", root / "share/levin/configs")
-    (root / "share/levin/torch_version").write_text(torch_version() + "\n")
+    (root / "share/levin/torch_version").write_text(torch_version(build) + "\n")
 
 
 def torch_root(build):
     return Path(re.sub(r"/include/torch/csrc/api/include$", "", cached(build, "LEVIN_TORCH_INCLUDE")))
 
 
-def torch_version():
-    text = (SOURCES / "cmake/libtorch-cpu.txt").read_text()
-    return re.search(r"^torch==(\d+\.\d+)", text, re.M)[1]
+def torch_version(build):
+    """Returns the version of the build's LibTorch, such as 2.11, from the header that has it (as cmake/LevinTorch.cmake)."""
+    include = torch_root(build) / "include"
+    for header in ("torch/csrc/api/include/torch/version.h", "torch/headeronly/version.h"):
+        text = (include / header).read_text() if (include / header).exists() else ""
+        numbers = re.findall(r"define TORCH_VERSION_(?:MAJOR|MINOR) (\d+)", text)
+        if numbers:
+            return ".".join(numbers)
+    sys.exit(f"bundle: no version.h of LibTorch in {include}, with which {build} was configured. Configure it again.")
 
 
 def add_programs(build, root, cuda):
@@ -242,7 +248,7 @@ def fill(build, root, options):
     make_launchers(root)
     added = add_libraries(root, torch_root(build))
     set_search_paths(root)
-    about = {"name": options.name, "version": cached(build, "CMAKE_PROJECT_VERSION"), "torch": torch_version(),
+    about = {"name": options.name, "version": cached(build, "CMAKE_PROJECT_VERSION"), "torch": torch_version(build),
              "cuda": options.cuda, "needs": newest_versions(root), "libraries": add_licences(root, added)}
     (root / "share/levin/bundle.json").write_text(json.dumps(about, indent=1) + "\n")
     return about

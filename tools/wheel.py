@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Makes a wheel of a build, which runs with the torch of the environment it is installed in: `./dev wheel` calls it.
 
-    wheel.py BUILD FOLDER        writes FOLDER/levin-VERSION-py3-none-manylinux_2_36_x86_64.whl
+    wheel.py BUILD FOLDER        writes FOLDER/levin-VERSION-py3-none-manylinux_2_36_MACHINE.whl
 
 It has what an archive of bundle.py has, without headers, and a `levin` command (wheel_main.py) that finds torch.
 """
 import argparse
 import base64
 import hashlib
+import platform
 import shutil
 import sys
 import zipfile
@@ -15,12 +16,12 @@ from pathlib import Path
 
 import bundle
 
-TAG = "py3-none-manylinux_{}_{}_x86_64".format(*bundle.GLIBC)
-METADATA = """Metadata-Version: 2.1
+TAG = "py3-none-manylinux_{}_{}_{}".format(*bundle.GLIBC, platform.machine())
+METADATA = """Metadata-Version: 2.4
 Name: levin
 Version: {version}
 Summary: A trainer framework for LibTorch: the levin program
-License: Apache-2.0
+License-Expression: Apache-2.0
 License-File: LICENSE
 Requires-Python: >=3.10
 Requires-Dist: torch=={torch}.*
@@ -51,9 +52,9 @@ def fill(build, root, version):
     shutil.copy2(bundle.SOURCES / "tools/wheel_main.py", root / "__main__.py")
     (root / "__init__.py").write_text(f'__version__ = "{version}"\n')
     about = root.parent / f"levin-{version}.dist-info"
-    about.mkdir()
-    shutil.copy2(bundle.SOURCES / "LICENSE", about)
-    (about / "METADATA").write_text(METADATA.format(version=version, torch=bundle.torch_version()))
+    (about / "licenses").mkdir(parents=True)
+    shutil.copy2(bundle.SOURCES / "LICENSE", about / "licenses")
+    (about / "METADATA").write_text(METADATA.format(version=version, torch=bundle.torch_version(build)))
     (about / "WHEEL").write_text(WHEEL)
     (about / "entry_points.txt").write_text(ENTRY_POINTS)
     return about.name
@@ -95,7 +96,7 @@ def main():
         part.replace(output)
     finally:
         shutil.rmtree(staging)
-    print(f"wheel: {output}, {output.stat().st_size / 1e6:.1f} MB; needs torch {bundle.torch_version()}")
+    print(f"wheel: {output}, {output.stat().st_size / 1e6:.1f} MB; needs torch {bundle.torch_version(build)}")
 
 
 if __name__ == "__main__":

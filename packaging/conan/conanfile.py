@@ -1,5 +1,6 @@
 """Levin for Conan 2: `conan create packaging/conan -o levin/*:torch_dir=FOLDER`. LibTorch is not a requirement, because
-Levin needs 2.6 or newer: torch_dir names a folder with include/ and lib/, or a site-packages with torch."""
+Levin needs 2.6 or newer: torch_dir names a folder with include/ and lib/, or a site-packages with torch. Nor are the headers of
+Gloo, for which Conan has no recipe: Debian's libgloo-dev has them."""
 import re
 from pathlib import Path
 
@@ -62,6 +63,9 @@ class Levin(ConanFile):
             wanted.update(PARTS[part][0])
         for name in sorted(wanted):
             self.requires(name)
+
+    def build_requirements(self):
+        self.tool_requires("pkgconf/[>=1.7]")
 
     def generate(self):
         CMakeDeps(self).generate()

@@ -25,3 +25,5 @@ libcurl/7.88.1
 pcre2/10.42
 sqlite3/3.40.1
 ncurses/6.4
+[platform_tool_requires]
+pkgconf/1.8.1

@@ -11,8 +11,10 @@ vcpkg_check_features(OUT_FEATURE_OPTIONS options FEATURES
   tracking LEVIN_TRACKING
   tools LEVIN_TOOLS
   tools LEVIN_BUILD_TOOL)
+vcpkg_find_acquire_program(PKGCONFIG)
 vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}"
-  OPTIONS ${options} -DLEVIN_BUILD_TESTS=OFF -DLEVIN_BUILD_EXAMPLES=OFF -DLEVIN_BUILD_BENCH=OFF "-DLEVIN_TORCH_DIR=$ENV{LEVIN_TORCH_DIR}")
+  OPTIONS ${options} -DLEVIN_BUILD_TESTS=OFF -DLEVIN_BUILD_EXAMPLES=OFF -DLEVIN_BUILD_BENCH=OFF "-DLEVIN_TORCH_DIR=$ENV{LEVIN_TORCH_DIR}"
+    "-DPKG_CONFIG_EXECUTABLE=${PKGCONFIG}")
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(CONFIG_PATH lib/cmake/levin)
 vcpkg_fixup_pkgconfig()

@@ -67,6 +67,21 @@ class Making(unittest.TestCase):
         self.assertEqual(bundle.keep(part, output, tests=False), 60.1)
         self.assertTrue(output.exists())
 
+    def test_the_stated_libtorch_is_that_of_the_build(self):
+        build, include = folder / "other-build", folder / "torch/include"
+        build.mkdir()
+        (build / "CMakeCache.txt").write_text(f"LEVIN_TORCH_INCLUDE:PATH={include}/torch/csrc/api/include\n")
+        for path in ("torch/csrc/api/include/torch", "torch/headeronly"):
+            (include / path).mkdir(parents=True)
+        (include / "torch/csrc/api/include/torch/version.h").write_text("#include <torch/headeronly/version.h>\n")
+        with self.assertRaisesRegex(SystemExit, f"^bundle: no version.h of LibTorch in {include}, .* Configure it again.$"):
+            bundle.torch_version(build)
+        version = "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR {}\n#define TORCH_VERSION_PATCH 0\n"
+        (include / "torch/headeronly/version.h").write_text(version.format(15))
+        self.assertEqual(bundle.torch_version(build), "2.15")
+        (include / "torch/csrc/api/include/torch/version.h").write_text(version.format(6))  # as LibTorch had it first
+        self.assertEqual(bundle.torch_version(build), "2.6")
+
     def test_missing_tools_are_named(self):
         done = subprocess.run([sys.executable, "-B", SOURCES / "tools/bundle.py", BUILD, "name", folder / "a.tar.xz"],
                               env={"PATH": "/nonexistent"}, capture_output=True, text=True)

@@ -73,7 +73,10 @@ class Wheel(unittest.TestCase):
 
     def test_what_it_needs_is_stated_and_what_it_has_is_complete(self):
         about, = packages.glob("levin-*.dist-info")
-        self.assertIn("\nRequires-Dist: torch==2.11.*\n", (about / "METADATA").read_text())
+        metadata = (about / "METADATA").read_text()
+        self.assertIn("\nRequires-Dist: torch==2.11.*\n", metadata)
+        self.assertRegex(metadata, r"^Metadata-Version: 2\.4\n(?s:.*)\nLicense-Expression: Apache-2\.0\nLicense-File: LICENSE\n")
+        self.assertTrue((about / "licenses/LICENSE").exists())
         names = [line.split(",")[0] for line in (about / "RECORD").read_text().splitlines()]
         self.assertEqual([name for name in names if not (packages / name).exists()], [])
         libraries = {path.name for path in (packages / "levin/lib").iterdir()}

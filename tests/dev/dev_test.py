@@ -1,5 +1,6 @@
 """Tests of ./dev that need no download: commands, messages, and how setup handles problems."""
 import os
+import platform
 import re
 import shutil
 import signal
@@ -39,10 +40,21 @@ class Dev(ScriptTest):
             if command != "help":
                 self.assertIn(f"def do_{command.replace('-', '_')}(", (SOURCES / "tools/dev/__main__.py").read_text())
 
+    def test_contributing_names_every_label(self):
+        text = (SOURCES / "CONTRIBUTING.md").read_text()
+        listed = text[text.index("Labels: "):text.index("`nightly`") + len("`nightly`")]
+        files = [SOURCES / "tests/CMakeLists.txt", *(SOURCES / "tests").glob("*/tests.cmake")]
+        found = re.findall(r'\bLABELS? "?([a-z_;]+)', re.sub("#.*", "", "".join(path.read_text() for path in files)))
+        self.assertIn("bench;nightly", found)
+        self.assertEqual({label for labels in found for label in labels.split(";") if f"`{label}`" not in listed}, set())
+
     def test_wrong_options_are_refused_before_anything_is_done(self):
         for arguments, part in [(("setup", "--gpu"), "--gpu"), (("check", "--preset", "fast"), 'unknown preset "fast"'),
                                 (("build", "--fast"), "--fast"), (("bundle", "--small"), "--small"), (("format", "all"), "all"),
-                                (("fuzz", "jason"), '"jason"'), (("fuzz", "yaml", "soon"), '"soon"')]:
+                                (("fuzz", "jason"), '"jason"'), (("fuzz", "yaml", "soon"), '"soon"'),
+                                (("check", "--torch="), "--torch needs a value"), (("check", "--preset", ""), "--preset needs a value"),
+                                (("check", "--label="), "--label needs a value"), (("bundle", "--output="), "--output needs a value"),
+                                (("check", "--torch", "2.15", "--preset", "asan"), "the environment of the preset asan")]:
             status, output = self.dev(*arguments)
             self.assertEqual(status, 2, output)
             self.assertIn(part, output)
@@ -341,15 +353,20 @@ class Dev(ScriptTest):
             self.assertTrue(output.endswith("made it\n"), output)
             calls = self.calls.read_text()
             self.assertRegex(calls, rf"ninja -C build/release -j \d+ {targets}\n")
-            self.assertRegex(calls, rf"tools/bundle.py build/release levin-[0-9.]+-linux-x86_64{name} /\S+\.tar\.xz"
+            self.assertRegex(calls, rf"tools/bundle.py build/release levin-[0-9.]+-linux-{platform.machine()}{name} /\S+\.tar\.xz"
                              + (r" --cuda --tests --peers \S+/peers-2.11.0\n" if name else r"\n"))
             self.assertEqual(f"cmake {self.home}/libtorch-2.11.0-cuda --preset release" in calls, bool(name), calls)
         self.assertIn(f"{os.getcwd()}/a.tar.xz", calls)
+
+    def pretend_to_configure_packages(self):
+        (self.checkout / "build/release").mkdir(parents=True)
+        (self.checkout / "build/release/CPackConfig.cmake").touch()
 
     def test_a_wheel_and_debian_packages_are_made_of_a_release_build(self):
         self.pretend_to_build()
         self.tool("tools/wheel.py", "print('made it')")
         self.program("cpack", f"#!/bin/sh\necho cpack $@ >> {self.calls}\necho packed\n")
+        self.pretend_to_configure_packages()
         for command, last, call in (("wheel", "made it", "tools/wheel.py build/release build"),
                                     ("packages", "packed", "cpack --config build/release/CPackConfig.cmake -B build/packages")):
             self.calls.write_text("")
@@ -360,6 +377,13 @@ class Dev(ScriptTest):
             self.assertRegex(calls, r"ninja -C build/release -j \d+ bin/levin levin_sentencepiece\n")
             self.assertIn(call, calls)
             self.assertEqual(self.dev(command, "all")[0], 2)
+
+    def test_packages_that_cannot_be_made_are_refused_before_the_build(self):
+        self.pretend_to_build()
+        status, output = self.dev("packages", LEVIN_TORCH_DIR="/opt/libtorch-2.9")
+        self.assertEqual(status, 3, output)
+        self.assertIn("made on Debian, with its libtorch-dev or with LibTorch 2.11.0 of ./dev setup.\ndev: Unset LEVIN_TORCH_DIR", output)
+        self.assertNotIn("ninja", self.calls.read_text())
 
     def test_without_a_driver_gpu_check_runs_at_once_in_the_folder_of_the_caller(self):
         if os.path.exists("/dev/nvidiactl"):
@@ -401,6 +425,7 @@ class Dev(ScriptTest):
         self.pretend_to_build()
         shutil.copytree(self.home / "libtorch-2.11.0-cpu", self.home / "libtorch-2.11.0-cuda")
         self.program("cpack", f'#!/bin/sh\necho cpack "$@" >> {self.calls}\necho made them\n')
+        self.pretend_to_configure_packages()
         for wanted, targets in (("0", "bin/levin levin_sentencepiece"), ("1", "bin/levin levin_sentencepiece levin_cuda")):
             self.calls.write_text("")
             status, output = self.dev("packages", LEVIN_CUDA=wanted)
@@ -494,6 +519,19 @@ echo cmake "$@" >> {self.calls}
         self.assertEqual(status, 2)
         self.assertIn('"now"', output)
 
+    def test_lint_checks_the_format_the_layers_and_the_named_files(self):
+        self.pretend_to_build()
+        self.tool("tests/layers/check_layers.py", "")
+        self.tool("cmake/tidy_database.py", "os.makedirs(sys.argv[2], exist_ok=True)")
+        for status in (0, 1):
+            self.calls.write_text("")
+            self.program("clang-tidy", f'#!/bin/sh\necho clang-tidy "$@" >> {self.calls}\nexit {status}\n')
+            self.assertEqual(self.dev("lint", "a.cpp", "b.h")[0], status)
+            cmake, *others = self.calls.read_text().splitlines()
+            self.assertIn("-DLEVIN_ALL_PARTS=ON", cmake)
+            self.assertEqual(others, ["tests/layers/check_layers.py .", "cmake/tidy_database.py build/release build/lint",
+                                      "clang-tidy --quiet -p build/lint --warnings-as-errors=* a.cpp"])
+
     def test_fuzz_builds_the_targets_and_runs_those_asked_for(self):
         self.make_torch()
         script = "tests/fuzz/run_fuzz.py"
@@ -510,6 +548,23 @@ echo cmake "$@" >> {self.calls}
         self.assertEqual(status, 2)
         self.assertIn('"speed"', output)
         self.assertIn("overhead", output)
+
+    def test_the_presets_build_all_parts_and_a_test_preset_without_tests_fails(self):
+        """With the real CMake, in a folder that `./dev run 01_minimal` has configured with few parts."""
+        shutil.copy(SOURCES / "CMakePresets.json", self.checkout)
+        (self.checkout / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.25)\nproject(x NONE)\noption(LEVIN_ALL_PARTS \"\" ON)\noption(LEVIN_BUILD_TOOL \"\" ON)\n")
+
+        def parts_with(*options):
+            subprocess.run(["cmake", "--no-warn-unused-cli", "--preset", "release", *options], cwd=self.checkout, check=True, stdout=subprocess.PIPE)
+            cache = (self.checkout / "build/release/CMakeCache.txt").read_text()
+            return re.findall(r"(?m)^(?:LEVIN_ALL_PARTS|LEVIN_BUILD_TOOL):BOOL=(\w+)$", cache)
+
+        self.assertEqual(parts_with("-DLEVIN_ALL_PARTS=OFF", "-DLEVIN_BUILD_TOOL=OFF"), ["OFF", "OFF"])
+        self.assertEqual(parts_with(), ["ON", "ON"])
+        done = subprocess.run(["ctest", "--preset", "release"], cwd=self.checkout, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("No tests were found", done.stdout)
 
 
 if __name__ == "__main__":

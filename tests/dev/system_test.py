@@ -44,6 +44,13 @@ class System(ScriptTest):
                 break
             self.assertTrue(folder.stat().st_mode & stat.S_IXOTH, folder)
 
+    def test_python_packages_for_tests_are_not_fetched(self):
+        shutil.copy(SOURCES / "cmake/python-packages.txt", self.checkout / "cmake")
+        status, output = self.dev("setup", "--system")
+        self.assertEqual(status, 0, output)
+        self.assertNotIn("python-packages.txt", self.calls.read_text())
+        self.assertNotIn("Python packages", output)
+
     def test_builds_take_it_and_fetch_no_other(self):
         self.assertEqual(self.dev("setup", "--system")[0], 0)
         self.assertEqual(self.used_by_a_build(), str(self.torch(self.system)))

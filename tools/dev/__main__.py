@@ -1,6 +1,7 @@
 """The commands of ./dev, which calls this in the root of the tree: __main__.py CALLER_FOLDER COMMAND [ARGUMENTS…]"""
 import contextlib
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -47,12 +48,12 @@ def configure(preset, tree, parts):
         # If LibTorch was removed, or LEVIN_TORCH_DIR has changed, it is searched for again.
         cache = (tree / "CMakeCache.txt").read_text()
         found = re.search(r"^LEVIN_TORCH_INCLUDE:PATH=(.*)$", cache, re.M)
-        if found and os.path.isdir(found[1]) and found[1].startswith(wanted) and f"LEVIN_ALL_PARTS:BOOL={parts}\n" in cache:
+        has_parts = f"LEVIN_ALL_PARTS:BOOL={parts}\n" in cache
+        if found and os.path.isdir(found[1]) and found[1].startswith(wanted.rstrip("/") + "/") and has_parts:
             return
-    names = ("TORCH_INCLUDE", "TORCH_CPU", "C10", "TORCH_CUDA", "C10_CUDA", "CUDA_INCLUDE", "NCCL_INCLUDE")
     step(f"[3/4] configure {tree.name}", tree / "configure.log",
          [["cmake", "--preset", preset, "-B", tree, f"-DLEVIN_ALL_PARTS={parts}", f"-DLEVIN_BUILD_TOOL={parts}",
-           "-DLEVIN_DOWNLOADS=ON", *[word for name in names for word in ("-U", f"LEVIN_{name}")]]],
+           "-DLEVIN_DOWNLOADS=ON", "-U", "LEVIN_TORCH_INCLUDE"]],  # LibTorch is searched for again
          {"LEVIN_TORCH_DIR": wanted} if wanted else {})
 
 
@@ -62,14 +63,15 @@ def has_all_parts(tree):
     return False
 
 
-def build(preset, targets=(), tree=None):
-    """`tree`: the folder to build in, unless it is the preset's own."""
+def build(preset, targets=(), tree=None, check=lambda: None):
+    """`tree`: the folder to build in, unless it is the preset's own. `check` is called once that is configured."""
     tree = tree or Path("build", preset)
     is_first = list(targets) == [FIRST_EXAMPLE] and not has_all_parts(tree)
     set_up(parts=() if is_first else ("parts",))
     log = tree / "build.log"
     with lock_build(tree.name):
         configure(preset, tree, "OFF" if is_first else "ON")
+        check()
         step(f"[4/4] build {tree.name}", log, [["ninja", "-C", tree, "-j", jobs(), *targets]])
     lines = log.read_text(errors="replace").splitlines()
     warnings = [line for number, line in enumerate(lines)  # with the three lines after each
@@ -101,7 +103,7 @@ def build_then_become(targets, folder, *command):
 
 def value(option, arguments):
     """Removes the value of an option from the front of the arguments."""
-    if not arguments:
+    if not arguments or not arguments[0]:
         die(2, f"{option} needs a value.")
     return arguments.pop(0)
 
@@ -118,7 +120,8 @@ def do_setup(arguments):
     if for_all_users:
         packages.check_system_home()
     set_up(for_all_users)
-    packages.set_up_python()
+    if not for_all_users:
+        packages.set_up_python()
     note = f"; LibTorch for all users: {packages.SYSTEM_HOME}" if for_all_users else ""
     print(f"setup: everything is in place ({HOME}{note})")
 
@@ -191,6 +194,8 @@ def do_check(arguments):
             lists_only |= name in ("-N", "--show-only", "--print-labels")
     if preset not in ("", *PRESETS):
         die(2, f'unknown preset "{preset}". Known: {", ".join(PRESETS)}.')
+    if torch and preset in ("asan", "tsan"):
+        die(2, f"check --torch does not set the environment of the preset {preset}: leave one of the two out.")
     if not nightly:
         excluded.append("nightly")
     if excluded:
@@ -260,11 +265,11 @@ def do_bench(arguments):
     return build_then_become(["levin_bench"], Path.cwd(), f"build/release/bin/bench_{arguments[0]}", *arguments[1:])
 
 
-def pack(kind, label, targets, command):
+def pack(kind, label, targets, command, check=lambda: None):
     """Builds targets, runs a command that packs them, and prints its last line."""
     log = Path(f"build/release/{kind}.log")
     apt_packages("apt packages for bundles", "bundle")
-    build("release", targets)
+    build("release", targets, check=check)
     with lock_build("release"):
         try:
             step(label, log, [command])
@@ -285,7 +290,7 @@ def do_bundle(arguments):
         elif option == "--output":
             output = value(option, arguments)
         elif option.startswith("--output="):
-            output = option.partition("=")[2]
+            output = value("--output", [option.partition("=")[2]])
         else:
             die(2, f'bundle takes --cuda, --tests and --output FILE, not "{option}".')
     targets, options = [*TOOL_TARGETS], []
@@ -299,7 +304,7 @@ def do_bundle(arguments):
     if cuda and tests:
         targets += ["cuda_test", "levin_stand_in_nvidia"]
     version = re.search(r"^project\(levin VERSION ([0-9.]+) ", Path("CMakeLists.txt").read_text(), re.M)[1]
-    name = f"levin-{version}-linux-x86_64" + "-cuda" * cuda + "-tests" * tests
+    name = f"levin-{version}-linux-{platform.machine()}" + "-cuda" * cuda + "-tests" * tests
     archive = CALLER / output if output else Path.cwd() / f"build/{name}.tar.xz"
     return pack("bundle", f"bundle {name}", targets,
                 [*PYTHON, "tools/bundle.py", "build/release", name, archive, *options])
@@ -311,13 +316,19 @@ def do_wheel(arguments):
     return pack("wheel", "wheel", TOOL_TARGETS, [*PYTHON, "tools/wheel.py", "build/release", "build"])
 
 
+def check_that_packages_can_be_made():
+    if not Path("build/release/CPackConfig.cmake").is_file():  # as cmake/LevinPackages.cmake decides
+        die(3, f"Debian packages are made on Debian, with its libtorch-dev or with LibTorch {packages.TORCH_VERSION} of ./dev setup.",
+            "Unset LEVIN_TORCH_DIR, remove build/release/CMakeCache.txt, and call ./dev packages again.")
+
+
 def do_packages(arguments):
     if arguments:
         die(2, f'packages takes no arguments, not "{arguments[0]}".')
     apt_packages("apt packages for packages", "packages")
     targets = [*TOOL_TARGETS, *(["levin_cuda"] if packages.wants_cuda() else [])]
     return pack("packages", "Debian packages, in build/packages", targets,
-                ["cpack", "--config", "build/release/CPackConfig.cmake", "-B", "build/packages"])
+                ["cpack", "--config", "build/release/CPackConfig.cmake", "-B", "build/packages"], check_that_packages_can_be_made)
 
 
 def has_gpu_driver():
@@ -379,7 +390,7 @@ def do_lint(arguments):
     apt_packages("clang-format, clang-tidy", "format", "lint")
     set_up()
     with lock_build("release"):
-        configure("release", Path("build/release"))
+        configure("release", Path("build/release"), "ON")
     files = arguments
     if arguments == ["--all"]:
         files = sources()
