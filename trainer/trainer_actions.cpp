@@ -15,6 +15,7 @@
 #include "levin/loggers/image.h"
 #include "levin/loggers/logger.h"
 #include "levin/metrics/update_undo.h"
+#include "levin/trainer/lightning_module.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/run/loader_set.h"

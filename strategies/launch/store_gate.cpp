@@ -23,6 +23,7 @@
 #include "levin/core/process/console.h"
 #include "levin/core/process/shared_library.h"
 #include "levin/strategies/launch/launcher.h"
+#include "levin/strategies/launch/launcher_signals.h"
 #include "levin/strategies/launch/listening_socket.h"
 #include "levin/strategies/launch/rank_process.h"
 

@@ -18,6 +18,7 @@
 #include "levin/trainer/run/memory_report.h"
 #include "levin/trainer/run/run_reporter.h"
 #include "levin/trainer/state/checkpoint.h"
+#include "levin/trainer/trainer.h"
 
 namespace levin {
 

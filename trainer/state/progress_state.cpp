@@ -1,6 +1,7 @@
 #include "levin/trainer/state/progress_state.h"
 
 #include "levin/core/random.h"
+#include "levin/trainer/lightning_module.h"
 #include "levin/trainer/run/fit_length.h"
 #include "levin/trainer/trainer.h"
 

@@ -5,6 +5,7 @@
 #include "levin/strategies/device/parallel_backward.h"
 #include "levin/strategies/device/scatter_gather.h"
 #include "levin/trainer/step/batch_parts.h"
+#include "levin/trainer/step/loss_weights.h"
 #include "levin/trainer/step/step_share.h"
 #include "levin/trainer/step/step_values.h"
 
