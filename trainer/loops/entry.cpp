@@ -22,6 +22,7 @@
 #include "levin/trainer/run/memory_format.h"
 #include "levin/trainer/run/profiled_stage.h"
 #include "levin/trainer/run/ranks.h"
+#include "levin/trainer/run/run_access.h"
 #include "levin/trainer/run/run_folders.h"
 #include "levin/trainer/run/run_hooks.h"
 #include "levin/trainer/run/run_reporter.h"
