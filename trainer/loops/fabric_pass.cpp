@@ -123,13 +123,15 @@ State sources_state(const Run& run, const FabricSources& sources) {
   return all;
 }
 
-void restore_sources(const Run& run, const FabricSources& sources, const State& saved) {
+void check_sources(const FabricSources& sources, const State& saved) {
   const auto count = saved.get<int64_t>("loaders");
-  if (count != static_cast<int64_t>(sources.size())) {
-    throw CheckpointError("it holds the positions of " + count_of(count, "loader") + ", and " +
-                          std::to_string(sources.size()) +
-                          " were set up. Call setup_dataloaders for the same loaders before load.");
-  }
+  if (count == static_cast<int64_t>(sources.size())) return;
+  throw CheckpointError("it holds the positions of " + count_of(count, "loader") + ", and " +
+                        std::to_string(sources.size()) +
+                        " were set up. Call setup_dataloaders for the same loaders before load.");
+}
+
+void restore_sources(const Run& run, const FabricSources& sources, const State& saved) {
   for (size_t k = 0; k < sources.size(); ++k) {
     const State one = saved.part(key_of_source(k));
     const State position = one.part("position");

@@ -86,7 +86,9 @@ class OpenPass {
 using FabricSources = std::vector<std::shared_ptr<FabricSource>>;
 /// Returns the positions and states of the loaders. Every rank calls it.
 [[nodiscard]] State sources_state(const Run& run, const FabricSources& sources);
-/// Restores them. Throws CheckpointError for a different number of loaders.
+/// Throws CheckpointError if the state is of a different number of loaders.
+void check_sources(const FabricSources& sources, const State& saved);
+/// Restores what sources_state() has returned.
 void restore_sources(const Run& run, const FabricSources& sources, const State& saved);
 
 }  // namespace levin

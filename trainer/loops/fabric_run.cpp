@@ -498,6 +498,7 @@ State FabricRun::load(const std::string& path) {
                           ": it was not saved by Fabric.save, so its weights have other names. Load them into "
                           "the module before setup.");
   }
+  naming_checkpoint(path, [&] { check_sources(sources_, own); });
   Sharding& sharding = run.strategy->sharding();
   run.entry.ckpt_path = path;
   sharding.is_sharded() ? restore_parts(sharding, *modules_, checkpoint) : restore_weights(*modules_, checkpoint, path);
