@@ -41,7 +41,7 @@ Component<Precision> precision_of(const Shared& shared) {
   return MixedPrecision({.dtype = MixedDtype::float16});
 }
 
-OptimizerConfig optimizers(FabricNet& net, const Shared& shared) {
+OptimizerConfig optimizers_of(FabricNet& net, const Shared& shared) {
   OptimizerConfig config = shared.adam ? OptimizerConfig(AdamW(net.parameters(), {.lr = 0.05}))
                                        : OptimizerConfig(SGD(net.parameters(), {.lr = 0.1, .momentum = 0.9}));
   if (shared.scheduled) {
@@ -54,7 +54,7 @@ OptimizerConfig optimizers(FabricNet& net, const Shared& shared) {
 struct Trained : LightningModule {
   explicit Trained(const Shared& given) : shared(given) {}
   at::Tensor training_step(const Batch& batch, int64_t) override { return net.loss(batch); }
-  OptimizerConfig configure_optimizers() override { return optimizers(net, shared); }
+  OptimizerConfig configure_optimizers() override { return optimizers_of(net, shared); }
   Shared shared;
   std::shared_ptr<FabricNet> registered = register_module("net", std::make_shared<FabricNet>());
   FabricNet& net = *registered;
@@ -84,7 +84,7 @@ FabricOptions fabric_options(const Shared& shared) {
 // Trains by Fabric::step.
 void train_by_steps(FabricNet& net, const Shared& shared) {
   Fabric fabric(fabric_options(shared));
-  (void)fabric.setup(net, optimizers(net, shared));
+  (void)fabric.setup(net, optimizers_of(net, shared));
   FabricLoader loader = fabric.setup_dataloaders(tiny_loader(4 * kBatches));
   for (int64_t epoch = fabric.current_epoch(); epoch < kEpochs; ++epoch) {
     for (const Batch& batch : loader.epoch(epoch)) {
@@ -146,7 +146,7 @@ void train_by_hand(FabricNet& net, const Shared& shared, int64_t accumulate = 1)
   options.num_threads = 1;
   options.precision = precision_of(shared);
   Fabric fabric(options);
-  FabricOptimizer optimizer = fabric.setup(net, optimizers(net, shared));
+  FabricOptimizer optimizer = fabric.setup(net, optimizers_of(net, shared));
   FabricLoader loader = fabric.setup_dataloaders(tiny_loader(4 * kBatches));
   for (int64_t epoch = 0; epoch < kEpochs; ++epoch) {
     int64_t k = 0;
