@@ -219,9 +219,8 @@ bool Fabric::should_stop() {
 
 namespace {
 
-using C = Callback;
-using PlainHook = void (C::*)(Trainer&, LightningModule&);
-using BatchHook = void (C::*)(Trainer&, LightningModule&, const Batch&, int64_t, int64_t);
+using FabricPlainHook = void (Callback::*)(Trainer&, LightningModule&);
+using FabricBatchHook = void (Callback::*)(Trainer&, LightningModule&, const Batch&, int64_t, int64_t);
 
 template <class Member>
 struct NamedHook {
@@ -229,35 +228,35 @@ struct NamedHook {
   Member member;
 };
 
-constexpr std::array<NamedHook<PlainHook>, 20> kPlainHooks{{
-    {Hook::on_fit_start, &C::on_fit_start},
-    {Hook::on_fit_end, &C::on_fit_end},
-    {Hook::on_sanity_check_start, &C::on_sanity_check_start},
-    {Hook::on_sanity_check_end, &C::on_sanity_check_end},
-    {Hook::on_train_start, &C::on_train_start},
-    {Hook::on_train_end, &C::on_train_end},
-    {Hook::on_train_epoch_start, &C::on_train_epoch_start},
-    {Hook::on_train_epoch_end, &C::on_train_epoch_end},
-    {Hook::on_validation_start, &C::on_validation_start},
-    {Hook::on_validation_end, &C::on_validation_end},
-    {Hook::on_validation_epoch_start, &C::on_validation_epoch_start},
-    {Hook::on_validation_epoch_end, &C::on_validation_epoch_end},
-    {Hook::on_test_start, &C::on_test_start},
-    {Hook::on_test_end, &C::on_test_end},
-    {Hook::on_test_epoch_start, &C::on_test_epoch_start},
-    {Hook::on_test_epoch_end, &C::on_test_epoch_end},
-    {Hook::on_predict_start, &C::on_predict_start},
-    {Hook::on_predict_end, &C::on_predict_end},
-    {Hook::on_predict_epoch_start, &C::on_predict_epoch_start},
-    {Hook::on_predict_epoch_end, &C::on_predict_epoch_end},
+constexpr std::array<NamedHook<FabricPlainHook>, 20> kPlainHooks{{
+    {Hook::on_fit_start, &Callback::on_fit_start},
+    {Hook::on_fit_end, &Callback::on_fit_end},
+    {Hook::on_sanity_check_start, &Callback::on_sanity_check_start},
+    {Hook::on_sanity_check_end, &Callback::on_sanity_check_end},
+    {Hook::on_train_start, &Callback::on_train_start},
+    {Hook::on_train_end, &Callback::on_train_end},
+    {Hook::on_train_epoch_start, &Callback::on_train_epoch_start},
+    {Hook::on_train_epoch_end, &Callback::on_train_epoch_end},
+    {Hook::on_validation_start, &Callback::on_validation_start},
+    {Hook::on_validation_end, &Callback::on_validation_end},
+    {Hook::on_validation_epoch_start, &Callback::on_validation_epoch_start},
+    {Hook::on_validation_epoch_end, &Callback::on_validation_epoch_end},
+    {Hook::on_test_start, &Callback::on_test_start},
+    {Hook::on_test_end, &Callback::on_test_end},
+    {Hook::on_test_epoch_start, &Callback::on_test_epoch_start},
+    {Hook::on_test_epoch_end, &Callback::on_test_epoch_end},
+    {Hook::on_predict_start, &Callback::on_predict_start},
+    {Hook::on_predict_end, &Callback::on_predict_end},
+    {Hook::on_predict_epoch_start, &Callback::on_predict_epoch_start},
+    {Hook::on_predict_epoch_end, &Callback::on_predict_epoch_end},
 }};
 
-constexpr std::array<NamedHook<BatchHook>, 5> kBatchHooks{{
-    {Hook::on_validation_batch_start, &C::on_validation_batch_start},
-    {Hook::on_validation_batch_end, &C::on_validation_batch_end},
-    {Hook::on_test_batch_start, &C::on_test_batch_start},
-    {Hook::on_test_batch_end, &C::on_test_batch_end},
-    {Hook::on_predict_batch_start, &C::on_predict_batch_start},
+constexpr std::array<NamedHook<FabricBatchHook>, 5> kBatchHooks{{
+    {Hook::on_validation_batch_start, &Callback::on_validation_batch_start},
+    {Hook::on_validation_batch_end, &Callback::on_validation_batch_end},
+    {Hook::on_test_batch_start, &Callback::on_test_batch_start},
+    {Hook::on_test_batch_end, &Callback::on_test_batch_end},
+    {Hook::on_predict_batch_start, &Callback::on_predict_batch_start},
 }};
 
 template <class Hooks>
@@ -285,28 +284,28 @@ void Fabric::call(const std::string& hook) {
   named_call(*run_, call_text(hook), [&] {
     if (hook == "setup") {
       return run_->call(Hook::setup,
-                        [](C& c, Trainer& trainer, LightningModule& m) { c.setup(trainer, m, Stage::fit); });
+                        [](Callback& c, Trainer& trainer, LightningModule& m) { c.setup(trainer, m, Stage::fit); });
     }
     if (hook == "teardown") {
       return run_->call(Hook::teardown,
-                        [](C& c, Trainer& trainer, LightningModule& m) { c.teardown(trainer, m, Stage::fit); });
+                        [](Callback& c, Trainer& trainer, LightningModule& m) { c.teardown(trainer, m, Stage::fit); });
     }
     const auto found = find_hook(kPlainHooks, hook);
     if (found == kPlainHooks.end()) refuse_hook(hook);
-    run_->call(found->hook, [&](C& c, Trainer& trainer, LightningModule& m) { (c.*found->member)(trainer, m); });
+    run_->call(found->hook, [&](Callback& c, Trainer& trainer, LightningModule& m) { (c.*found->member)(trainer, m); });
   });
 }
 
 void Fabric::call(const std::string& hook, const Batch& batch, int64_t batch_idx, int64_t dataloader_idx) {
   named_call(*run_, call_text(hook), [&] {
     if (hook == hook_name(Hook::on_train_batch_start)) {
-      return run_->call(Hook::on_train_batch_start, [&](C& c, Trainer& trainer, LightningModule& m) {
+      return run_->call(Hook::on_train_batch_start, [&](Callback& c, Trainer& trainer, LightningModule& m) {
         c.on_train_batch_start(trainer, m, batch, batch_idx);
       });
     }
     const auto found = find_hook(kBatchHooks, hook);
     if (found == kBatchHooks.end()) refuse_hook(hook);
-    run_->call(found->hook, [&](C& c, Trainer& trainer, LightningModule& m) {
+    run_->call(found->hook, [&](Callback& c, Trainer& trainer, LightningModule& m) {
       (c.*found->member)(trainer, m, batch, batch_idx, dataloader_idx);
     });
   });
@@ -316,12 +315,12 @@ void Fabric::call(const std::string& hook, const at::Tensor& output, const Batch
                   int64_t dataloader_idx) {
   named_call(*run_, call_text(hook), [&] {
     if (hook == hook_name(Hook::on_train_batch_end)) {
-      return run_->call(Hook::on_train_batch_end, [&](C& c, Trainer& trainer, LightningModule& m) {
+      return run_->call(Hook::on_train_batch_end, [&](Callback& c, Trainer& trainer, LightningModule& m) {
         c.on_train_batch_end(trainer, m, output, batch, batch_idx);
       });
     }
     if (hook != hook_name(Hook::on_predict_batch_end)) refuse_hook(hook);
-    run_->call(Hook::on_predict_batch_end, [&](C& c, Trainer& trainer, LightningModule& m) {
+    run_->call(Hook::on_predict_batch_end, [&](Callback& c, Trainer& trainer, LightningModule& m) {
       c.on_predict_batch_end(trainer, m, output, batch, batch_idx, dataloader_idx);
     });
   });

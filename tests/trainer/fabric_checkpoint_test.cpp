@@ -43,7 +43,8 @@ struct Loop {
 
 DataLoader shuffled() {
   const at::Tensor x = torch::linspace(-1, 1, 28 * 4).view({28, 4}), y = torch::linspace(0, 1, 28).view({28, 1});
-  return DataLoader(TensorDataset({x, y}), {.batch_size = 4, .shuffle = true, .seed = 3});
+  return DataLoader(std::make_shared<TensorDataset>(std::vector<at::Tensor>{x, y}),
+                    {.batch_size = 4, .shuffle = true, .seed = 3});
 }
 
 // Two batches are accumulated in a loop by hand; gradients of one batch are saved.
