@@ -422,6 +422,7 @@ void FabricRun::backward(const at::Tensor& loss) {
   use_loop(run, Loop::manual);
   OpenPass* pass = passes_.empty() ? nullptr : passes_.back();
   count_pass(run, pass);
+  const TimeSplit::Running timed(run.entry.time_split);
   StepEngine& engine = *run.fit.engine;
   StepCore& core = engine.core();
   core.place = {.epoch = run.progress.epoch, .batch_idx = pass != nullptr ? pass->index() : 0};
@@ -461,6 +462,7 @@ void FabricRun::step_optimizer(size_t optimizer, const Optimizer::Closure& closu
   Run& run = begin();
   check_manual(run);
   use_loop(run, Loop::manual);
+  const TimeSplit::Running timed(run.entry.time_split);
   run.fit.optimizers()[optimizer].step(closure);
   move_scale_of_batch(run.fit.engine->core());
   drop_gradients(run);
@@ -527,6 +529,7 @@ void FabricRun::finish() {
   Run& run = RunAccess::of(*trainer_);
   try {
     if (run.fit.engine != nullptr) run.fit.engine->finish_checks(/*receives_flags=*/true);
+    if (run.entry.stop_reason.empty()) run.entry.stop_reason = "its loop has ended";
     report_skipped_steps(*run.precision, run.progress);
     entry_->succeed();
   } catch (...) {
