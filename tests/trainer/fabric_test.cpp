@@ -33,6 +33,7 @@ struct Shared {
   bool scheduled = false;
   bool adam = false;
   std::variant<bool, std::string> record = false;
+  bool is_unsized = false;  // the loader does not know its length
 };
 
 // A new one for each run, because a loss scaler has a state.
@@ -60,6 +61,23 @@ struct Trained : LightningModule {
   FabricNet& net = *registered;
 };
 
+// Batches of unknown number, which depend on the weights as far as the loop knows.
+class Unsized final : public Loader {
+ public:
+  void start(int64_t epoch, int64_t first) override { all_->start(epoch, first); }
+  bool next(Batch& batch) override { return all_->next(batch); }
+  [[nodiscard]] bool may_be_read_ahead() const override { return false; }
+  [[nodiscard]] std::optional<int64_t> num_batches() const override { return std::nullopt; }
+
+ private:
+  std::shared_ptr<Loader> all_ = tiny_loader(4 * kBatches);
+};
+
+std::shared_ptr<Loader> loader_of(const Shared& shared) {
+  if (shared.is_unsized) return std::make_shared<Unsized>();
+  return tiny_loader(4 * kBatches);
+}
+
 std::vector<at::Tensor> trainers_weights(const Shared& shared) {
   Trained module(shared);
   TrainerOptions options = quiet(kEpochs, {});
@@ -67,7 +85,7 @@ std::vector<at::Tensor> trainers_weights(const Shared& shared) {
   options.accumulate_grad_batches = shared.accumulate;
   if (shared.clip > 0) options.gradient_clip_val = shared.clip;
   options.record_steps = shared.record;
-  Trainer(options).fit(module, tiny_loader(4 * kBatches));
+  Trainer(options).fit(module, loader_of(shared));
   return module.net.parameters();
 }
 
@@ -85,7 +103,7 @@ FabricOptions fabric_options(const Shared& shared) {
 void train_by_steps(FabricNet& net, const Shared& shared) {
   Fabric fabric(fabric_options(shared));
   (void)fabric.setup(net, optimizers_of(net, shared));
-  FabricLoader loader = fabric.setup_dataloaders(tiny_loader(4 * kBatches));
+  FabricLoader loader = fabric.setup_dataloaders(loader_of(shared));
   for (int64_t epoch = fabric.current_epoch(); epoch < kEpochs; ++epoch) {
     for (const Batch& batch : loader.epoch(epoch)) {
       (void)fabric.step(batch, [&](const Batch& each) { return net.loss(each); });
@@ -107,6 +125,10 @@ TEST(FabricStep, EndsAtTheTrainersWeights) {
 
 TEST(FabricStep, TheLastWindowOfAnEpochTakesTheBatchesThatAreLeft) {
   expect_trainers_weights({.accumulate = 4, .clip = 0.05});  // 4, 4 and 2 batches
+}
+
+TEST(FabricStep, TheEndOfALoaderOfUnknownLengthIsTheTrainers) {
+  expect_trainers_weights({.accumulate = 4, .scheduled = true, .is_unsized = true});
 }
 
 TEST(FabricStep, ClipsAndSchedulesAsTheTrainer) {
