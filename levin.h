@@ -10,6 +10,7 @@
 //   trainer/     LightningModule, Callback, Trainer         models/       models of other programs
 //   adapters/    LoRA                                       inference/    predictions without a trainer
 //
+// Fabric (trainer/fabric.h) is for training loops of your own.
 // Above it is levin/cli/run_cli.h: a program that is the `levin` tool with your classes. Start with
 // trainer/lightning_module.h and trainer/trainer.h.
 #pragma once
@@ -127,6 +128,7 @@
 #include "levin/train.h"
 #include "levin/trainer/accumulation_schedule.h"
 #include "levin/trainer/changes_batches.h"
+#include "levin/trainer/fabric.h"
 #include "levin/trainer/found_option.h"
 #include "levin/trainer/held_memory.h"
 #include "levin/trainer/load_from_checkpoint.h"

@@ -28,14 +28,24 @@ namespace levin {
 namespace {
 
 TrainerOptions with_builtins(TrainerOptions options) {
-  open_standard_streams();  // before the number of an fd is reused for a file
   add_builtins();
   return options;
 }
 
+TrainerOptions with_streams(TrainerOptions options) {
+  open_standard_streams();  // before the number of an fd is reused for a file
+  return with_builtins(std::move(options));
+}
+
 }  // namespace
 
-Trainer::Trainer(TrainerOptions options) : run_(make_run(*this, with_builtins(std::move(options)))) {}
+Trainer::Trainer(TrainerOptions options) : run_(make_run(*this, with_streams(std::move(options)))) {}
+
+Trainer::Trainer(TrainerOptions options, Guest) : run_(make_run(*this, with_builtins(std::move(options)))) {}
+
+std::unique_ptr<Trainer> RunAccess::make_guest(TrainerOptions options) {
+  return std::unique_ptr<Trainer>(new Trainer(std::move(options), Trainer::Guest()));
+}
 
 Trainer::~Trainer() {
   remove_unused_folders(*run_);

@@ -289,6 +289,10 @@ class Trainer {
 
  private:
   friend class RunAccess;
+  struct Guest {};
+
+  /// A trainer that a Fabric drives: it leaves the program's standard streams alone.
+  Trainer(TrainerOptions options, Guest);
 
   std::shared_ptr<Run> run_;
 };

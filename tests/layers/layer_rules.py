@@ -16,8 +16,8 @@ SIBLINGS = {
 TRAINER = ["trainer", "trainer/plan", "trainer/step", "trainer/run", "trainer/state", "trainer/loops"]
 # The bodies of the public classes are next to their headers, and may include everything of trainer/: they form a unit
 # above its folders.
-BODIES = {f"trainer/{name}.cpp" for name in ("lightning_module", "measured_metrics", "predict_outputs", "trainer",
-                                             "trainer_actions", "trial_runs")}
+BODIES = {f"trainer/{name}.cpp" for name in ("fabric", "lightning_module", "measured_metrics", "predict_outputs",
+                                             "trainer", "trainer_actions", "trial_runs")}
 MODELS = ["models", "models/compiled", "models/exported", "models/huggingface", "models/onnx"]
 
 CORE = ["core/options", "core/files", "core/process", "core"]

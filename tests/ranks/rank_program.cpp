@@ -17,6 +17,7 @@
 #include "levin/levin.h"
 #include "levin/strategies/launch/launcher.h"
 #include "ranks/count_reductions.h"
+#include "ranks/fabric_loop.h"
 #include "ranks/freezes_replay.h"
 #include "ranks/loaders.h"
 #include "ranks/named_optimizer.h"
@@ -372,6 +373,7 @@ void write_report(const RunArguments& arguments, const levin::Trainer& trainer, 
 }
 
 void train(const RunArguments& arguments) {
+  if (arguments.has("fabric")) return train_as_fabric(arguments, trainer_options(arguments));
   if (arguments.has("count")) count_reductions();
   records_left = arguments.number("kill_at_record", 0) - 1;
   slow_save = arguments.number("slow_save", 0);

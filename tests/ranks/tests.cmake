@@ -1,5 +1,5 @@
 # Several ranks: real processes and sockets. rank_program is a user's program; ranks_test.py runs it.
-foreach(name equivalence notes agreement idle_rank launching faults stopping doors record fsdp fsdp_checkpoint recompute batches)
+foreach(name equivalence fabric notes agreement idle_rank launching faults stopping doors record fsdp fsdp_checkpoint recompute batches)
   add_test(NAME ranks.${name}
     COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/ranks/${name}_test.py" "${levin_programs}/rank_program")
   set_tests_properties(ranks.${name} PROPERTIES LABELS multi_process TIMEOUT 300 COST 60)

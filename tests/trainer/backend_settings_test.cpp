@@ -69,6 +69,14 @@ TEST(BackendSettings, StayUnchangedUnlessTheyAreAskedFor) {
   at::globalContext().setBenchmarkCuDNN(false);
 }
 
+TEST(BackendSettings, WhatTheProgramSetsDuringARunStays) {
+  TinyModule module;
+  module.on_training_step = [](int64_t) { at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true); };
+  Trainer(quiet(1, {})).fit(module, tiny_loader(4));
+  EXPECT_TRUE(Seen::now().warns_only);
+  at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
+}
+
 struct Cnn : LightningModule {
   Cnn() {
     torch::NoGradGuard no_grad;

@@ -8,6 +8,9 @@ levin_test(trainer TORCH COST 40 FILES
   trainer/checkpoint_search_test.cpp
   trainer/devices_test.cpp
   trainer/evaluation_test.cpp
+  trainer/fabric_checkpoint_test.cpp
+  trainer/fabric_run_test.cpp
+  trainer/fabric_test.cpp
   trainer/fit_test.cpp
   trainer/incomplete_checkpoint_test.cpp
   trainer/init_module_test.cpp

@@ -9,18 +9,13 @@
 #include "levin/core/process/console.h"
 #include "levin/core/process/log.h"
 #include "levin/core/process/program_start.h"
-#include "levin/core/process/stop_signal.h"
 #include "levin/libtorch/anomaly_scope.h"
-#include "levin/metrics/update_sources.h"
 #include "levin/precision/default_dtype.h"
-#include "levin/strategies/launch/rank_process.h"
 #include "levin/trainer/loops/evaluation_loop.h"
 #include "levin/trainer/loops/fit_loop.h"
 #include "levin/trainer/loops/make_run.h"
 #include "levin/trainer/loops/plan_recomputation.h"
-#include "levin/trainer/loops/run_end.h"
-#include "levin/trainer/plan/backend_settings.h"
-#include "levin/trainer/run/failed_place.h"
+#include "levin/trainer/loops/running_entry.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/run/make_replicas.h"
@@ -32,7 +27,6 @@
 #include "levin/trainer/run/run_hooks.h"
 #include "levin/trainer/run/run_reporter.h"
 #include "levin/trainer/run/set_up_optimizers.h"
-#include "levin/trainer/run/warnings_once.h"
 #include "levin/trainer/state/checkpoint.h"
 #include "levin/trainer/state/checkpoint_search.h"
 #include "levin/trainer/state/missing_state.h"
@@ -45,39 +39,6 @@
 namespace levin {
 
 namespace {
-
-bool same_class(const Callback& one, const Callback& other) {
-  return typeid(one) == typeid(other);
-}
-
-// The module's callbacks replace the trainer's of the same class; checkpoint callbacks come last, to save the results
-// of the others.
-void assemble_callbacks(Run& run) {
-  std::vector<std::shared_ptr<Callback>> own;
-  Callbacks given =
-      call_module(run.entry, Hook::configure_callbacks, [](LightningModule& m) { return m.configure_callbacks(); });
-  for (auto& callback : given) {
-    own.push_back(callback.object("configure_callbacks"));
-    if (own.back() != nullptr) continue;
-    throw ConfigError("configure_callbacks: callback " + std::to_string(own.size() - 1) +
-                      " of the list is null. Give a callback, or leave the entry out.");
-  }
-  std::vector<std::shared_ptr<Callback>> all;
-  for (const auto& callback : run.trainer_callbacks) {
-    const bool replaced = std::any_of(own.begin(), own.end(), [&](const auto& o) { return same_class(*o, *callback); });
-    if (!replaced) all.push_back(callback);
-  }
-  all.insert(all.end(), own.begin(), own.end());
-  std::stable_partition(all.begin(), all.end(), [](const auto& callback) { return !callback->is_checkpoint(); });
-  std::map<std::string, int> keys;
-  for (const auto& callback : all) {
-    if (!callback->state_key().empty() && ++keys[callback->state_key()] > 1) {
-      throw ConfigError("TrainerOptions.callbacks: two callbacks keep their state as \"" + callback->state_key() +
-                        "\". Give them options that differ, or drop one.");
-    }
-  }
-  run.entry.callbacks = std::move(all);
-}
 
 StartingPoint set_up(Run& run) {
   const Stage stage = *run.entry.stage;
@@ -180,98 +141,20 @@ void run_fit(Run& run, const StartingPoint& start, Body body) {
   call_plain(run, Hook::on_fit_end, &Callback::on_fit_end, &LightningModule::on_fit_end);
 }
 
-metrics::UpdateSource update_source(const EntryPoint& entry) {
-  const bool trains = entry.phase == Phase::train;
-  const bool validates = entry.phase == Phase::validate;
-  return {.stage = trains ? "training" : (validates ? "validation" : ""),
-          .hook = hook_name(entry.place.hook),
-          .loader = trains ? -1 : entry.place.dataloader_idx};
-}
-
-// However an entry point ends, it releases what it has used: the data module may be destroyed after the call, and
-// loaders' threads end. Its results can still be read.
-class EntryScope {
- public:
-  EntryScope(Run& run, LightningModule& module, DataModule* data, Stage stage, const std::string& ckpt_path)
-      : run_(run) {
-    EntryPoint& entry = run.entry = EntryPoint();
-    entry.module = &module;
-    entry.data = data;
-    entry.stage = stage;
-    entry.ckpt_path = ckpt_path;
-    entry.started = std::chrono::steady_clock::now();
-    entry.running = true;
-    if (run.entry.stage != Stage::fit) return;
-    run.fit.train = LoaderSet();  // not the length of the fit before
-    run.fit.start = FitPosition();
-  }
-  ~EntryScope() {
-    EntryPoint& entry = run_.entry;
-    entry.replicas.reset();
-    entry.sequential_calls.reset();
-    entry.recomputation.reset();
-    run_.strategy->gradients().use_backward({});
-    run_.strategy->tear_down();
-    if (entry.engine != nullptr) entry.engine->end();
-    entry.eval = LoaderSet();
-    run_.fit.train = {.num_batches = std::move(run_.fit.train.num_batches)};
-    entry.data = nullptr;
-    entry.elapsed = std::chrono::steady_clock::now() - entry.started;
-    entry.phase = Phase::idle;
-    entry.running = entry.sanity_checking = false;
-    release_folders(entry);
-  }
-  EntryScope(const EntryScope&) = delete;
-  EntryScope& operator=(const EntryScope&) = delete;
-
- private:
-  Run& run_;
-};
-
-// Before anything of the run is changed: a hook that calls an entry point gets an error, and its run can continue.
-void attach(Run& run, LightningModule& module, Stage stage) {
-  const std::string call = "Trainer::" + enum_name(stage);
-  if (run.entry.running) {
-    throw Error(call + " was called in " + calling_hook(run.entry) + ", while the same trainer runs " +
-                enum_name(*run.entry.stage) +
-                ". Call it after that has returned, or use another Trainer with another module.");
-  }
-  if (module.has_trainer() && RunAccess::of(module.trainer()).entry.running) {
-    const Run& other = RunAccess::of(module.trainer());
-    throw Error(call + " was called in " + calling_hook(other.entry) + ", for a module that another trainer runs " +
-                enum_name(*other.entry.stage) +
-                " with. Call it after that has returned, or give it a module of its own.");
-  }
-  RunAccess::attach(module, run.trainer);
-}
-
 // Runs one entry point from setup to teardown, also if something fails in between.
 template <class Body>
 void run_entry_point(Run& run, LightningModule& module, DataModule* data, Stage stage, const std::string& ckpt_path,
                      Body body) {
-  attach(run, module, stage);
-  const EntryScope scope(run, module, data, stage, ckpt_path);
-  const BackendSettings settings(run.options, run.plan);
-  const metrics::UpdateSources sources([&run] { return update_source(run.entry); });
-  const WarningsOnce warnings;
-  const WriteErrorsScope writes;
-  const StopSignalScope signals({.grace = run.options.stop_grace, .launcher_decides = launched_by_levin()});
+  RunningEntry entry(run, {module, data, stage, ckpt_path});
   try {
     const StartingPoint start = set_up(run);
     {
       const ProfiledStage profiled(run);
       body(start);
     }
-    capture_checkpoints(run);
-    run.checkpoint_writer.finish();
-    check_saves(run);
-    run.strategy->leave();
-    tear_down(run);
-    capture_checkpoints(run);  // requested in teardown
-    run.checkpoint_writer.finish();
-    end_logs(run, "success");
+    entry.succeed();
   } catch (...) {
-    fail_run(run);
+    entry.fail();
   }
   if (run.profiler != nullptr) Console::instance().print(run.profiler->summary());
 }

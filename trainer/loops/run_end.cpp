@@ -143,12 +143,12 @@ void tear_down(Run& run) {
   }
 }
 
-void end_logs(Run& run, const std::string& status) {
-  if (run.reporter != nullptr) run.reporter->end(run, status, "");
+void end_logs(Run& run, const std::string& status, const std::string& error) {
+  if (run.reporter != nullptr) run.reporter->end(run, status, error);
   run.drain_logs();
   const LogPoint now(run.progress.windows);
   for (const auto& logger : run.loggers) {
-    if (run.entry.stage == Stage::fit && logger->takes(LogKind::hyperparameters)) {
+    if (error.empty() && run.entry.stage == Stage::fit && logger->takes(LogKind::hyperparameters)) {
       const Metrics& last = run.logged_metrics.values();
       logger->log_final_metrics({last.begin(), last.end()}, now);
     }

@@ -23,15 +23,16 @@ void set_matmul_precision(MatmulPrecision precision) {
 }  // namespace
 
 BackendSettings::BackendSettings(const TrainerOptions& options, const RunPlan& plan)
-    : outer_deterministic_(at::globalContext().deterministicAlgorithms()),
+    : sets_deterministic_(options.deterministic != std::variant<bool, std::string>(false)),
+      outer_deterministic_(at::globalContext().deterministicAlgorithms()),
       outer_warns_only_(at::globalContext().deterministicAlgorithmsWarnOnly()),
       sets_benchmark_(plan.benchmark.has_value()),
       outer_benchmark_(at::globalContext().benchmarkCuDNN()),
       sets_precision_(plan.float32_matmul_precision.has_value()),
       outer_precision_(sets_precision_ ? matmul_precision() : MatmulPrecision::highest) {
-  const auto* deterministic = std::get_if<bool>(&options.deterministic);  // null: "warn"
-  if (deterministic == nullptr || *deterministic) {
-    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/deterministic == nullptr);
+  if (sets_deterministic_) {
+    const bool warns = std::holds_alternative<std::string>(options.deterministic);
+    at::globalContext().setDeterministicAlgorithms(true, warns);
   }
   if (sets_benchmark_) at::globalContext().setBenchmarkCuDNN(*plan.benchmark);
   if (sets_precision_) set_matmul_precision(*plan.float32_matmul_precision);
@@ -39,7 +40,7 @@ BackendSettings::BackendSettings(const TrainerOptions& options, const RunPlan& p
 }
 
 BackendSettings::~BackendSettings() {
-  at::globalContext().setDeterministicAlgorithms(outer_deterministic_, outer_warns_only_);
+  if (sets_deterministic_) at::globalContext().setDeterministicAlgorithms(outer_deterministic_, outer_warns_only_);
   if (sets_benchmark_) at::globalContext().setBenchmarkCuDNN(outer_benchmark_);
   if (sets_precision_) set_matmul_precision(outer_precision_);
 }

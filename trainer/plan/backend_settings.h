@@ -9,7 +9,7 @@
 
 namespace levin {
 
-/// A scope with the run's settings. Its destructor restores the settings before it.
+/// A scope with the run's settings. Its destructor restores what it has changed.
 class BackendSettings {
  public:
   BackendSettings(const TrainerOptions& options, const RunPlan& plan);
@@ -18,6 +18,7 @@ class BackendSettings {
   BackendSettings& operator=(const BackendSettings&) = delete;
 
  private:
+  bool sets_deterministic_;
   bool outer_deterministic_, outer_warns_only_;
   bool sets_benchmark_;
   bool outer_benchmark_;

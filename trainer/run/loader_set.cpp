@@ -43,17 +43,6 @@ std::string dataloader_hook(Stage stage) {
   return "val_dataloader";
 }
 
-// Each rank gets its share of the samples. In training all ranks must take the same number of steps; an evaluation
-// counts every sample once. Lightning pads evaluations too, so that some samples count twice.
-void share_out(Run& run, Loader& loader, bool padded) {
-  if (!run.has_peers() || !run.plan.use_distributed_sampler) return;
-  if (loader.shard(run.strategy->ranks().mesh().data().index(), run.strategy->ranks().mesh().data().size(), padded))
-    return;
-  Console::instance().warn(
-      "a loader of your own class gives every rank the same batches: override Loader::shard(), or set "
-      "use_distributed_sampler: false if it shares the samples out itself.");
-}
-
 // A run that resumes with a different number of ranks keeps its global batches, and so its position: each rank's
 // batches become larger or smaller, unless batch_size was changed too.
 void keep_global_batches(Fit& fit, int64_t now, Loader& loader) {
@@ -82,6 +71,17 @@ bool is_zero(const BatchLimit& limit) {
 }
 
 }  // namespace
+
+// Each rank gets its share of the samples. In training all ranks must take the same number of steps; an evaluation
+// counts every sample once. Lightning pads evaluations too, so that some samples count twice.
+void share_out(Run& run, Loader& loader, bool padded) {
+  if (!run.has_peers() || !run.plan.use_distributed_sampler) return;
+  if (loader.shard(run.strategy->ranks().mesh().data().index(), run.strategy->ranks().mesh().data().size(), padded))
+    return;
+  Console::instance().warn(
+      "a loader of your own class gives every rank the same batches: override Loader::shard(), or set "
+      "use_distributed_sampler: false if it shares the samples out itself.");
+}
 
 bool has_validation_hooks(const RunPlan& plan, const EntryPoint& entry) {
   if (is_zero(plan.limit_val_batches)) return false;

@@ -23,6 +23,10 @@ void load_train_loader(Run& run);
 /// for validation in fit.
 void load_eval_loaders(Run& run, Stage stage);
 
+/// Gives each rank its share of the samples, unless use_distributed_sampler is false. `padded`: all ranks get the same
+/// number, for training; otherwise every sample counts once. Logs a warning if the loader cannot be split.
+void share_out(Run& run, Loader& loader, bool padded);
+
 /// Lets `stream` copy its batches to the device one ahead, if the device supports it and no hook of the module or data
 /// module needs them on the CPU.
 void copy_ahead(Run& run, BatchStream& stream);

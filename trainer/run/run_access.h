@@ -1,6 +1,8 @@
 // Access to the internals behind the public classes: the only friend of Trainer and LightningModule.
 #pragma once
 
+#include <memory>
+
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/trainer.h"
 
@@ -9,6 +11,8 @@ namespace levin {
 /// The access of the trainer's files to these internals.
 class RunAccess {
  public:
+  /// Makes the trainer of a Fabric. Throws as Trainer's constructor does.
+  [[nodiscard]] static std::unique_ptr<Trainer> make_guest(TrainerOptions options);
   [[nodiscard]] static Run& of(const Trainer& trainer) { return *trainer.run_; }
   /// Returns the trainer that a module is attached to, the last that ran it, or null. Run::earlier leads to earlier
   /// ones.

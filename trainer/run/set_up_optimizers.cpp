@@ -95,6 +95,10 @@ void set_up_optimizers(Run& run) {
                       " is not possible with " + config.optimizers()[0]->name() +
                       ", which evaluates its batch several times. Use 1 and a larger batch.");
   }
+  use_optimizers(run, config);
+}
+
+void use_optimizers(Run& run, const OptimizerConfig& config) {
   for (const auto& optimizer : config.optimizers()) {
     if (!run.strategy->sharding().is_sharded() || !needs_all_weights(*optimizer)) continue;
     throw ConfigError("TrainerOptions.strategy: " + run.strategy->name() +

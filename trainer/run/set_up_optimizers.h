@@ -12,6 +12,10 @@ struct Run;
 /// result is not possible with the plan.
 void set_up_optimizers(Run& run);
 
+/// Makes the fit's engine with these optimizers, and attaches their schedulers. Throws ConfigError for an optimizer
+/// that needs whole weights, which the strategy shards.
+void use_optimizers(Run& run, const OptimizerConfig& config);
+
 // Scales learning rates with the number of samples in an optimizer step.
 
 /// Applies TrainerOptions::lr_scale and LearningRateFinder's result to the learning rates of all groups, before any

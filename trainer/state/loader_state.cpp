@@ -72,22 +72,29 @@ State unpacked(const std::string& text) {
 
 }  // namespace
 
-void put_loader_state(const Run& run, State& checkpoint) {
-  if (!run.fit.train.has_state) return;
+State states_of_ranks(const Run& run, const State& own) {
   State all;
   if (!run.has_peers() || run.entry.failing) {
-    all.put(rank_key(run.strategy->ranks().rank()), own_loader_state(run));
-  } else {
-    const std::vector<std::string> states = run.strategy->ranks().gather(packed(own_loader_state(run)));
-    for (size_t rank = 0; rank < states.size(); ++rank) {
-      all.put(rank_key(static_cast<int64_t>(rank)), unpacked(states[rank]));
-    }
+    all.put(rank_key(run.strategy->ranks().rank()), own);
+    return all;
   }
-  checkpoint.put(kPart, all);
+  const std::vector<std::string> states = run.strategy->ranks().gather(packed(own));
+  for (size_t rank = 0; rank < states.size(); ++rank) {
+    all.put(rank_key(static_cast<int64_t>(rank)), unpacked(states[rank]));
+  }
+  return all;
+}
+
+State state_of_rank(const Run& run, const State& all) {
+  return all.part(rank_key(run.strategy->ranks().rank()));
+}
+
+void put_loader_state(const Run& run, State& checkpoint) {
+  if (run.fit.train.has_state) checkpoint.put(kPart, states_of_ranks(run, own_loader_state(run)));
 }
 
 void restore_loader_state(Run& run) {
-  const State saved = std::exchange(run.fit.resumed_loader, {}).part(rank_key(run.strategy->ranks().rank()));
+  const State saved = state_of_rank(run, std::exchange(run.fit.resumed_loader, {}));
   Loader& loader = *run.fit.train.loaders[0];
   if (!saved.empty()) return loader.load_state(saved);
   if (run.progress.total_batches == 0 || loader.state().empty()) return;

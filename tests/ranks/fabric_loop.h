@@ -1,0 +1,112 @@
+// The same training by Fabric.step, by a loop with backward, and by the Trainer, for several ranks: fabric=steps, hand
+// or trainer. With save=N the process ends after N batches, leaving fabric.ckpt in the folder `out`; with resume it
+// continues from there.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "levin/levin.h"
+#include "ranks/loaders.h"
+#include "ranks/run_arguments.h"
+
+namespace levin::test {
+
+struct FabricLoopNet : torch::nn::Module {
+  FabricLoopNet() {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : parameters()) {
+      parameter.copy_(torch::linspace(-0.3, 0.4, parameter.numel()).view_as(parameter));
+    }
+  }
+  at::Tensor loss(const Batch& batch) { return layers->forward(batch[0]).square().mean(); }
+  [[nodiscard]] OptimizerConfig optimizers() { return AdamW(parameters(), {.lr = 0.05}); }
+
+  torch::nn::Sequential layers = register_module(
+      "layers", torch::nn::Sequential(torch::nn::Linear(8, 6), torch::nn::Tanh(), torch::nn::Linear(6, 2)));
+};
+
+struct FabricLoopModule : LightningModule {
+  at::Tensor training_step(const Batch& batch, int64_t) override { return net->loss(batch); }
+  OptimizerConfig configure_optimizers() override { return net->optimizers(); }
+  std::shared_ptr<FabricLoopNet> net = register_module("net", std::make_shared<FabricLoopNet>());
+};
+
+inline void write_fabric_report(const RunArguments& arguments, const FabricLoopNet& net, int64_t rank, int64_t ranks) {
+  std::vector<double> weights;
+  for (const auto& parameter : net.parameters()) {
+    const auto flat = parameter.detach().to(torch::kCPU, torch::kDouble).flatten().contiguous();
+    weights.insert(weights.end(), flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel());
+  }
+  std::ofstream(arguments.text("out", ".") + "/rank" + std::to_string(rank) + ".json")
+      << nlohmann::json{{"weights", weights}, {"world_size", ranks}}.dump();
+}
+
+inline FabricOptions fabric_options(const RunArguments& arguments, const TrainerOptions& options) {
+  FabricOptions own;
+  own.accelerator = options.accelerator;
+  own.strategy = options.strategy;
+  own.devices = options.devices;
+  own.num_threads = 1;
+  if (arguments.text("fabric", "") == "steps") own.accumulate_grad_batches = arguments.number("accumulate", 1);
+  return own;
+}
+
+// One batch of a loop by hand; `k`: its index, from 0.
+inline void train_by_hand(Fabric& fabric, FabricOptimizer& optimizer, FabricLoopNet& net, const Batch& batch, int64_t k,
+                          int64_t accumulate) {
+  const bool steps = (k + 1) % accumulate == 0;
+  const auto unsynced = fabric.no_backward_sync(!steps);
+  at::Tensor loss;
+  {
+    const auto autocast = fabric.autocast();
+    loss = net.loss(batch);
+  }
+  if (k % accumulate == 0) optimizer.zero_grad();
+  fabric.backward(accumulate == 1 ? loss : loss / accumulate);
+  if (steps) optimizer.step();
+}
+
+inline void train_with_fabric(const RunArguments& arguments, const TrainerOptions& options, const Batch& data) {
+  const std::string path = arguments.text("out", ".") + "/fabric.ckpt";
+  FabricLoopNet net;
+  Fabric fabric(fabric_options(arguments, options));
+  fabric.launch();
+  FabricOptimizer optimizer = fabric.setup(net, net.optimizers());
+  FabricLoader loader = fabric.setup_dataloaders(make_loader(arguments, data));
+  if (arguments.has("resume")) (void)fabric.load(path);
+  int64_t k = 0;
+  for (int64_t epoch = fabric.current_epoch(); epoch < 2; ++epoch) {
+    for (const Batch& batch : loader.epoch(epoch)) {
+      if (arguments.text("fabric", "") == "steps") {
+        (void)fabric.step(batch, [&](const Batch& each) { return net.loss(each); });
+      } else {
+        train_by_hand(fabric, optimizer, net, batch, k, arguments.number("accumulate", 1));
+      }
+      if (++k != arguments.number("save", -1)) continue;
+      fabric.save(path);
+      return write_fabric_report(arguments, net, fabric.global_rank(), fabric.world_size());
+    }
+  }
+  const int64_t rank = fabric.global_rank(), ranks = fabric.world_size();
+  fabric.finish();  // gives the module its full weights
+  write_fabric_report(arguments, net, rank, ranks);
+}
+
+inline void train_as_fabric(const RunArguments& arguments, TrainerOptions options) {
+  const Batch data = make_data(arguments);
+  if (arguments.text("fabric", "") != "trainer") return train_with_fabric(arguments, options, data);
+  options.max_epochs = 2;
+  options.num_threads = 1;
+  options.accumulate_grad_batches = arguments.number("accumulate", 1);
+  FabricLoopModule module;
+  Trainer trainer(options);
+  trainer.fit(module, make_loader(arguments, data));
+  write_fabric_report(arguments, *module.net, trainer.global_rank(), trainer.world_size());
+}
+
+}  // namespace levin::test

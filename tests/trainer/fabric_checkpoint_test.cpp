@@ -1,0 +1,204 @@
+// Fabric.save and load: a loop that was killed continues as if it had not been, bitwise.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <optional>
+
+#include "levin/checkpoint/checkpoint_file.h"
+#include "levin/data/loading/dataloader.h"
+#include "levin/optim/adam.h"
+#include "levin/optim/step_schedulers.h"
+#include "levin/precision/mixed_precision.h"
+#include "levin/trainer/fabric.h"
+#include "support/error_text.h"
+#include "support/temporary_folder.h"
+#include "trainer/fabric_net.h"
+
+namespace levin::fabric_checkpoint_test {
+namespace {
+
+using namespace test;
+
+constexpr int64_t kEpochs = 3;
+
+struct Outcome {
+  std::vector<at::Tensor> weights = {};
+  double total = 0;  // the loop's own value
+  int64_t epoch = 0;
+};
+
+// A loop of three epochs of 7 batches with dropout and shuffled samples.
+struct Loop {
+  FabricOptions options = {};
+  bool by_steps = true;
+  std::string load_from = "";                          // "": from the start
+  std::string save_to = "";                            // with `killed_after`
+  std::optional<int64_t> killed_after = std::nullopt;  // batches of this process
+
+  Outcome run();
+
+ private:
+  void train(Fabric& fabric, FabricOptimizer& optimizer, FabricNet& net, const Batch& batch, int64_t k) const;
+};
+
+DataLoader shuffled() {
+  const at::Tensor x = torch::linspace(-1, 1, 28 * 4).view({28, 4}), y = torch::linspace(0, 1, 28).view({28, 1});
+  return DataLoader(std::make_shared<TensorDataset>(std::vector<at::Tensor>{x, y}),
+                    {.batch_size = 4, .shuffle = true, .seed = 3});
+}
+
+// Two batches are accumulated in a loop by hand; gradients of one batch are saved.
+void Loop::train(Fabric& fabric, FabricOptimizer& optimizer, FabricNet& net, const Batch& batch, int64_t k) const {
+  if (by_steps) {
+    (void)fabric.step(batch, [&](const Batch& each) { return net.loss(each); });
+    return;
+  }
+  if (k % 2 == 0) optimizer.zero_grad();
+  at::Tensor loss;
+  {
+    const auto autocast = fabric.autocast();
+    loss = net.loss(batch);
+  }
+  fabric.backward(loss);
+  if (k % 2 == 1) optimizer.step();
+}
+
+Outcome Loop::run() {
+  torch::manual_seed(load_from.empty() ? 7 : 99);  // a new process has other numbers
+  FabricNet net(/*dropout=*/0.5);
+  if (!load_from.empty()) {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : net.parameters()) parameter.zero_();
+  }
+  options.num_threads = 1;
+  Fabric fabric(options);
+  OptimizerConfig config(AdamW(net.parameters(), {.lr = 0.05}), StepLR({.step_size = 1, .gamma = 0.7}));
+  FabricOptimizer optimizer = fabric.setup(net, config);
+  FabricLoader loader = fabric.setup_dataloaders(shuffled());
+  Outcome outcome;
+  int64_t k = 0;  // batches over all epochs
+  if (!load_from.empty()) {
+    const State user = fabric.load(load_from);
+    outcome.total = user.get<double>("total");
+    k = user.get<int64_t>("batches");
+  }
+  int64_t here = 0;
+  for (int64_t epoch = fabric.current_epoch(); epoch < kEpochs; ++epoch) {
+    for (const Batch& batch : loader.epoch(epoch)) {
+      train(fabric, optimizer, net, batch, k);
+      outcome.total += batch[1].sum().item<double>() * static_cast<double>(++k);
+      if (killed_after != ++here) continue;
+      State user;
+      user.set("total", outcome.total);
+      user.set("batches", k);
+      fabric.save(save_to, user);
+      outcome.epoch = fabric.current_epoch();
+      return outcome;
+    }
+  }
+  for (const at::Tensor& parameter : net.parameters()) outcome.weights.push_back(parameter.detach().clone());
+  return outcome;
+}
+
+void expect_same_after_a_kill(const FabricOptions& options, bool by_steps, int64_t killed_after) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "killed.ckpt";
+  const Outcome whole = Loop{.options = options, .by_steps = by_steps}.run();
+  (void)Loop{.options = options, .by_steps = by_steps, .save_to = path, .killed_after = killed_after}.run();
+  const Outcome resumed = Loop{.options = options, .by_steps = by_steps, .load_from = path}.run();
+  EXPECT_EQ(resumed.total, whole.total) << "killed after " << killed_after;
+  expect_equal_weights(resumed.weights, whole.weights);
+}
+
+TEST(FabricCheckpoint, ALoopOfStepsContinuesInsideAnEpoch) {
+  expect_same_after_a_kill({}, /*by_steps=*/true, 10);
+}
+
+TEST(FabricCheckpoint, AnUnfinishedOptimizerStepIsContinued) {
+  const FabricOptions options{.accumulate_grad_batches = 4};
+  for (const int64_t batches : {9, 10, 11, 13}) expect_same_after_a_kill(options, /*by_steps=*/true, batches);
+}
+
+TEST(FabricCheckpoint, ALoopContinuesAfterTheLastBatchOfAnEpoch) {
+  expect_same_after_a_kill({}, /*by_steps=*/true, 7);
+  expect_same_after_a_kill({.accumulate_grad_batches = 4}, /*by_steps=*/true, 14);
+}
+
+TEST(FabricCheckpoint, GradientsOfBackwardAreContinued) {
+  expect_same_after_a_kill({}, /*by_steps=*/false, 9);   // one batch was accumulated
+  expect_same_after_a_kill({}, /*by_steps=*/false, 10);  // none
+}
+
+TEST(FabricCheckpoint, TheLossScaleIsContinued) {
+  const auto scaled = [] { return FabricOptions{.precision = MixedPrecision({.dtype = MixedDtype::float16})}; };
+  const TemporaryFolder folder;
+  const std::string path = folder / "scaled.ckpt";
+  const Outcome whole = Loop{.options = scaled()}.run();
+  (void)Loop{.options = scaled(), .save_to = path, .killed_after = 9}.run();
+  expect_equal_weights(Loop{.options = scaled(), .load_from = path}.run().weights, whole.weights);
+}
+
+TEST(FabricCheckpoint, TheEpochToContinueWithIsTheRunningOne) {
+  const TemporaryFolder folder;
+  EXPECT_EQ((Loop{.save_to = folder / "a.ckpt", .killed_after = 10}.run().epoch), 1);
+  EXPECT_EQ((Loop{.by_steps = false, .save_to = folder / "b.ckpt", .killed_after = 10}.run().epoch), 1);
+}
+
+TEST(FabricCheckpoint, WeightsHaveTheNamesOfSetup) {
+  const TemporaryFolder folder;
+  FabricNet net;
+  Fabric fabric;
+  (void)fabric.setup(net, {}, "net");
+  fabric.save(folder / "named.ckpt");
+  EXPECT_TRUE(read_checkpoint(folder / "named.ckpt").tensors.contains("model.net.layers.0.weight"));
+}
+
+TEST(FabricCheckpoint, RefusesADifferentSetUp) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "saved.ckpt";
+  (void)Loop{.save_to = path, .killed_after = 10}.run();
+  FabricNet net;
+  Fabric fabric;
+  (void)fabric.setup(net, AdamW(net.parameters()));
+  expect_parts(error_of<CheckpointError>([&] { (void)fabric.load(path); }),
+               {"Fabric.load: ", path, "positions of 1 loader, and 0 were set up", "setup_dataloaders"});
+  FabricNet other_net;
+  Fabric other;
+  (void)other.setup(other_net, AdamW(other_net.parameters()), "other");
+  (void)other.setup_dataloaders(shuffled());
+  expect_parts(error_of<CheckpointError>([&] { (void)other.load(path); }), {"Fabric.load: ", "other.layers.0.weight"});
+  expect_parts(error_of<CheckpointError>([&] { (void)fabric.load(folder / "none.ckpt"); }),
+               {"Fabric.load: ", "none.ckpt"});
+}
+
+TEST(FabricCheckpoint, ContinuesOnlyInTheEpochThatWasSaved) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "saved.ckpt";
+  (void)Loop{.save_to = path, .killed_after = 10}.run();
+  FabricNet net;
+  Fabric fabric;
+  (void)fabric.setup(net, OptimizerConfig(AdamW(net.parameters(), {.lr = 0.05}), StepLR({.step_size = 1})));
+  FabricLoader loader = fabric.setup_dataloaders(shuffled());
+  (void)fabric.load(path);
+  expect_parts(error_of<Error>([&] { (void)loader.epoch(0); }),
+               {"FabricLoader.epoch: ", "saved in epoch 1", "epoch 0 was asked for", "current_epoch()"});
+}
+
+TEST(FabricCheckpoint, IsNotLoadedInsideAPass) {
+  const TemporaryFolder folder;
+  FabricNet net;
+  Fabric fabric;
+  (void)fabric.setup(net);
+  FabricLoader loader = fabric.setup_dataloaders(shuffled());
+  fabric.save(folder / "a.ckpt");
+  for (const Batch& batch : loader.epoch(0)) {
+    (void)batch;
+    expect_parts(error_of<Error>([&] { (void)fabric.load(folder / "a.ckpt"); }),
+                 {"Fabric.load: a pass over a loader is open"});
+    expect_parts(error_of<Error>([&] { (void)loader.epoch(1); }), {"FabricLoader.epoch: a pass over this loader"});
+    break;
+  }
+}
+
+}  // namespace
+}  // namespace levin::fabric_checkpoint_test

@@ -1,0 +1,330 @@
+// Fabric as a guest of a program: what it leaves alone, what it writes, and its errors.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <array>
+#include <clocale>
+#include <csignal>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
+
+#include "levin/callbacks/lambda_callback.h"
+#include "levin/core/files/files.h"
+#include "levin/loggers/csv_logger.h"
+#include "levin/optim/cyclic_schedulers.h"
+#include "levin/optim/lbfgs.h"
+#include "levin/optim/sgd.h"
+#include "levin/strategies/device/data_parallel.h"
+#include "levin/trainer/fabric.h"
+#include "levin/trainer/nonfinite_loss_error.h"
+#include "support/captured_console.h"
+#include "support/error_text.h"
+#include "support/temporary_folder.h"
+#include "support/tiny_module.h"
+#include "trainer/fabric_net.h"
+
+namespace levin::fabric_run_test {
+namespace {
+
+using namespace test;
+using Json = nlohmann::json;
+
+// What belongs to the program, and not to a guest.
+struct Process {
+  std::vector<std::pair<void*, int>> handlers = {};
+  std::set<std::string> environment = {};
+  std::string locale = std::setlocale(LC_ALL, nullptr);
+  int threads = at::get_num_threads();
+  caffe2::TypeMeta dtype = torch::get_default_dtype();
+  at::Tensor random = at::detail::getDefaultCPUGenerator().get_state().clone();
+  bool deterministic = at::globalContext().deterministicAlgorithms();
+  c10::WarningHandler* warnings = c10::WarningUtils::get_warning_handler();
+
+  Process() {
+    for (int number = 1; number < 64; ++number) {
+      struct sigaction action {};
+      if (sigaction(number, nullptr, &action) == 0) {
+        handlers.emplace_back(reinterpret_cast<void*>(action.sa_handler), action.sa_flags);
+      }
+    }
+    for (char** variable = environ; *variable != nullptr; ++variable) environment.insert(*variable);
+  }
+};
+
+void expect_unchanged(const Process& before) {
+  const Process now;
+  EXPECT_EQ(now.handlers, before.handlers);
+  EXPECT_EQ(now.environment, before.environment);
+  EXPECT_EQ(now.locale, before.locale);
+  EXPECT_EQ(now.threads, before.threads);
+  EXPECT_EQ(now.dtype, before.dtype);
+  EXPECT_TRUE(at::equal(now.random, before.random));
+  EXPECT_EQ(now.deterministic, before.deterministic);
+  EXPECT_EQ(now.warnings, before.warnings);
+}
+
+CSVLogger csv(const TemporaryFolder& folder) {
+  return CSVLogger({.save_dir = folder.path(), .name = "", .version = "run"});
+}
+
+Json record(const TemporaryFolder& folder) {
+  return Json::parse(read_file(folder / "run/run.json"));
+}
+
+OptimizerConfig sgd(FabricNet& net) {
+  return SGD(net.parameters(), {.lr = 0.1});
+}
+
+TEST(FabricGuest, LeavesTheProcessUnchanged) {
+  const TemporaryFolder folder;
+  FabricNet net;
+  const Process before;
+  {
+    Fabric fabric({.precision = "bf16-mixed", .loggers = csv(folder)});
+    FabricOptimizer optimizer = fabric.setup(net, sgd(net));
+    (void)fabric.step(fixed_batch(), [&](const Batch& batch) { return net.loss(batch); });
+    optimizer.zero_grad();
+    fabric.backward(net.loss(fixed_batch()));
+    optimizer.step();
+    fabric.log("loss", 1.0);
+    fabric.save(folder / "a.ckpt");
+    expect_unchanged(before);
+  }
+  expect_unchanged(before);
+}
+
+TEST(FabricGuest, SettingsOfOptionsEndWithIt) {
+  const Process before;
+  FabricNet net;
+  {
+    Fabric fabric({.deterministic = true, .num_threads = 1});
+    (void)fabric.setup(net);
+    EXPECT_TRUE(at::globalContext().deterministicAlgorithms());
+    EXPECT_EQ(at::get_num_threads(), 1);
+  }
+  expect_unchanged(before);
+}
+
+TEST(FabricGuest, InitModuleMakesWeightsInThePrecision) {
+  Fabric fabric({.precision = "bf16-true"});
+  {
+    const auto scope = fabric.init_module();
+    EXPECT_EQ(torch::nn::Linear(2, 2)->weight.scalar_type(), at::kBFloat16);
+  }
+  FabricNet net;
+  (void)fabric.setup(net);
+  EXPECT_EQ(net.parameters()[0].scalar_type(), at::kBFloat16);
+  EXPECT_EQ(fabric.to_device(fixed_batch())[0].scalar_type(), at::kBFloat16);
+}
+
+TEST(FabricLoggers, RowsAndTheRecordAreWritten) {
+  const TemporaryFolder folder;
+  FabricNet net;
+  {
+    Fabric fabric({.loggers = csv(folder)});
+    (void)fabric.setup(net, sgd(net));
+    fabric.log("loss", 0.5, 3);
+    fabric.log_dict({{"a", 1}, {"loss", 0.25}}, 4);
+    fabric.log("loss", torch::scalar_tensor(0.125));
+  }
+  const std::string rows = read_file(folder / "run/metrics.csv");
+  EXPECT_TRUE(holds(rows, {"a,", "loss", "step", "0.5", "0.25", "0.125"}));
+  EXPECT_EQ(record(folder)["status"], "success");
+  EXPECT_EQ(record(folder)["metrics"]["loss"]["last"], 0.125);
+}
+
+TEST(FabricLoggers, AnExceptionThatLeavesTheLoopIsRecorded) {
+  const TemporaryFolder folder;
+  FabricNet net;
+  EXPECT_EQ(error_of([&] {
+              Fabric fabric({.loggers = csv(folder)});
+              (void)fabric.setup(net, sgd(net));
+              (void)fabric.step(fixed_batch(), [&](const Batch& batch) { return net.loss(batch); });
+              (void)fabric.step(fixed_batch(), [](const Batch&) -> at::Tensor { throw std::domain_error("mine"); });
+            }),
+            "mine");  // of user code: unchanged
+  EXPECT_EQ(record(folder)["status"], "failed");
+  EXPECT_TRUE(has(record(folder)["error"].get<std::string>(), "mine"));
+}
+
+TEST(FabricCallbacks, CallRunsTheHooksThatItNames) {
+  std::vector<std::string> called;
+  const LambdaCallback callback({
+      .on_train_epoch_end =
+          [&](Trainer& trainer, LightningModule&) {
+            called.push_back("epoch");
+            trainer.request_stop("enough");
+          },
+      .on_train_batch_start = [&](Trainer&, LightningModule&, const Batch&,
+                                  int64_t k) { called.push_back("start " + std::to_string(k)); },
+      .on_train_batch_end = [&](Trainer&, LightningModule&, const at::Tensor& loss, const Batch&,
+                                int64_t) { called.push_back("end " + std::to_string(loss.item<int64_t>())); },
+      .on_before_optimizer_step = [&](Trainer&, LightningModule&, Optimizer&) { called.push_back("update"); },
+  });
+  FabricNet net;
+  Fabric fabric({.callbacks = callback});
+  (void)fabric.setup(net, sgd(net));
+  fabric.call("on_train_batch_start", fixed_batch(), 3);
+  (void)fabric.step(fixed_batch(), [&](const Batch& batch) { return net.loss(batch); });
+  fabric.call("on_train_batch_end", torch::tensor(5), fixed_batch(), 3);
+  EXPECT_FALSE(fabric.should_stop());
+  fabric.call("on_train_epoch_end");
+  EXPECT_TRUE(fabric.should_stop());
+  fabric.finish();
+  EXPECT_EQ(called, (std::vector<std::string>{"start 3", "update", "end 5", "epoch"}));
+  expect_parts(error_of<Error>([&] { Fabric().call("on_epoch_end"); }),
+               {"Fabric.call(\"on_epoch_end\"): ", "is not a hook", "on_train_epoch_end"});
+  expect_parts(error_of<Error>([&] { Fabric().call("on_train_batch_start"); }), {"with batch and index"});
+}
+
+TEST(FabricRanks, OneProcessIsAllThereIs) {
+  Fabric fabric;
+  EXPECT_TRUE(fabric.is_global_zero());
+  EXPECT_EQ(fabric.world_size(), 1);
+  EXPECT_EQ(fabric.local_rank(), 0);
+  EXPECT_EQ(fabric.device(), at::Device(at::kCPU));
+  const at::Tensor value = torch::tensor({1.0, 2.0});
+  EXPECT_TRUE(at::equal(fabric.all_reduce(value), value));
+  EXPECT_TRUE(at::equal(fabric.all_gather(value), value.unsqueeze(0)));
+  EXPECT_TRUE(at::equal(fabric.broadcast(value), value));
+  EXPECT_EQ(fabric.broadcast("text"), "text");
+  fabric.barrier();
+}
+
+// ---- errors ---------------------------------------------------------------------------------------------------------
+
+TEST(FabricErrors, NameTheOptionsOfFabric) {
+  expect_parts(error_of<ConfigError>([] { Fabric({.precision = "fp8"}); }), {"FabricOptions.precision: ", "fp8"});
+  expect_parts(error_of<ConfigError>([] { Fabric({.num_nodes = 0, .num_threads = 0}); }),
+               {"FabricOptions.num_nodes", "FabricOptions.num_threads"});
+  expect_parts(error_of<ConfigError>([] { Fabric({.loggers = std::shared_ptr<CSVLogger>()}); }),
+               {"FabricOptions.loggers[0]: "});
+  expect_parts(error_of<Error>([] { Fabric({.devices = 2}).barrier(); }), {"Fabric.barrier: ", "launch()"});
+  Fabric parallel({.strategy = "dp", .devices = 2});
+  expect_parts(error_of<ConfigError>([&] { parallel.launch(); }), {"FabricOptions.strategy: dp", "Use ddp"});
+}
+
+TEST(FabricErrors, NameTheCallThatIsMissing) {
+  FabricNet net;
+  Fabric fabric;
+  expect_parts(error_of<Error>([&] { fabric.backward(net.loss(fixed_batch())); }),
+               {"Fabric.backward: no module was set up", "setup(module, optimizer)"});
+  FabricOptimizer none = fabric.setup(net);
+  expect_parts(error_of<Error>([&] { none.step(); }), {"FabricOptimizer", "no optimizer with the module \"model\""});
+  expect_parts(error_of<Error>([&] { (void)fabric.step(fixed_batch(), {}); }),
+               {"Fabric.step: it steps one optimizer, and 0 optimizers were set up"});
+  expect_parts(error_of<Error>([&] { fabric.launch(); }), {"Fabric.launch: the run has begun", "once, first"});
+  fabric.finish();
+  expect_parts(error_of<Error>([&] { (void)fabric.world_size(); }), {"Fabric.world_size: the run has ended"});
+  expect_parts(error_of<Error>([&] { fabric.finish(); }), {"Fabric.finish: ", "ended already"});
+}
+
+TEST(FabricErrors, OfSetup) {
+  FabricNet net, other;
+  Fabric fabric;
+  (void)fabric.setup(net, sgd(net));
+  expect_parts(error_of<Error>([&] { (void)fabric.setup(net, {}, "again"); }),
+               {"Fabric.setup: the module was set up before, as \"model\""});
+  expect_parts(error_of<Error>([&] { (void)fabric.setup(other); }), {"Fabric.setup: a module named \"model\""});
+  expect_parts(error_of<Error>([&] { (void)fabric.setup(other, {}, "a.b"); }), {"\"a.b\"", "without dots"});
+  FabricNet stranger;
+  expect_parts(error_of<ConfigError>([&] { (void)fabric.setup(other, sgd(stranger), "other"); }),
+               {"Fabric.setup: SGD of \"other\"", "belongs to no module that was set up"});
+  expect_parts(error_of<ConfigError>([&] {
+                 (void)fabric.setup(other, {SGD(other.parameters(), {.lr = 0.1}), OneCycleLR({.max_lr = 0.5})}, "o");
+               }),
+               {"OneCycleLR.total_steps"});
+  expect_parts(error_of<Error>([&] { (void)fabric.setup(std::shared_ptr<torch::nn::Module>(), {}, "null"); }),
+               {"null pointer"});
+  expect_parts(error_of<Error>([&] { (void)fabric.setup_dataloaders(Loaders()); }),
+               {"Fabric.setup_dataloaders: got 0 loaders"});
+  (void)fabric.step(fixed_batch(), [&](const Batch& batch) { return net.loss(batch); });
+  expect_parts(error_of<Error>([&] { (void)fabric.setup(other, {}, "late"); }), {"Fabric.setup: training has begun"});
+}
+
+TEST(FabricErrors, OfUnfinishedSteps) {
+  FabricNet net;
+  Fabric fabric({.accumulate_grad_batches = 3});
+  FabricOptimizer optimizer = fabric.setup(net, sgd(net));
+  expect_parts(error_of<ConfigError>([&] { fabric.backward(net.loss(fixed_batch())); }),
+               {"FabricOptions.accumulate_grad_batches: 3 applies to Fabric.step alone"});
+  (void)fabric.step(fixed_batch(), [&](const Batch& batch) { return net.loss(batch); });
+  const std::vector<std::string> parts{"the gradients of 1 batch of 3", "Call step until"};
+  expect_parts(error_of<Error>([&] { optimizer.step(); }), parts);
+  expect_parts(error_of<Error>([&] { optimizer.zero_grad(); }), parts);
+  expect_parts(error_of<Error>([&] { fabric.clip_gradients(optimizer, {.max_norm = 1}); }), parts);
+  expect_parts(error_of<Error>([&] { fabric.backward(net.loss(fixed_batch())); }), parts);
+}
+
+TEST(FabricErrors, OfALoopByHand) {
+  FabricNet net;
+  Fabric fabric;
+  FabricOptimizer optimizer = fabric.setup(net, sgd(net));
+  expect_parts(error_of<Error>([&] { fabric.backward({}); }), {"Fabric.backward: the loss is undefined"});
+  expect_parts(error_of<Error>([&] { fabric.backward(torch::ones(2)); }), {"Fabric.backward: ", "got 2 elements"});
+  expect_parts(error_of<ConfigError>([&] { fabric.clip_gradients(optimizer, {}); }),
+               {"Fabric.clip_gradients: exactly one of clip_val and max_norm"});
+  fabric.backward(net.loss(fixed_batch()));
+  expect_parts(error_of<Error>([&] { (void)fabric.step(fixed_batch(), {}); }),
+               {"Fabric.step: the gradients of backward() were not used yet"});
+  optimizer.zero_grad();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  expect_parts(error_of<NonFiniteLossError>([&] { fabric.backward(net.loss(fixed_batch()) * nan); }),
+               {"Fabric.backward: the loss is nan", "FabricOptions.nonfinite_loss"});
+}
+
+TEST(FabricErrors, OptionsOfStepAreRefusedByHand) {
+  const auto refused = [](FabricOptions options) {
+    FabricNet net;
+    Fabric fabric(std::move(options));
+    (void)fabric.setup(net, sgd(net));
+    return error_of<ConfigError>([&] { fabric.backward(net.loss(fixed_batch())); });
+  };
+  expect_parts(refused({.gradient_clip_val = 0.5}), {"FabricOptions.gradient_clip_val: 0.5", "clip_gradients"});
+  expect_parts(refused({.nonfinite_loss = NonFiniteLoss::skip}), {"FabricOptions.nonfinite_loss: skip"});
+  expect_parts(refused({.record_steps = true}), {"FabricOptions.record_steps: true"});
+}
+
+TEST(FabricErrors, OfAStep) {
+  FabricNet net;
+  Fabric fabric;
+  (void)fabric.setup(net, sgd(net));
+  expect_parts(error_of<Error>([&] { (void)fabric.step(fixed_batch(), [](const Batch&) { return torch::ones(2); }); }),
+               {"Fabric.step: the loss must be one number, got 2 elements"});
+  expect_parts(error_of<Error>([&] {
+                 (void)fabric.step(fixed_batch(), [&](const Batch&) {
+                   return net.loss(Batch({torch::ones({4, 3}), torch::ones({4, 1})}));
+                 });
+               }),
+               {"Fabric.step: "});
+  EXPECT_EQ(fabric.global_step(), 0);
+  (void)fabric.step(fixed_batch(), [&](const Batch& batch) { return net.loss(batch); });  // it can continue
+  EXPECT_EQ(fabric.global_step(), 1);
+  FabricNet searched;
+  Fabric closures({.accumulate_grad_batches = 2});
+  (void)closures.setup(searched, LBFGS(searched.parameters()));
+  expect_parts(error_of<ConfigError>([&] { (void)closures.step(fixed_batch(), {}); }),
+               {"FabricOptions.accumulate_grad_batches: 2 is not possible with LBFGS"});
+}
+
+TEST(FabricErrors, ALossThatIsNotFiniteIsSkipped) {
+  FabricNet net, without;
+  const CapturedConsole console;
+  Fabric fabric({.nonfinite_loss = NonFiniteLoss::skip}), other;
+  (void)fabric.setup(net, sgd(net));
+  (void)other.setup(without, sgd(without));
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  (void)fabric.step(fixed_batch(), [&](const Batch& batch) { return net.loss(batch) * nan; });
+  (void)fabric.step(fixed_batch(), [&](const Batch& batch) { return net.loss(batch); });
+  (void)other.step(fixed_batch(), [&](const Batch& batch) { return without.loss(batch); });
+  EXPECT_EQ(fabric.global_step(), 1);
+  expect_equal_weights(net.parameters(), without.parameters());
+}
+
+}  // namespace
+}  // namespace levin::fabric_run_test

@@ -1,0 +1,323 @@
+// Levin's engine for a training loop of your own: precision, devices and ranks, loss scaling, accumulation, clipping,
+// checkpoints and loggers, without Trainer::fit. The names are those of Lightning Fabric.
+//
+//   levin::Fabric fabric({.precision = "bf16-mixed"});
+//   Net net;                                                    // any torch::nn::Module
+//   auto optimizer = fabric.setup(net, levin::AdamW(net.parameters(), {.lr = 1e-3}));
+//   auto loader = fabric.setup_dataloaders(levin::DataLoader(data, {.batch_size = 64, .shuffle = true}));
+//   for (int64_t epoch = fabric.current_epoch(); epoch < 3; ++epoch) {
+//     for (const levin::Batch& batch : loader.epoch(epoch)) {
+//       optimizer.zero_grad();
+//       const at::Tensor loss = [&] {
+//         const auto autocast = fabric.autocast();
+//         return torch::cross_entropy_loss(net.forward(batch[0]), batch[1]);
+//       }();
+//       fabric.backward(loss);
+//       optimizer.step();
+//     }
+//     fabric.save("last.ckpt");
+//   }
+//
+// Fabric::step replaces the body of the inner loop, and its weights are those of the Trainer, bitwise.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "levin/core/options/fields.h"
+#include "levin/core/state.h"
+#include "levin/data/batch.h"
+#include "levin/data/loader.h"
+#include "levin/strategies/rank_collectives.h"
+#include "levin/trainer/metrics.h"
+#include "levin/trainer/optimizer_config.h"
+#include "levin/trainer/trainer_options.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace levin {
+
+class FabricRun;
+class OpenPass;
+struct FabricSource;
+
+/// The options of a Fabric. The first ones are Lightning Fabric's; the options from accumulate_grad_batches on are the
+/// Trainer's. Options about the update (accumulation, clipping, nonfinite_loss: skip or rollback) apply to Fabric::step
+/// alone, and Fabric::backward refuses them.
+struct FabricOptions {
+  std::string accelerator = "auto";
+  Component<Strategy> strategy = "auto";
+  std::variant<int64_t, std::string, std::vector<int64_t>, std::vector<std::string>> devices = "auto";
+  int64_t num_nodes = 1;
+  Component<Precision> precision = "32-true";
+  Callbacks callbacks = {};
+  ComponentList<Logger> loggers = {};
+  int64_t accumulate_grad_batches = 1;
+  std::optional<double> gradient_clip_val = std::nullopt;
+  ClipAlgorithm gradient_clip_algorithm = ClipAlgorithm::norm;
+  NonFiniteLoss nonfinite_loss = NonFiniteLoss::stop;
+  std::variant<bool, std::string> record_steps = false;
+  std::variant<bool, std::string> deterministic = false;
+  std::optional<int64_t> num_threads = std::nullopt;
+  std::string default_root_dir = "";
+
+  template <class = void>
+  static auto fields() {
+    using O = FabricOptions;
+    return levin::fields(
+        field("accelerator", &O::accelerator, "cpu, gpu (or cuda), auto, or another backend of LibTorch by name"),
+        field("strategy", &O::strategy, "how devices work together: auto, single_device, ddp or fsdp"),
+        field("devices", &O::devices, "auto, a number of devices (-1: all GPUs), or the GPUs' indices"),
+        field("num_nodes", &O::num_nodes, "number of machines").min(1),
+        field("precision", &O::precision,
+              "number format: 32-true, 64-true, bf16-true, 16-true, bf16-mixed, 16-mixed, or MixedPrecision"),
+        field("callbacks", &O::callbacks, "objects whose hooks Fabric::call calls"),
+        field("loggers", &O::loggers, "where Fabric::log writes; empty: nowhere"),
+        field("accumulate_grad_batches", &O::accumulate_grad_batches, "calls of Fabric::step per optimizer step")
+            .min(1),
+        field("gradient_clip_val", &O::gradient_clip_val,
+              "maximum gradient norm (or value) in Fabric::step; 0 or unset: no clipping")
+            .check([](const std::optional<double>& v) { return !v || *v >= 0; }, ">= 0"),
+        field("gradient_clip_algorithm", &O::gradient_clip_algorithm, "clip the norm of all gradients, or each value"),
+        field("nonfinite_loss", &O::nonfinite_loss,
+              "what happens when a loss or a gradient is nan or inf: stop, skip, rollback or ignore"),
+        field("record_steps", &O::record_steps, "record Fabric::step once and replay it; auto: where that is faster")
+            .check(
+                [](const std::variant<bool, std::string>& v) {
+                  return std::holds_alternative<bool>(v) || std::get<std::string>(v) == "auto";
+                },
+                "true, false or auto"),
+        field("deterministic", &O::deterministic,
+              "use deterministic algorithms in this process until the Fabric ends; warn: where they exist")
+            .check(
+                [](const std::variant<bool, std::string>& v) {
+                  return std::holds_alternative<bool>(v) || std::get<std::string>(v) == "warn";
+                },
+                "true, false or warn"),
+        field("num_threads", &O::num_threads,
+              "threads of operators called on this thread, until the Fabric ends; unset: unchanged")
+            .check([](const std::optional<int64_t>& v) { return !v || *v >= 1; }, ">= 1"),
+        field("default_root_dir", &O::default_root_dir, "folder of the loggers' folders; empty: the current folder"));
+  }
+};
+
+/// How Fabric::clip_gradients clips: exactly one of the values is set.
+struct ClipGradients {
+  std::optional<double> clip_val = std::nullopt;  // each element's absolute value
+  std::optional<double> max_norm = std::nullopt;  // the norm of all gradients
+};
+
+/// How a loader is set up.
+struct FabricLoaderOptions {
+  bool use_distributed_sampler = true;  // each rank gets its share of the samples
+  bool padded = true;                   // all ranks get the same number of batches; false: every sample counts once
+  bool move_to_device = true;           // false: batches stay as the loader gives them
+};
+
+/// An optimizer that was set up: a handle, valid as long as its Fabric. Every rank calls its functions.
+class FabricOptimizer {
+ public:
+  FabricOptimizer(FabricRun& run, std::optional<size_t> index, std::string name)
+      : run_(&run), index_(index), name_(std::move(name)) {}
+
+  /// Updates the weights with the gradients of Fabric::backward, unscaled; skips the update if a scaled gradient
+  /// overflowed, and moves the loss scale. `closure`: for an optimizer that evaluates the loss several times (LBFGS).
+  /// Throws NonFiniteLossError for a gradient that is nan or inf, and Error inside a window of Fabric::step.
+  void step(const Optimizer::Closure& closure = {});
+  /// Drops the gradients of the optimizer's parameters.
+  void zero_grad();
+  /// Returns the optimizer, whose groups have the learning rates. Throws Error if setup() got no optimizer.
+  [[nodiscard]] Optimizer& optimizer() const;
+
+ private:
+  friend class Fabric;
+  [[nodiscard]] size_t index() const;
+
+  FabricRun* run_;
+  std::optional<size_t> index_;  // unset: setup() got none
+  std::string name_;             // of the module
+};
+
+/// One pass over a loader: the range of a for statement, which must not outlive its Fabric.
+class FabricPass {
+ public:
+  class Iterator {
+   public:
+    Iterator(FabricRun& run, OpenPass& pass) : run_(&run), pass_(&pass) { ++*this; }
+    [[nodiscard]] const Batch& operator*() const;
+    Iterator& operator++();
+    [[nodiscard]] bool operator==(std::default_sentinel_t) const { return pass_ == nullptr; }
+
+   private:
+    FabricRun* run_;
+    OpenPass* pass_;  // null: the pass is over
+  };
+
+  FabricPass(FabricRun& run, std::shared_ptr<OpenPass> pass) : run_(&run), pass_(std::move(pass)) {}
+  /// Fetches the first batch. Called once.
+  [[nodiscard]] Iterator begin() { return {*run_, *pass_}; }
+  [[nodiscard]] std::default_sentinel_t end() const { return {}; }
+
+ private:
+  FabricRun* run_;
+  std::shared_ptr<OpenPass> pass_;
+};
+
+/// A loader that was set up: a handle, valid as long as its Fabric.
+class FabricLoader {
+ public:
+  FabricLoader(FabricRun& run, std::shared_ptr<FabricSource> source) : run_(&run), source_(std::move(source)) {}
+
+  /// Begins a pass; after Fabric::load of a checkpoint from inside a pass of this epoch it continues there. Throws
+  /// Error for a different epoch then, and while another pass of this loader is open. Every rank calls it.
+  [[nodiscard]] FabricPass epoch(int64_t epoch);
+  /// Returns the number of batches of a pass on this rank; unset if the loader does not know.
+  [[nodiscard]] std::optional<int64_t> num_batches() const;
+
+ private:
+  FabricRun* run_;
+  std::shared_ptr<FabricSource> source_;
+};
+
+/// A run whose loop is the user's. It does not take over the process: it installs no signal handlers, draws no random
+/// numbers (with several ranks, ranks other than 0 are seeded anew before the first step), and changes settings of
+/// LibTorch only where an option says so, until it is destroyed. It calls hooks of callbacks only by call(), except
+/// the hooks around backward and the optimizer step (on_before_zero_grad, on_before_backward, on_after_backward,
+/// on_before_optimizer_step) and those of a checkpoint. Used on one thread. Errors begin with the call: "Fabric.step:
+/// …". Exceptions of user code in a step propagate unchanged.
+class Fabric {
+ public:
+  /// Computes the loss of a batch, () with a graph; an undefined tensor skips the batch.
+  using StepClosure = std::function<at::Tensor(const Batch&)>;
+
+  explicit Fabric(Defaults = {}) : Fabric(FabricOptions()) {}
+  /// Throws ConfigError naming every option that is not possible. Starts nothing.
+  explicit Fabric(FabricOptions options);
+  /// Ends the run like finish(), or as failed while an exception propagates. Errors become warnings.
+  ~Fabric();
+  Fabric(const Fabric&) = delete;
+  Fabric& operator=(const Fabric&) = delete;
+
+  /// Starts the ranks, or joins them if a launcher has started them; the process that started them then ends here when
+  /// they have. Called first, once, if there are several ranks; otherwise optional. Throws Error for a second call.
+  void launch();
+
+  // ---- what is trained --------------------------------------------------------------------------------------------
+  /// Gives the module to the run: converts it to the precision's type, moves it to the device, and returns the handle
+  /// of its first optimizer. `name`: the prefix of its weights in checkpoints. All modules are set up before the first
+  /// step. A module given by reference outlives the Fabric. Throws Error for a module or a name that was given before,
+  /// and ConfigError for an optimizer of parameters that no module that was set up has.
+  FabricOptimizer setup(torch::nn::Module& module, const OptimizerConfig& optimizers = {},
+                        const std::string& name = "model");
+  FabricOptimizer setup(std::shared_ptr<torch::nn::Module> module, const OptimizerConfig& optimizers = {},
+                        const std::string& name = "model");
+  /// Same as above with a holder such as torch::nn::Linear.
+  template <class Holder>
+  requires requires(const Holder& holder) { holder.ptr(); }
+  FabricOptimizer setup(const Holder& holder, const OptimizerConfig& optimizers = {},
+                        const std::string& name = "model") {
+    return setup(std::shared_ptr<torch::nn::Module>(holder.ptr()), optimizers, name);
+  }
+  /// Gives a loader to the run. Throws Error unless there is exactly one in `loader`.
+  [[nodiscard]] FabricLoader setup_dataloaders(Loaders loader, const FabricLoaderOptions& options = {});
+  /// Returns the handles of all optimizers, in the order in which they were set up.
+  [[nodiscard]] std::vector<FabricOptimizer> optimizers();
+  /// Returns the schedulers of all optimizers. step() moves those that do not watch a metric; the others, and all of
+  /// them in a loop with backward(), are moved by the loop: lr_schedulers()[0].scheduler->step().
+  [[nodiscard]] std::vector<LRSchedulerConfig>& lr_schedulers();
+  /// Returns a scope in which modules are created in the precision's type; null if that is float32.
+  [[nodiscard]] std::shared_ptr<void> init_module();
+
+  // ---- a step in one call -----------------------------------------------------------------------------------------
+  /// Trains on one batch as the Trainer does: `closure` under autocast, backward, and with every
+  /// accumulate_grad_batches-th call clipping, the optimizer step and the schedulers of Interval::step. Returns the
+  /// loss, detached and divided by the number of batches of its optimizer step. While a pass over a loader of
+  /// setup_dataloaders is open, the batch counts as its latest one: the last optimizer step of a pass takes the batches
+  /// that are left, and after it the schedulers of Interval::epoch are moved. A pass that is left early drops the
+  /// gradients of unfinished steps. With record_steps replays do not call `closure`. An exception drops the
+  /// accumulated gradients. Throws Error without exactly one optimizer, and as StepEngine::step does.
+  at::Tensor step(const Batch& batch, const StepClosure& closure);
+
+  // ---- the parts of a step ----------------------------------------------------------------------------------------
+  /// Returns the scope of a forward pass in the precision. With several ranks every training forward pass needs one,
+  /// also in float32; every rank enters it.
+  [[nodiscard]] std::shared_ptr<void> autocast();
+  /// Adds the gradients of `loss`, () and not scaled, and reduces them over ranks unless no_backward_sync() is open.
+  /// Every rank calls it. Throws NonFiniteLossError, and ConfigError for options that only step() applies.
+  void backward(const at::Tensor& loss);
+  /// Returns a scope around forward and backward passes whose gradients are not reduced yet: all but the last of an
+  /// accumulation. `enabled`: false for the last.
+  [[nodiscard]] std::shared_ptr<void> no_backward_sync(bool enabled = true);
+  /// Clips the gradients, which are unscaled first. Throws ConfigError unless exactly one value is set. Every rank
+  /// calls it.
+  void clip_gradients(const FabricOptimizer& optimizer, const ClipGradients& clip);
+
+  // ---- ranks and devices ------------------------------------------------------------------------------------------
+  /// Returns the reduced value on every rank. This function and the next ones block until all ranks call them.
+  [[nodiscard]] at::Tensor all_reduce(const at::Tensor& value, ReduceOp op = ReduceOp::mean);
+  /// Returns every rank's tensor, rank by rank: (world_size, …).
+  [[nodiscard]] at::Tensor all_gather(const at::Tensor& value);
+  /// Returns rank 0's value.
+  [[nodiscard]] at::Tensor broadcast(const at::Tensor& value);
+  [[nodiscard]] std::string broadcast(const std::string& text);
+  void barrier();
+  [[nodiscard]] bool is_global_zero() { return global_rank() == 0; }
+  [[nodiscard]] int64_t global_rank();
+  [[nodiscard]] int64_t local_rank();
+  [[nodiscard]] int64_t world_size();
+  [[nodiscard]] at::Device device();
+  /// Returns the batch on the device, floating-point tensors in the precision's type.
+  [[nodiscard]] Batch to_device(Batch batch);
+  /// Prints on rank 0.
+  void print(const std::string& text);
+
+  // ---- checkpoints ------------------------------------------------------------------------------------------------
+  /// Writes everything that was set up and is needed to continue bitwise identically: weights, optimizers, schedulers,
+  /// the loss scale, random numbers, positions of loaders, accumulated gradients; and `user`. A batch of an open pass
+  /// counts as done. Returns once the file is on the disk. Every rank calls it. Throws CheckpointError.
+  void save(const std::string& path, const State& user = {});
+  /// Restores what save() has written into the same set-up, before the first step of the loop, and returns `user`.
+  /// Every rank calls it. Throws CheckpointError, and Error inside a pass.
+  State load(const std::string& path);
+
+  // ---- progress, loggers and callbacks ----------------------------------------------------------------------------
+  /// Returns the epoch of the last pass in which step() or backward() was called, plus one if it is complete: the epoch
+  /// to begin or to continue with.
+  [[nodiscard]] int64_t current_epoch();
+  /// Returns the number of optimizer steps.
+  [[nodiscard]] int64_t global_step();
+  /// Writes a row to the loggers. `step`: unset: global_step(). Callbacks that monitor the name see the value. Throws
+  /// Error for a name that is empty or reserved.
+  void log(const std::string& name, double value, std::optional<int64_t> step = std::nullopt);
+  /// Same as above; reads the one element of the tensor, which waits for its device.
+  void log(const std::string& name, const at::Tensor& value, std::optional<int64_t> step = std::nullopt);
+  void log_dict(const Metrics& metrics, std::optional<int64_t> step = std::nullopt);
+  /// Calls the hook of this name on all callbacks. Throws Error, with the names that exist, for a name that is not a
+  /// hook, or whose hook has other arguments.
+  void call(const std::string& hook);
+  void call(const std::string& hook, const Batch& batch, int64_t batch_idx, int64_t dataloader_idx = 0);
+  void call(const std::string& hook, const at::Tensor& output, const Batch& batch, int64_t batch_idx,
+            int64_t dataloader_idx = 0);
+  /// Returns whether a callback has requested a stop, on any rank. Every rank calls it.
+  [[nodiscard]] bool should_stop();
+
+  /// Ends the run as succeeded: waits for checkpoints and loggers. No other function may be called afterwards.
+  void finish();
+
+ private:
+  std::shared_ptr<FabricRun> run_;
+  int exceptions_;  // that propagated when it was made
+};
+
+}  // namespace levin

@@ -1,0 +1,589 @@
+#include "levin/trainer/loops/fabric_run.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <typeinfo>
+#include <utility>
+
+#include "levin/checkpoint/sharded_checkpoint.h"
+#include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/core/process/main_guard.h"
+#include "levin/precision/autocast.h"
+#include "levin/trainer/nonfinite_loss_error.h"
+#include "levin/trainer/plan/resolve_plan.h"
+#include "levin/trainer/run/failed_place.h"
+#include "levin/trainer/run/hook_caller.h"
+#include "levin/trainer/run/lr_schedulers.h"
+#include "levin/trainer/run/memory_report.h"
+#include "levin/trainer/run/ranks.h"
+#include "levin/trainer/run/run_access.h"
+#include "levin/trainer/run/run_folders.h"
+#include "levin/trainer/run/run_reporter.h"
+#include "levin/trainer/run/set_up_optimizers.h"
+#include "levin/trainer/state/checkpoint.h"
+#include "levin/trainer/state/missing_state.h"
+#include "levin/trainer/state/model_match.h"
+#include "levin/trainer/state/rollback.h"
+#include "levin/trainer/state/sharded_state.h"
+#include "levin/trainer/step/loss_scaling.h"
+#include "levin/trainer/step/out_of_memory.h"
+#include "levin/trainer/step/pass.h"
+#include "levin/trainer/step/step_engine.h"
+#include "levin/trainer/step/window_verdict.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+namespace {
+
+// The trainer's options of a run without the Trainer's own loop and output.
+TrainerOptions trainer_options(FabricOptions given) {
+  TrainerOptions options;
+  options.accelerator = given.accelerator;
+  options.strategy = std::move(given.strategy);
+  options.devices = std::move(given.devices);
+  options.num_nodes = given.num_nodes;
+  options.precision = std::move(given.precision);
+  options.callbacks = std::move(given.callbacks);
+  options.logger = !given.loggers.empty();
+  options.logger.loggers = std::move(given.loggers);
+  options.accumulate_grad_batches = given.accumulate_grad_batches;
+  options.gradient_clip_val = given.gradient_clip_val;
+  options.gradient_clip_algorithm = given.gradient_clip_algorithm;
+  options.nonfinite_loss = given.nonfinite_loss;
+  options.record_steps = std::move(given.record_steps);
+  options.deterministic = std::move(given.deterministic);
+  if (given.num_threads) options.num_threads = *given.num_threads;
+  options.default_root_dir = std::move(given.default_root_dir);
+  options.max_epochs = -1;
+  options.num_sanity_val_steps = 0;
+  options.enable_checkpointing = std::nullopt;
+  options.enable_progress_bar = options.enable_model_summary = false;
+  options.auto_requeue = false;
+  return options;
+}
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+}
+
+// A text about a run of the Trainer, in the words of a Fabric's user, after the name of the call.
+std::string text_for_call(const std::string& call, std::string text) {
+  for (const std::string_view place : {"training_step: ", "backward: ", "fit: "}) {
+    if (text.starts_with(place)) text.erase(0, place.size());
+  }
+  replace_all(text, "TrainerOptions.logger", "FabricOptions.loggers");
+  replace_all(text, "TrainerOptions.", "FabricOptions.");
+  replace_all(text, "trainer.logger[", "FabricOptions.loggers[");
+  replace_all(text, "trainer.callbacks[", "FabricOptions.callbacks[");
+  return text.starts_with("Fabric") ? text : call + ": " + text;
+}
+
+ConfigError config_error_for_call(const std::string& call, const ConfigError& error) {
+  std::vector<std::string> problems = error.problems();
+  for (std::string& problem : problems) problem = text_for_call(call, std::move(problem));
+  return ConfigError(std::move(problems));
+}
+
+// Undoes an assignment to `value` at the end of a scope.
+template <class T>
+std::shared_ptr<void> set_in_scope(T& value, T in_scope) {
+  return {nullptr, [&value, before = std::exchange(value, in_scope)](void*) { value = before; }};
+}
+
+[[noreturn]] void refuse_option(const char* option, const std::string& value, const char* instead) {
+  throw ConfigError(std::string("FabricOptions.") + option + ": " + value +
+                    " applies to Fabric.step alone, and this loop calls backward and optimizer.step. " + instead);
+}
+
+}  // namespace
+
+at::Tensor FabricModules::training_step(const Batch& batch, int64_t) {
+  if (run_.closure_ == nullptr) throw Error("no Fabric.step is running, so there is no closure that computes a loss.");
+  return (*run_.closure_)(batch);
+}
+
+void FabricModules::on_save_checkpoint(State& checkpoint) {
+  run_.add_to_checkpoint(checkpoint);
+}
+
+FabricRun::FabricRun(FabricOptions options) : modules_(std::make_shared<FabricModules>(*this)) {
+  add_builtins();
+  try {
+    options_ = trainer_options(checked(std::move(options), "FabricOptions"));
+    const RunPlan plan = resolve_plan(options_);
+    needs_launch_ = plan.devices * plan.num_nodes > 1;
+  } catch (const ConfigError& error) {
+    throw config_error_for_call("Fabric", error);
+  }
+}
+
+FabricRun::~FabricRun() = default;
+
+void FabricRun::launch() {
+  if (trainer_ != nullptr) {
+    throw Error("the run has begun: launch was called before, or a function that begins it. Call launch once, first.");
+  }
+  start();
+}
+
+Run& FabricRun::open() {
+  if (has_ended_) throw Error("the run has ended (finish). Make another Fabric.");
+  if (trainer_ == nullptr && needs_launch_) {
+    throw Error("the options ask for several ranks, which do not run yet. Call fabric.launch() first.");
+  }
+  if (trainer_ == nullptr) start();
+  return RunAccess::of(*trainer_);
+}
+
+void FabricRun::start() {
+  trainer_ = RunAccess::make_guest(options_);
+  Run& run = RunAccess::of(*trainer_);
+  try {
+    if (run.strategy->placement().takes_several_devices() || run.strategy->gradients().micro_batches() > 1) {
+      throw ConfigError("FabricOptions.strategy: " + run.strategy->name() +
+                        " computes on several devices in one process, which needs the Trainer. Use ddp, fsdp or "
+                        "single_device.");
+    }
+    run.fit = Fit(run.plan);
+    entry_.emplace(run, EntryTarget{.module = *modules_, .host = EntryHost::guest});
+    check_same_options(run);
+    assemble_callbacks(run);
+    run.entry.torn_down = run.entry.callbacks.size() + 2;  // hooks are called by Fabric::call alone
+    start_loggers(run);
+    run.entry.phase = Phase::train;
+    if (run.reporter != nullptr) run.reporter->begin(run, false);
+  } catch (...) {
+    entry_.reset();
+    trainer_.reset();
+    throw;
+  }
+}
+
+Run& FabricRun::begin() {
+  Run& run = open();
+  if (run.fit.engine != nullptr) return run;
+  if (modules_->children().empty()) throw Error("no module was set up. Call fabric.setup(module, optimizer) first.");
+  modules_->set_automatic_optimization(config_.optimizers().size() == 1);
+  run.strategy->set_up(module_tensors(*modules_), /*training=*/true);
+  use_optimizers(run, config_);
+  check_same_optimizers(run.strategy->ranks(), run.fit);
+  separate_random_numbers(run.strategy->ranks(), run.progress.global_step);
+  return run;
+}
+
+// Note [Two kinds of loops]
+// In step() the engine may judge losses late, and record steps; in a loop with backward() it may do neither, because
+// user code acts between backward and the update. The engine decides in StepEngine::begin, by the module's
+// automatic_optimization.
+void FabricRun::use_loop(Run& run, Loop loop) {
+  if (loop_ == loop) return;
+  StepEngine& engine = *run.fit.engine;
+  if (loop_) {
+    engine.finish_checks(/*receives_flags=*/true);
+    engine.end();
+  }
+  modules_->set_automatic_optimization(loop == Loop::steps);
+  engine.begin();
+  loop_ = loop;
+}
+
+void FabricRun::check_new_module(const torch::nn::Module& module, const OptimizerConfig& config,
+                                 const std::string& name) const {
+  if (name.empty() || name.find('.') != std::string::npos) {
+    throw Error("the module's name is \"" + name + "\". Give a name without dots.");
+  }
+  for (const auto& child : modules_->named_children()) {
+    if (child.key() == name) {
+      throw Error("a module named \"" + name + "\" was set up before. Give this one another name, as third argument.");
+    }
+    if (child.value().get() == &module) {
+      throw Error("the module was set up before, as \"" + child.key() +
+                  "\". Set it up once, with all of its optimizers.");
+    }
+  }
+  std::vector<at::Tensor> known = modules_->parameters();
+  for (const at::Tensor& parameter : module.parameters()) known.push_back(parameter);
+  for (const auto& optimizer : config.optimizers()) {
+    for (const at::Tensor& wanted : optimizer->parameters()) {
+      if (std::any_of(known.begin(), known.end(), [&](const at::Tensor& one) { return one.is_same(wanted); })) continue;
+      throw ConfigError(optimizer->name() + " of \"" + name +
+                        "\" has a parameter that belongs to no module that was set up, so it would be in no "
+                        "checkpoint. Register it in the module, or set up its module before.");
+    }
+  }
+  for (const auto& scheduled : config.schedulers()) {
+    if (!scheduled.scheduler->wants_total_steps()) continue;
+    throw ConfigError(scheduled.scheduler->name() +
+                      ".total_steps: it is unset, and the length of the loop is not known. Set total_steps.");
+  }
+}
+
+std::optional<size_t> FabricRun::setup(const std::shared_ptr<torch::nn::Module>& module, const OptimizerConfig& config,
+                                       const std::string& name) {
+  Run& run = open();
+  if (run.fit.engine != nullptr) {
+    throw Error("training has begun, and the strategy has its modules. Set up all modules before the loop.");
+  }
+  if (module == nullptr) throw Error("the module is a null pointer.");
+  check_new_module(*module, config, name);
+  if (const auto dtype = run.precision->dtype()) module->to(*dtype);
+  run.strategy->placement().place(*module);
+  modules_->register_module(name, module);
+  const size_t first = config_.optimizers().size();
+  for (size_t k = 0; k < config.optimizers().size(); ++k) {
+    config_.add_shared(config.optimizers()[k]);
+    for (const auto& scheduled : config.schedulers()) {
+      if (scheduled.optimizer_index == k) config_.schedule_shared(scheduled.scheduler, scheduled.options);
+    }
+  }
+  return config.optimizers().empty() ? std::nullopt : std::optional(first);
+}
+
+void FabricRun::check_step(const Run& run) const {
+  if (config_.optimizers().size() != 1) {
+    throw Error("it steps one optimizer, and " + count_of(config_.optimizers().size(), "optimizer") +
+                (config_.optimizers().size() == 1 ? " was" : " were") +
+                " set up. Give setup an optimizer; with several, call backward and optimizer.step().");
+  }
+  if (accumulates_) {
+    throw Error("the gradients of backward() were not used yet. Call optimizer.step() or zero_grad() before.");
+  }
+  const Optimizer& optimizer = *config_.optimizers()[0];
+  if (run.plan.accumulate_grad_batches == 1 || !optimizer.needs_closure()) return;
+  throw ConfigError("FabricOptions.accumulate_grad_batches: " + std::to_string(run.plan.accumulate_grad_batches) +
+                    " is not possible with " + optimizer.name() +
+                    ", which evaluates its batch several times. Use 1 and a larger batch.");
+}
+
+void FabricRun::check_no_open_step(const Run& run) const {
+  if (!run.fit.window_is_open() || accumulates_) return;
+  const Window& window = run.fit.engine->window();
+  throw Error("Fabric.step has accumulated the gradients of " + count_of(window.seen, "batch", "batches") + " of " +
+              std::to_string(window.size) +
+              ". Call step until global_step() changes, or use backward and optimizer.step() alone.");
+}
+
+void FabricRun::check_manual(const Run& run) const {
+  check_no_open_step(run);
+  const RunPlan& plan = run.plan;
+  if (plan.accumulate_grad_batches > 1) {
+    refuse_option("accumulate_grad_batches", std::to_string(plan.accumulate_grad_batches),
+                  "Call optimizer.step() after as many calls of backward, and leave the option unset.");
+  }
+  if (plan.gradient_clip_val > 0) {
+    refuse_option("gradient_clip_val", number_text(plan.gradient_clip_val),
+                  "Call clip_gradients before optimizer.step(), and leave the option unset.");
+  }
+  if (plan.nonfinite_loss == NonFiniteLoss::skip || plan.nonfinite_loss == NonFiniteLoss::rollback) {
+    refuse_option("nonfinite_loss", enum_name(plan.nonfinite_loss), "Set it to stop or ignore.");
+  }
+  if (plan.record_steps == RecordSteps::yes) refuse_option("record_steps", "true", "Leave the option unset.");
+}
+
+at::Tensor FabricRun::step(const Batch& batch, const Fabric::StepClosure& closure) {
+  Run& run = begin();
+  check_step(run);
+  use_loop(run, Loop::steps);
+  const auto running = set_in_scope(closure_, &closure);
+  at::Tensor loss;
+  try {
+    loss = train_batch(run, batch, passes_.empty() ? nullptr : passes_.back());
+  } catch (...) {
+    run.fit.epoch.batch_running = false;
+    run.fit.engine->drop_window();
+    throw;
+  }
+  between_batches(run);
+  return loss;
+}
+
+// As FitLoop::train_batch, without its hooks, metrics and validation.
+at::Tensor FabricRun::train_batch(Run& run, const Batch& batch, OpenPass* pass) {
+  Epoch& epoch = run.fit.epoch;
+  Progress& progress = run.progress;
+  StepEngine& engine = *run.fit.engine;
+  if (pass != nullptr && !std::exchange(pass->position().stepped, true)) {
+    epoch = {.running = true, .first_step = progress.global_step};
+  }
+  count_pass(run, pass);
+  epoch.batch_idx = pass != nullptr ? pass->index() : epoch.batch_idx + 1;
+  const TimeSplit::Running timed(run.entry.time_split);
+  run.entry.time_split.begin_step();
+  if (!engine.window_is_open()) {
+    const int64_t left = pass != nullptr ? pass->batches_left() : kUnlimited;
+    engine.open_window(std::min(progress.accumulate, left), epoch.batch_idx);
+  }
+  epoch.batch_running = true;
+  note_place(run, epoch.batch_idx);
+  const int64_t samples = std::max<int64_t>(1, batch.size());
+  run.entry.place = {Hook::none, samples, 0, 1};
+  const int64_t steps_before = progress.global_step;
+  const bool is_last = pass != nullptr && pass->is_last();
+  const at::Tensor loss = engine.step(batch, {.epoch = progress.epoch,
+                                              .batch_idx = epoch.batch_idx,
+                                              .total_batches = progress.total_batches,
+                                              .is_last = is_last,
+                                              .length_is_known = pass == nullptr || pass->knows_length()});
+  roll_back_if_due(run);
+  if (engine.window_is_done()) close_window(run, steps_before);
+  epoch.next_batch = epoch.batch_idx + 1;
+  ++progress.total_batches;
+  run.entry.samples += samples;
+  epoch.batch_running = false;
+  if (pass == nullptr) return loss;
+  pass->position().next_batch = epoch.next_batch;
+  if (is_last && !std::exchange(pass->position().finished, true)) step_schedulers(run, Interval::epoch, false);
+  return loss;
+}
+
+// A pass without training, such as a validation, is not an epoch.
+void FabricRun::count_pass(Run& run, OpenPass* pass) {
+  if (pass == nullptr || std::exchange(pass->position().trained, true)) return;
+  run.progress.epoch = run.progress.processed = pass->position().epoch;
+}
+
+void FabricRun::close_window(Run& run, int64_t steps_before) {
+  run.fit.engine->close_window();
+  run.progress.window_stepped = run.progress.global_step > steps_before;
+  ++run.progress.windows;
+  if (run.progress.window_stepped) step_schedulers(run, Interval::step, false);
+}
+
+void FabricRun::finish_pass(OpenPass& pass) {
+  Run& run = open();
+  if (pass.position().stepped && !std::exchange(pass.position().finished, true)) {
+    if (run.fit.window_is_open() && !accumulates_) {
+      const int64_t steps_before = run.progress.global_step;
+      run.fit.engine->update_cut_window({.epoch = run.progress.epoch,
+                                         .batch_idx = run.fit.epoch.batch_idx,
+                                         .total_batches = run.progress.total_batches});
+      close_window(run, steps_before);
+    }
+    step_schedulers(run, Interval::epoch, false);
+  }
+  run.fit.engine->finish_checks(/*receives_flags=*/true);
+  run.progress.epoch = run.progress.processed = pass.position().epoch + 1;
+  run.fit.epoch = Epoch();
+}
+
+void FabricRun::leave_pass(OpenPass& pass) {
+  std::erase(passes_, &pass);
+  if (!pass.position().stepped || pass.is_over()) return;
+  Run& run = RunAccess::of(*trainer_);
+  if (run.fit.window_is_open() && !accumulates_) run.fit.engine->drop_window();
+  run.fit.epoch = Epoch();
+}
+
+std::shared_ptr<FabricSource> FabricRun::setup_loader(const Loaders& loader, const FabricLoaderOptions& options) {
+  sources_.push_back(set_up_source(open(), loader, options));
+  return sources_.back();
+}
+
+std::shared_ptr<OpenPass> FabricRun::begin_pass(const std::shared_ptr<FabricSource>& source, int64_t epoch) {
+  Run& run = open();
+  if (source->pass != nullptr) throw Error("a pass over this loader is open. Leave its loop first.");
+  auto pass = std::make_shared<OpenPass>(run, source, epoch,
+                                         PassEvents{.on_end = [this](OpenPass& one) { finish_pass(one); },
+                                                    .on_leave = [this](OpenPass& one) { leave_pass(one); }});
+  passes_.push_back(pass.get());
+  return pass;
+}
+
+void FabricRun::between_batches(Run& run) {
+  run.has_trained = true;
+  capture_checkpoints(run);
+  run.checkpoint_writer.poll();
+  if (run.reporter != nullptr) run.reporter->poll(run);
+}
+
+std::shared_ptr<void> FabricRun::enter_forward() {
+  Run& run = begin();
+  if (run.has_peers() && at::GradMode::is_enabled() && closure_ == nullptr) {
+    run.strategy->gradients().before_forward(syncs_);
+    entered_forward_ = true;
+  }
+  return std::make_shared<ForwardScope>(*run.precision, run.strategy->placement().device().type());
+}
+
+void FabricRun::backward(const at::Tensor& loss) {
+  Run& run = begin();
+  check_manual(run);
+  if (run.has_peers() && !entered_forward_) {
+    throw Error("the ranks did not begin this forward pass together. Call fabric.autocast() before it.");
+  }
+  if (!loss.defined()) throw Error("the loss is undefined. Every rank gives a loss.");
+  check_loss(loss);
+  use_loop(run, Loop::manual);
+  OpenPass* pass = passes_.empty() ? nullptr : passes_.back();
+  count_pass(run, pass);
+  const TimeSplit::Running timed(run.entry.time_split);
+  StepEngine& engine = *run.fit.engine;
+  StepCore& core = engine.core();
+  core.place = {.epoch = run.progress.epoch, .batch_idx = pass != nullptr ? pass->index() : 0};
+  core.looked_at_leaves = true;    // a loop may train what it has made itself
+  if (!engine.window_is_open()) {  // a checkpoint holds its gradients
+    engine.open_window(1, core.place.batch_idx);
+    core.window.seen = 1;
+    accumulates_ = true;
+  }
+  (void)core.verdict->add(loss);
+  // Backward uses the types of the forward pass.
+  const Autocast plain(run.strategy->placement().device().type(), std::nullopt, {.enabled = false});
+  run_backward(core, loss, syncs_);
+}
+
+std::shared_ptr<void> FabricRun::no_backward_sync() {
+  return set_in_scope(syncs_, false);
+}
+
+void FabricRun::drop_gradients(Run& run) {
+  if (std::exchange(accumulates_, false)) run.fit.engine->drop_window();
+}
+
+void FabricRun::clip_gradients(size_t optimizer, const ClipGradients& clip) {
+  if (clip.clip_val.has_value() == clip.max_norm.has_value()) {
+    throw ConfigError("exactly one of clip_val and max_norm must be set.");
+  }
+  Run& run = begin();
+  check_no_open_step(run);
+  LightningOptimizer& wrapped = run.fit.optimizers()[optimizer];
+  wrapped.unscale_gradients();
+  const ClipAlgorithm algorithm = clip.max_norm ? ClipAlgorithm::norm : ClipAlgorithm::value;
+  modules_->clip_gradients(wrapped, clip.max_norm ? *clip.max_norm : *clip.clip_val, algorithm);
+}
+
+void FabricRun::step_optimizer(size_t optimizer, const Optimizer::Closure& closure) {
+  Run& run = begin();
+  check_manual(run);
+  use_loop(run, Loop::manual);
+  const TimeSplit::Running timed(run.entry.time_split);
+  run.fit.optimizers()[optimizer].step(closure);
+  move_scale_of_batch(run.fit.engine->core());
+  drop_gradients(run);
+  ++run.progress.windows;
+  between_batches(run);
+}
+
+void FabricRun::zero_grad(size_t optimizer) {
+  Run& run = begin();
+  check_no_open_step(run);
+  run.fit.optimizers()[optimizer].zero_grad();
+  drop_gradients(run);
+}
+
+void FabricRun::save(const std::string& path, const State& user) {
+  (void)begin();
+  const auto saving = set_in_scope(user_, &user);
+  trainer_->save_checkpoint(path);
+}
+
+void FabricRun::add_to_checkpoint(State& checkpoint) const {
+  State own = sources_state(RunAccess::of(*trainer_), sources_);
+  own.set("accumulates", accumulates_);
+  checkpoint.put("fabric", own);
+  if (user_ != nullptr) checkpoint.put("user", *user_);
+}
+
+State FabricRun::load(const std::string& path) {
+  if (!passes_.empty()) throw Error("a pass over a loader is open. Load the checkpoint before the loop.");
+  Run& run = begin();
+  const State checkpoint = load_checkpoint(path);
+  const State own = checkpoint.part("fabric");
+  if (own.empty()) {
+    throw CheckpointError(path +
+                          ": it was not saved by Fabric.save, so its weights have other names. Load them into "
+                          "the module before setup.");
+  }
+  naming_checkpoint(path, [&] { check_sources(sources_, own); });
+  Sharding& sharding = run.strategy->sharding();
+  run.entry.ckpt_path = path;
+  sharding.is_sharded() ? restore_parts(sharding, *modules_, checkpoint) : restore_weights(*modules_, checkpoint, path);
+  restore_callbacks(run, checkpoint);
+  restore_training(run, checkpoint, path);
+  run.fit.resumed = false;
+  naming_checkpoint(path, [&] {
+    restore_sources(run, sources_, own);
+    accumulates_ = own.get<bool>("accumulates");
+  });
+  restore_random_numbers(run);  // last, because nothing may draw from them before the loop
+  return checkpoint.part("user");
+}
+
+void FabricRun::call(Hook hook, const std::function<void(Callback&, Trainer&, LightningModule&)>& on_callback) {
+  Run& run = open();
+  call_callbacks(run.entry, hook, [&](Callback& callback) { on_callback(callback, *trainer_, *modules_); });
+  capture_checkpoints(run);
+  run.checkpoint_writer.poll();
+}
+
+void FabricRun::finish() {
+  if (has_ended_) throw Error("the run has ended already. Call finish once.");
+  has_ended_ = true;
+  if (!entry_) return;
+  Run& run = RunAccess::of(*trainer_);
+  try {
+    if (run.fit.engine != nullptr) run.fit.engine->finish_checks(/*receives_flags=*/true);
+    if (run.entry.stop_reason.empty()) run.entry.stop_reason = "its loop has ended";
+    report_skipped_steps(*run.precision, run.progress);
+    entry_->succeed();
+  } catch (...) {
+    error_ = exception_text(std::current_exception());
+    end_failed();
+    throw;
+  }
+  entry_.reset();
+}
+
+void FabricRun::end(bool failing) noexcept {
+  if (has_ended_) return;
+  try {
+    if (!failing) return finish();
+    has_ended_ = true;
+    end_failed();
+  } catch (const std::exception& error) {
+    Console::instance().warn("Fabric: the run has ended with an error: " + std::string(error.what()) +
+                             " Call finish() to get it as an exception.");
+  } catch (...) {
+    Console::instance().warn("Fabric: the run has ended with an error. Call finish() to get it as an exception.");
+  }
+}
+
+void FabricRun::end_failed() noexcept {
+  if (!entry_) return;
+  try {
+    entry_->end_failed(error_.empty() ? "an exception has left the loop" : error_);
+  } catch (const std::exception& error) {
+    Console::instance().warn("Fabric: the end of the run could not be written: " + std::string(error.what()));
+  }
+  entry_.reset();
+}
+
+void FabricRun::rethrow_named(const std::string& call) {
+  error_ = exception_text(std::current_exception());
+  try {
+    throw;
+  } catch (const c10::OutOfMemoryError& error) {
+    if (trainer_ == nullptr) throw;
+    throw OutOfMemoryError(error_ = text_for_call(call, memory_report(RunAccess::of(*trainer_), call, error)));
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    throw Error(error_ = text_for_call(call, text + type_remedy(text)));
+  } catch (const ConfigError& error) {
+    throw config_error_for_call(call, error);
+  } catch (const NonFiniteLossError& error) {
+    throw NonFiniteLossError(error_ = text_for_call(call, error.what()));
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(error_ = text_for_call(call, error.what()));
+  } catch (const Error& error) {
+    if (typeid(error) != typeid(Error)) throw;
+    throw Error(error_ = text_for_call(call, error.what()));
+  }
+}
+
+}  // namespace levin

@@ -1,0 +1,135 @@
+// The run of a Fabric: an entry point that is open between the calls of user code. Its parts are those of a fit (Run,
+// StepEngine, checkpoints); FabricRun is the loop that moves them, one call at a time.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/trainer/fabric.h"
+#include "levin/trainer/lightning_module.h"
+#include "levin/trainer/loops/fabric_pass.h"
+#include "levin/trainer/loops/running_entry.h"
+#include "levin/trainer/run/run.h"
+
+namespace levin {
+
+class FabricRun;
+
+/// The modules that were set up, as submodules of the module that the run trains.
+class FabricModules final : public LightningModule {
+ public:
+  explicit FabricModules(FabricRun& run) : run_(run) {}
+  /// Calls the closure of the running Fabric::step.
+  at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;
+  void on_save_checkpoint(State& checkpoint) override;
+
+ private:
+  FabricRun& run_;
+};
+
+/// The functions of Fabric, without the names of the calls in errors (named_call). Every rank calls them.
+class FabricRun {
+ public:
+  explicit FabricRun(FabricOptions options);
+  ~FabricRun();
+  FabricRun(const FabricRun&) = delete;
+  FabricRun& operator=(const FabricRun&) = delete;
+
+  void launch();
+  /// Returns the run with its ranks, loggers and callbacks; starts it if that was not done. Throws Error after the end,
+  /// and without launch() if there are several ranks.
+  Run& open();
+  /// Returns the run, ready to compute steps: the strategy has the modules, and the engine the optimizers.
+  Run& begin();
+
+  /// Returns the index of the module's first optimizer; unset if there is none.
+  std::optional<size_t> setup(const std::shared_ptr<torch::nn::Module>& module, const OptimizerConfig& config,
+                              const std::string& name);
+  std::shared_ptr<FabricSource> setup_loader(const Loaders& loader, const FabricLoaderOptions& options);
+  std::shared_ptr<OpenPass> begin_pass(const std::shared_ptr<FabricSource>& source, int64_t epoch);
+  [[nodiscard]] const OptimizerConfig& optimizers() const { return config_; }
+
+  at::Tensor step(const Batch& batch, const Fabric::StepClosure& closure);
+
+  std::shared_ptr<void> enter_forward();
+  void backward(const at::Tensor& loss);
+  std::shared_ptr<void> no_backward_sync();
+  void clip_gradients(size_t optimizer, const ClipGradients& clip);
+  void step_optimizer(size_t optimizer, const Optimizer::Closure& closure);
+  void zero_grad(size_t optimizer);
+
+  void save(const std::string& path, const State& user);
+  State load(const std::string& path);
+
+  /// Calls one hook of all callbacks, and writes the checkpoints that they request.
+  void call(Hook hook, const std::function<void(Callback&, Trainer&, LightningModule&)>& on_callback);
+  [[nodiscard]] Trainer& trainer() { return *trainer_; }
+
+  /// Ends the run as succeeded.
+  void finish();
+  /// Ends the run in a destructor.
+  void end(bool failing) noexcept;
+  /// Rethrows the exception that is being handled, if it is Levin's or LibTorch's, with the call in front of its text.
+  [[noreturn]] void rethrow_named(const std::string& call);
+
+ private:
+  friend class FabricModules;
+  /// Whether the loop calls step(), or backward() and the optimizers' steps.
+  enum class Loop { steps, manual };
+
+  void start();
+  void use_loop(Run& run, Loop loop);
+  void check_new_module(const torch::nn::Module& module, const OptimizerConfig& config, const std::string& name) const;
+  void check_step(const Run& run) const;
+  /// Throws if step() has accumulated gradients that no optimizer step has used.
+  void check_no_open_step(const Run& run) const;
+  /// Throws if it has, or if an option applies to step() alone.
+  void check_manual(const Run& run) const;
+  at::Tensor train_batch(Run& run, const Batch& batch, OpenPass* pass);
+  void close_window(Run& run, int64_t steps_before);
+  /// Makes a pass the running epoch, once it trains. `pass`: null: none is open.
+  static void count_pass(Run& run, OpenPass* pass);
+  /// Does what follows the last batch of a pass that trained.
+  void finish_pass(OpenPass& pass);
+  /// Does what follows a pass.
+  void leave_pass(OpenPass& pass);
+  /// Forgets that gradients of backward() are accumulated.
+  void drop_gradients(Run& run);
+  void between_batches(Run& run);
+  void add_to_checkpoint(State& checkpoint) const;
+  void end_failed() noexcept;
+
+  TrainerOptions options_;
+  bool needs_launch_ = false;               // there are several ranks
+  std::shared_ptr<FabricModules> modules_;  // outlives the trainer
+  std::unique_ptr<Trainer> trainer_;        // null: not started
+  std::optional<RunningEntry> entry_;       // unset: not started, or ended
+  OptimizerConfig config_ = {};             // of all modules
+  std::vector<std::shared_ptr<FabricSource>> sources_ = {};
+  std::vector<OpenPass*> passes_ = {};            // inner ones last
+  const Fabric::StepClosure* closure_ = nullptr;  // of the running step
+  const State* user_ = nullptr;                   // while a checkpoint is saved by save()
+  bool syncs_ = true;                             // backward reduces gradients over ranks
+  bool entered_forward_ = false;
+  std::optional<Loop> loop_ = std::nullopt;  // unset: nothing was trained
+  bool accumulates_ = false;                 // the engine's window has gradients of backward(), not of step()
+  bool has_ended_ = false;
+  std::string error_ = "";  // the last one
+};
+
+/// Calls `action`; see FabricRun::rethrow_named.
+template <class Action>
+auto named_call(FabricRun& run, const std::string& call, const Action& action) -> decltype(action()) {
+  try {
+    return action();
+  } catch (...) {
+    run.rethrow_named(call);
+  }
+}
+
+}  // namespace levin
