@@ -7,7 +7,7 @@
 //   levin::merge_lora(*model);            // or: the model without adapters, which are added to its weights
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <functional>
 #include <memory>

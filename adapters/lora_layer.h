@@ -2,7 +2,7 @@
 // layouts are PEFT's. Internal.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <atomic>
 #include <memory>

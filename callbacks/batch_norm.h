@@ -1,7 +1,7 @@
 // Helpers for callbacks that handle BatchNorm layers.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <functional>
 #include <vector>

@@ -6,7 +6,7 @@
 // training_step gets class probabilities as targets; cross_entropy takes them.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <string>

@@ -12,7 +12,7 @@
 // Until the first update, validation and checkpoints use the trained weights.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <map>
 #include <optional>

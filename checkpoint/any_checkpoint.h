@@ -1,7 +1,7 @@
 // A checkpoint of either kind, one file or a folder of shards, opened for reading its tensors one by one.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <map>

@@ -6,7 +6,7 @@
 //   for (const auto& entry : file.entries()) use(entry.name, file.read(entry));
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <functional>
 #include <span>

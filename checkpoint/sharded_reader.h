@@ -1,7 +1,7 @@
 // Reads the tensors of a sharded checkpoint one by one, each assembled from the shards' parts.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <map>

@@ -9,7 +9,7 @@
 //   batch.texts("caption")[0];
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <array>
 #include <concepts>

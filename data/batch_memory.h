@@ -2,7 +2,7 @@
 // allocate them in pinned memory (Loader::pin_memory), from which the device copies them without an extra copy.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include "levin/data/batch.h"
 

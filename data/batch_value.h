@@ -15,7 +15,7 @@
 //   return levin::Batch{{"image", image}, {"boxes", Boxes{corners, {3}}}};
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <concepts>
 #include <cstdint>

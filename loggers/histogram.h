@@ -1,7 +1,7 @@
 // Histograms of tensors.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include "levin/loggers/log_values.h"
 

@@ -1,7 +1,7 @@
 // Images from tensors.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <string>
 
@@ -16,7 +16,8 @@ namespace levin {
 
 // PNG files.
 
-/// Returns the bytes of a PNG file, encoded by the part levin_images. Throws ConfigError without it, and Error where the image's size or channels do not fit its samples.
+/// Returns the bytes of a PNG file, encoded by the part levin_images. Throws ConfigError without it, and Error where
+/// the image's size or channels do not fit its samples.
 [[nodiscard]] std::string png_of(const LogImage& image);
 
 }  // namespace levin

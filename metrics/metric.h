@@ -10,7 +10,7 @@
 // thread-safe: replicas of a module each have their own metric, which take() joins.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <memory>

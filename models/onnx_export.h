@@ -8,7 +8,7 @@
 // decides them. Parameters and buffers have their names in the file.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <functional>

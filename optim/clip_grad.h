@@ -3,7 +3,7 @@
 //   const at::Tensor norm = clip_grad_norm_(optimizer.parameters(), 1.0);
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <vector>
 

@@ -1,7 +1,7 @@
 // Parameters with their names, for optimizers whose options name parameters.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <string>
 #include <utility>

@@ -5,7 +5,7 @@
 //   loss.backward();  optimizer.step();  optimizer.zero_grad();
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <functional>
 #include <memory>

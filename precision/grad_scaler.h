@@ -12,7 +12,7 @@
 // thread-safe; every rank has its own, and they agree if the gradients do.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <vector>
 

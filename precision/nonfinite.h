@@ -1,7 +1,7 @@
 // Whether numbers are inf or nan.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <vector>
 

@@ -1,7 +1,7 @@
 // Records the memory and time of a model's blocks in one step, forward and backward. Internal.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 #include <c10/core/StorageImpl.h>
 
 #include <chrono>

@@ -2,8 +2,8 @@
 // the segment is recomputed. Internal.
 #pragma once
 
+#include <ATen/core/ATen_fwd.h>
 #include <ATen/core/Generator.h>
-#include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
 #include <memory>

@@ -2,7 +2,7 @@
 // RecomputedCall.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <functional>
 #include <memory>

@@ -2,8 +2,8 @@
 // name (xpu, mps, …), including the backend of a library that a run file's `plugins` opened (LibTorch's PrivateUse1).
 #pragma once
 
+#include <ATen/core/ATen_fwd.h>
 #include <ATen/core/Generator.h>
-#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <memory>

@@ -2,7 +2,7 @@
 // streams and events. Internal.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 

@@ -1,7 +1,7 @@
 // How a strategy's steps are recorded and replayed.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 #include <c10/util/FunctionRef.h>
 
 #include <memory>

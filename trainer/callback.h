@@ -6,7 +6,7 @@
 //   };
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <exception>
 #include <optional>

@@ -1,7 +1,7 @@
 // The values that user code logs, and the options of `log`.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <exception>
 #include <map>

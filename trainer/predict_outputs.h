@@ -4,7 +4,7 @@
 //   for (const levin::PredictedBatch& batch : results[0]) use(batch.prediction, batch["scores"]);
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <concepts>
 #include <string_view>

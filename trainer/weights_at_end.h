@@ -7,7 +7,7 @@
 //   }
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <memory>
 #include <string>

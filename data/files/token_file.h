@@ -2,7 +2,7 @@
 // one row of integers. They are mapped, so a corpus may be larger than memory.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <span>

@@ -2,8 +2,8 @@
 // names, rules and numbers. Images are (…, channels, height, width).
 #pragma once
 
+#include <ATen/core/ATen_fwd.h>
 #include <ATen/core/Generator.h>
-#include <ATen/core/Tensor.h>
 
 #include <array>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // without a lock.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <atomic>
 #include <cstdint>

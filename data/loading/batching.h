@@ -3,7 +3,7 @@
 //   data: {class_path: TextCsv, init_args: {path: reviews.csv, batching: {max_tokens: 4096, bucket_by_length: true}}}
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <memory>

@@ -1,7 +1,7 @@
 // A batch gathered from a tensor in memory.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 namespace levin {
 

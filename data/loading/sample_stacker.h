@@ -1,7 +1,7 @@
 // Makes a batch of samples: what a loader does without a collate function.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <string>

@@ -3,7 +3,7 @@
 //   auto sampler = std::make_shared<levin::WeightedRandomSampler>(levin::balanced_weights(labels), labels.size(0));
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 

@@ -4,7 +4,7 @@
 //   data: {class_path: CsvData, init_args: {path: iris.csv, target: species, target_is_class: true}}
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <memory>

@@ -5,7 +5,7 @@
 // Values that are neither chunked nor compressed are mapped; others are read by one thread at a time.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <memory>

@@ -2,7 +2,7 @@
 // the values, all big-endian.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <string>

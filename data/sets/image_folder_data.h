@@ -5,7 +5,7 @@
 // Batches: x (batch, 3, size, size) float32 and y (batch) int64, the number of the sub-folder.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <algorithm>
 #include <cstdint>

@@ -7,7 +7,7 @@
 // Levin's cache folder, where prepare_data() puts them if they do not exist.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <memory>

@@ -4,7 +4,7 @@
 //   data: {class_path: NpyData, init_args: {inputs: x.npy, targets: y.npy, val_fraction: 0.1}}
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <memory>

@@ -1,7 +1,7 @@
 // What data modules of arrays in files share: a training set of which a part may be held out, and one for the test.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <memory>

@@ -7,7 +7,7 @@
 // (num_samples, tokens of the prompt).
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <memory>

@@ -7,7 +7,7 @@
 // is as wide as the longest text of the batch.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <memory>

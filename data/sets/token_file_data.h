@@ -5,7 +5,7 @@
 // Batches: x (batch, block_size) int64 and y, the token that follows each. write_token_file() writes such a file.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <memory>

@@ -2,7 +2,7 @@
 // of a batch to the longest of them.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <string>

@@ -4,7 +4,7 @@
 //   levin::DataLoader loader(blocks, {.batch_size = 16}, std::make_shared<levin::BlockSampler>(*blocks, true));
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 

@@ -2,7 +2,7 @@
 // format). Reading it runs no code.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <map>

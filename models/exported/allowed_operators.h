@@ -1,7 +1,7 @@
 // The operators that a program from a stranger may call, and what must hold before each call. Internal.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 #include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
 

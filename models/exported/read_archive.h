@@ -13,7 +13,7 @@
 // headers and compute the checksums: all of ZipArchive but the loop around pread. So ZipArchive stays.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <map>

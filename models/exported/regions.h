@@ -1,7 +1,7 @@
 // Which calls of a graph belong to which module of the Python program. Internal.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 #include <c10/core/Device.h>
 
 #include <cstddef>

@@ -2,7 +2,7 @@
 // anything else that is active see them as they see a C++ program's. Internal.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 #include <c10/core/Device.h>
 
 #include <cstddef>

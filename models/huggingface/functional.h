@@ -3,7 +3,7 @@
 // Shapes: B batch, T tokens, H heads, K key/value heads, D width of a head.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <optional>

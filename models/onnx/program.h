@@ -1,7 +1,7 @@
 // A traced model with the batch size as a variable, and the length if wanted: what all traces have in common. Internal.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>

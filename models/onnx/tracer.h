@@ -1,7 +1,7 @@
 // What one run of a model called, operator by operator. Internal.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <c10/util/intrusive_ptr.h>

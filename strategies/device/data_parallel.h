@@ -16,7 +16,7 @@
 // persist. Replicas are made with torch::nn::Module::clone(), which requires torch::nn::Cloneable. Not thread-safe.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <concepts>
 #include <functional>

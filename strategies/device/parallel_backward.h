@@ -7,7 +7,7 @@
 //   mean_loss(losses, sizes, slot).backward();                             // the replicas' parts in parallel
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstddef>
 #include <memory>

@@ -11,7 +11,7 @@
 // Threads of micro-batches run the user's code one at a time, so that members of the module need no lock.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <functional>
 #include <memory>

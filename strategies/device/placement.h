@@ -1,7 +1,7 @@
 // The assignment of a module's parts to devices, by name.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <map>

@@ -2,7 +2,7 @@
 // backward their gradients are added to its own, in the order of the copies.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <memory>
 #include <string>

@@ -1,7 +1,7 @@
 // Splits a batch into shares for several slots and puts it together again. Both are differentiable.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <vector>

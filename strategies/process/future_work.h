@@ -1,7 +1,7 @@
 // A call of one of Levin's backends that ends later, and the future of its outputs.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 #include <ATen/core/ivalue.h>
 
 #include <exception>

@@ -1,7 +1,7 @@
 // The ranks of strategies with one process per device.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>

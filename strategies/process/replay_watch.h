@@ -2,7 +2,7 @@
 // watches over collectives that are launched one by one; those within a captured graph it does not see. Internal.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 #include <c10/core/Event.h>
 
 #include <chrono>

@@ -13,7 +13,7 @@
 // freeing it frees its disk space. No file remains, however the process ends.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <atomic>
 #include <cstddef>

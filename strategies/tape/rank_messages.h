@@ -1,7 +1,7 @@
 // Messages between ranks within a recorded step: the operators of c10d. Internal.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
@@ -16,8 +16,8 @@ namespace levin {
 // Note [Messages of a recorded step]
 // c10d's collectives are operators (c10d::allreduce_), so a tape calls them again like the others, with the same
 // process group. Other ranks cannot tell a replay from the step itself: ranks need not agree on which of them replays.
-// A collective runs in parallel with the operators that follow; c10d's callers wait for it where they use its results, and a
-// tape before the first later operator on the same memory. To compare a replay with the step, only the step
+// A collective runs in parallel with the operators that follow; c10d's callers wait for it where they use its results,
+// and a tape before the first later operator on the same memory. To compare a replay with the step, only the step
 // communicates; the replay receives what the step has received.
 
 /// Whether the operator communicates with other ranks.

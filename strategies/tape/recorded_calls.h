@@ -2,7 +2,7 @@
 // Internal.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/StorageImpl.h>
@@ -52,8 +52,8 @@ class RecordedMemory {
   /// Why an operator's tensor cannot be recorded ("has a tensor on …"); "" if it can.
   [[nodiscard]] static std::string problem_of(const at::Tensor& tensor);
 
-  /// The location of an operator's argument. Memory that no operator of the step has written is held, because it was there
-  /// before or because the host has written it.
+  /// The location of an operator's argument. Memory that no operator of the step has written is held, because it was
+  /// there before or because the host has written it.
   [[nodiscard]] TensorPlace read(const at::Tensor& tensor, size_t call);
   /// The location of a tensor that the call writes; memory that is seen for the first time is held if `existed`.
   [[nodiscard]] TensorPlace write(const at::Tensor& tensor, size_t call, bool existed);
@@ -77,10 +77,10 @@ using RecordedArgument = std::variant<c10::IValue, TensorPlace, std::vector<Tens
 /// How a call is made again.
 enum class CallForm {
   unchanged,  // it writes into its arguments, or into memory of its own that is handed on
-  into,      // the results are written into their places by its out form
-  copy,      // its first argument is copied into the result's place
-  constant,  // the result's place gets the numbers that it had
-  message,   // unchanged, and waited for where its memory is used; see rank_messages.h
+  into,       // the results are written into their places by its out form
+  copy,       // its first argument is copied into the result's place
+  constant,   // the result's place gets the numbers that it had
+  message,    // unchanged, and waited for where its memory is used; see rank_messages.h
 };
 
 struct RecordedCall {

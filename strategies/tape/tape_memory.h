@@ -1,7 +1,7 @@
 // The memory that a tape works on. Internal.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 #include <c10/core/Storage.h>
 
 #include <cstddef>

@@ -140,7 +140,7 @@ class CheckLayers(unittest.TestCase):
         self.assert_found("trainer/a.cpp:1", "torch/torch.h", "20 s")
 
     def test_core_sees_the_tensor_only(self):
-        self.write("core/a.cpp", '#include "levin/core/error.h"\n#include <ATen/core/Tensor.h>\n')
+        self.write("core/a.cpp", '#include "levin/core/error.h"\n#include <ATen/core/ATen_fwd.h>\n#include <ATen/core/Tensor.h>\n')
         self.assertEqual(self.run_check()[0], 0)
         self.write("core/a.cpp", '#include "levin/core/error.h"\n#include <ATen/ops/add.h>\n')
         self.assert_found("core/a.cpp:2", "ATen/ops/add.h", "ATen/core/Tensor.h")

@@ -119,8 +119,8 @@ RESERVED = [
     (r"^torch/nn(\.h$|/)", lambda file: file.endswith((".cpp", PRECOMPILED)) or file == "trainer/lightning_module.h"
      or file.startswith("models/") or is_umbrella(file),
      "among the public headers only levin.h, trainer/lightning_module.h and the headers of models/ include torch/nn"),
-    (r"^(torch|ATen|c10|caffe2)/(?!core/Tensor\.h$)", lambda file: not file.startswith("core/"),
-     "core/ includes no LibTorch but ATen/core/Tensor.h"),
+    (r"^(torch|ATen|c10|caffe2)/(?!core/(Tensor|ATen_fwd)\.h$)", lambda file: not file.startswith("core/"),
+     "core/ includes no LibTorch but ATen/core/Tensor.h and ATen/core/ATen_fwd.h"),
 ]
 
 # Members of TensorImpl and StorageImpl that replace what a tensor or its storage holds, or that differ between versions.

@@ -2,7 +2,7 @@
 // read in automatic_step (automatic_step.cpp).
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include "levin/data/batch.h"
 #include "levin/trainer/step/step_core.h"

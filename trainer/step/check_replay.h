@@ -1,7 +1,7 @@
 // Checks that a replayed step is bitwise identical to the step itself, from the same state.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <functional>
 #include <string>

@@ -1,7 +1,7 @@
 // Runs a step of an optimizer that evaluates its batch several times (LBFGS).
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 

@@ -1,7 +1,7 @@
 // The loss scale of 16-mixed: how it moves after each window, and what is reported about it.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include "levin/trainer/step/step_core.h"
 

@@ -3,7 +3,7 @@
 // over w_i tokens. Internal.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <vector>

@@ -2,7 +2,7 @@
 // and the micro-batches of a pipeline are passes, all run by run_pass. Every function is called by every rank.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <functional>

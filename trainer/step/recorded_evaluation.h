@@ -3,7 +3,7 @@
 // step itself: the first, second, fourth, eighth and so on, and the first of each pass over the loader.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 #include <c10/util/FunctionRef.h>
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // A part of an accumulation window that was recorded: its only batch, its first, a middle one or its last. Internal.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <bit>
 #include <cstddef>

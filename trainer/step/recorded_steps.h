@@ -3,7 +3,7 @@
 // recording ends.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 #include <c10/util/FunctionRef.h>
 
 #include <array>

@@ -2,7 +2,7 @@
 // runs by itself, a step on a part of a batch (step_share.h), and a step that is being recorded (step_notes.h).
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <string>
 #include <string_view>

@@ -2,7 +2,7 @@
 // a step; what it changes is named in its comment.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <memory>
 #include <optional>

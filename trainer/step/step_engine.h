@@ -14,7 +14,7 @@
 // One thread. With several ranks every rank calls each function, except where it says otherwise.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 #include <c10/util/FunctionRef.h>
 
 #include <cstdint>

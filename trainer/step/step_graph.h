@@ -8,7 +8,7 @@
 // (a batch of a different shape, a different number of batches) runs eagerly. The strategy's StepRecorder records.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <array>
 #include <cstdint>

@@ -3,7 +3,7 @@
 // nothing happens.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <exception>
 #include <optional>

@@ -1,7 +1,7 @@
 // What the host does after each replay of a recorded step, and how a step is recorded.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
 #include <functional>

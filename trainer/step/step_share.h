@@ -2,7 +2,7 @@
 // value for the batch. Internal.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <string>
 #include <string_view>

@@ -2,7 +2,7 @@
 // runs. Internal.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <utility>
 #include <vector>

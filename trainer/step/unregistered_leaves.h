@@ -2,7 +2,7 @@
 // register_module, next to layers that were. Backward computes its gradients, and nothing trains or saves it.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 #include <ATen/record_function.h>
 #include <c10/util/intrusive_ptr.h>
 

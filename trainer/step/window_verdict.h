@@ -9,7 +9,7 @@
 // flag of the loss. With a loss scaler such a gradient counts as an overflow.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ATen_fwd.h>
 
 #include <memory>
 #include <string>
