@@ -34,7 +34,7 @@ def option(name):
 
 def run(*command):
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          errors="replace", env={**os.environ, "LEVIN_TORCH_DIR": str(pathlib.Path(option("LEVIN_TORCH_INCLUDE")).parents[1])})
+                          errors="replace", env={**os.environ, "LEVIN_TORCH_DIR": str(pathlib.Path(option("LEVIN_TORCH_INCLUDE")).parents[4])})
     return done.returncode, done.stdout
 
 

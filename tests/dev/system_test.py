@@ -64,17 +64,19 @@ class System(ScriptTest):
         self.assertEqual(self.dev("setup")[0], 0)
         found = f"LEVIN_TORCH_INCLUDE:PATH={self.torch(self.home)}/torch/include\n"
 
-        def is_configured():
+        def is_configured(**environment):
             self.calls.write_text("no")
             (build / "build.ninja").touch()
             (build / "CMakeCache.txt").write_text("LEVIN_ALL_PARTS:BOOL=ON\n" + found)
-            return self.used_by_a_build()
+            return self.used_by_a_build(**environment)
 
         self.assertEqual(is_configured(), "no")
         self.assertEqual(self.dev("setup", "--system")[0], 0)
         self.assertEqual(is_configured(), str(self.torch(self.system)))
         found = f"LEVIN_TORCH_INCLUDE:PATH={self.torch(self.system)}/torch/include\n"
         self.assertEqual(is_configured(), "no")
+        begin = str(self.torch(self.system))[:-1]  # of its name, which is the name of a different folder
+        self.assertEqual(is_configured(LEVIN_TORCH_DIR=begin), begin)
 
     def test_a_private_libtorch_with_cuda_goes_before_a_common_one_without(self):
         self.assertEqual(self.dev("setup", "--system")[0], 0)
