@@ -99,8 +99,8 @@ TEST(FabricGuest, LeavesTheProcessUnchanged) {
 }
 
 TEST(FabricGuest, SettingsOfOptionsEndWithIt) {
-  const Process before;
   FabricNet net;
+  const Process before;
   {
     Fabric fabric({.deterministic = true, .num_threads = 1});
     (void)fabric.setup(net);
