@@ -1,12 +1,12 @@
 // Measures what a Trainer costs: the time of one training step by a hand-written LibTorch loop with stock torch::optim,
-// by the Trainer with logging, progress and checkpointing at their defaults, by a raw PyTorch loop and by Lightning.
-// One thread, one core; the work of a step is in overhead_runs.h and peers/overhead.py.
+// by the Trainer with logging, progress and checkpointing at their defaults, by a loop over Fabric, by a raw PyTorch
+// loop and by Lightning. One thread, one core; the work of a step is in overhead_runs.h and peers/overhead.py.
 //
 //   bench_overhead [--rounds N]                                    the tables
-//   bench_overhead loop|trainer BATCHES [sgd|adamw] [LOGS]         one run alone, for `valgrind --tool=callgrind`,
-//   which
-//       counts instructions and is the same however busy the machine is; the difference of two numbers of batches
-//       leaves out the start. tiny_loop and tiny_trainer: the step of next to no work.
+//   bench_overhead loop|trainer|fabric BATCHES [sgd|adamw] [LOGS]  one run alone, for
+//       `valgrind --tool=callgrind`, which counts instructions and is the same however busy the machine is; the
+//       difference of two numbers of batches leaves out the start. tiny_loop and tiny_trainer: the step of next to no
+//       work.
 //   bench_overhead gpu                                             on a GPU, see overhead_gpu.cpp
 #include <cstdio>
 #include <stdexcept>
@@ -25,7 +25,8 @@ constexpr int64_t kBatches = 300;
 constexpr int64_t kBatchesOfPeers = 150;  // their steps take ten times as long
 
 int run_alone(const std::vector<std::string>& words) {
-  if (words.size() < 2) throw std::runtime_error("usage: bench_overhead loop|trainer BATCHES [sgd|adamw] [LOGS]");
+  if (words.size() < 2)
+    throw std::runtime_error("usage: bench_overhead loop|trainer|fabric BATCHES [sgd|adamw] [LOGS]");
   const std::string& which = words[0];
   const Length length{.epochs = 1, .batches = std::stol(words[1])};
   const Kind kind = words.size() > 2 && words[2] == "adamw" ? Kind::adamw : Kind::sgd;
@@ -37,7 +38,9 @@ int run_alone(const std::vector<std::string>& words) {
     measurement = tiny_trainer(length.batches, words.size() > 3 ? logs : 0);
   } else {
     const auto data = load_fashion_mnist();
-    measurement = which == "loop" ? hand_written_loop(data, kind, length) : trained_by_levin(data, kind, logs, length);
+    measurement = which == "loop"     ? hand_written_loop(data, kind, length)
+                  : which == "fabric" ? fabric_loop(data, kind, length)
+                                      : trained_by_levin(data, kind, logs, length);
   }
   std::printf("%s: %.2f us a step\n", which.c_str(), measurement);
   return 0;
@@ -48,6 +51,7 @@ std::vector<Candidate> candidates_of(Kind kind, const Data& data, const std::sha
   const Length length = quick ? Length{1, 3} : Length{1, kBatches};
   std::vector<Candidate> candidates = {
       {"hand-written LibTorch loop", [=, &data] { return hand_written_loop(data, kind, length); }},
+      {"Fabric", [=, &data] { return fabric_loop(data, kind, length); }},
       {"Trainer, no log", [=, &data] { return trained_by_levin(data, kind, 0, length); }},
       {"Trainer, 1 log", [=, &data] { return trained_by_levin(data, kind, 1, length); }},
       {"Trainer, 10 logs", [=, &data] { return trained_by_levin(data, kind, 10, length); }}};
@@ -101,6 +105,8 @@ int run(const Options& options) {
   report.at_most("trainer_to_loop", ratio(sgd, "Trainer, 1 log", "hand-written LibTorch loop"), 1.0);
   report.at_most("trainer_to_loop_no_log", ratio(sgd, "Trainer, no log", "hand-written LibTorch loop"), 1.0);
   report.at_most("trainer_to_loop_adamw", ratio(adamw, "Trainer, 1 log", "hand-written LibTorch loop"), 0.75);
+  report.at_most("fabric_to_trainer", ratio(sgd, "Fabric", "Trainer, no log"), 1.01);
+  report.at_most("fabric_to_trainer_adamw", ratio(adamw, "Fabric", "Trainer, no log"), 1.01);
   report.number("raw_pytorch_to_trainer", ratio(sgd, "raw PyTorch loop", "Trainer, 1 log"));
   report.at_least("lightning_to_trainer_1_log", ratio(sgd, "Lightning, 1 log", "Trainer, 1 log"), 5);
   report.at_least("lightning_to_trainer_10_logs", ratio(sgd, "Lightning, 10 logs", "Trainer, 10 logs"), 10);

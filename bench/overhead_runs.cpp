@@ -161,6 +161,27 @@ double trained_by_levin(const Data& data, Kind kind, int logs, Length length, bo
               .barebones = barebones});
 }
 
+double fabric_loop(const Data& data, Kind kind, Length length) {
+  auto net = make_net();
+  levin::Fabric fabric({.devices = int64_t{1}});
+  if (kind == Kind::sgd) (void)fabric.setup(net, levin::SGD(net->parameters(), {.lr = 0.1}));
+  if (kind == Kind::adamw) (void)fabric.setup(net, levin::AdamW(net->parameters(), {.lr = 1e-3}));
+  auto loader = fabric.setup_dataloaders(make_loader({data.x, data.y}, true));
+  const auto loss = [&](const levin::Batch& batch) { return F::cross_entropy(net->forward(batch[0]), batch[1]); };
+  (void)fabric.autocast();  // sets up, which the Stopwatch of a fit leaves out too
+  const auto start = Clock::now();
+  int64_t steps = 0;
+  for (int64_t epoch = 0; epoch < length.epochs; ++epoch) {
+    int64_t left = length.batches;
+    for (const levin::Batch& batch : loader.epoch(epoch)) {
+      (void)fabric.step(batch, loss);
+      ++steps;
+      if (--left == 0) break;
+    }
+  }
+  return microseconds(start) / static_cast<double>(steps);
+}
+
 double log_call(const Data& data, int64_t batches) {
   LogCost model;
   levin::Trainer trainer(levin::TrainerOptions{

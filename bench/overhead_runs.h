@@ -33,6 +33,9 @@ struct Length {
 [[nodiscard]] double trained_by_levin(const Data& data, Kind kind, int logs, Length length, bool barebones = false,
                                       int64_t ranks = 1, bool record = false);
 
+/// A loop over Fabric::step, without loggers.
+[[nodiscard]] double fabric_loop(const Data& data, Kind kind, Length length);
+
 /// The time of one log call, measured where it happens: in the training_step of a real fit.
 [[nodiscard]] double log_call(const Data& data, int64_t batches);
 
