@@ -102,7 +102,17 @@ std::shared_ptr<void> Fabric::init_module() {
 }
 
 at::Tensor Fabric::step(const Batch& batch, const StepClosure& closure) {
-  return named_call(*run_, "Fabric.step", [&] { return run_->step(batch, closure); });
+  return named_call(*run_, "Fabric.step", [&] {
+    run_->check_no_replicas();
+    return run_->step(batch, [&](torch::nn::Module&, const Batch& each) { return closure(each); });
+  });
+}
+
+at::Tensor Fabric::step_on_replicas(const Batch& batch, const ReplicaClosure& closure) {
+  return named_call(*run_, "Fabric.step", [&] {
+    run_->check_one_module();
+    return run_->step(batch, closure);
+  });
 }
 
 std::shared_ptr<void> Fabric::autocast() {

@@ -29,6 +29,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -77,7 +78,7 @@ struct FabricOptions {
     using O = FabricOptions;
     return levin::fields(
         field("accelerator", &O::accelerator, "cpu, gpu (or cuda), auto, or another backend of LibTorch by name"),
-        field("strategy", &O::strategy, "how devices work together: auto, single_device, ddp or fsdp"),
+        field("strategy", &O::strategy, "how devices work together: auto, single_device, ddp, fsdp, dp or dp_balanced"),
         field("devices", &O::devices, "auto, a number of devices (-1: all GPUs), or the GPUs' indices"),
         field("num_nodes", &O::num_nodes, "number of machines").min(1),
         field("precision", &O::precision,
@@ -200,6 +201,8 @@ class Fabric {
  public:
   /// Computes the loss of a batch, () with a graph; an undefined tensor skips the batch.
   using StepClosure = std::function<at::Tensor(const Batch&)>;
+  /// The same with the module that was set up, or a replica of it on another device.
+  using ReplicaClosure = std::function<at::Tensor(torch::nn::Module&, const Batch&)>;
 
   explicit Fabric(Defaults = {}) : Fabric(FabricOptions()) {}
   /// Throws ConfigError naming every option that is not possible. Starts nothing.
@@ -248,6 +251,17 @@ class Fabric {
   /// gradients of unfinished steps. With record_steps replays do not call `closure`. An exception drops the
   /// accumulated gradients. Throws Error without exactly one optimizer, and as StepEngine::step does.
   at::Tensor step(const Batch& batch, const StepClosure& closure);
+  /// Same as above with a closure that gets the module, of class M:
+  ///   fabric.step<Net>(batch, [](Net& net, const levin::Batch& part) { return net.loss(part); });
+  /// With `dp` it runs on a thread for each device, with a replica and its part of the batch, and the loss is the mean
+  /// over samples. The one module that was set up needs clone(), as torch::nn::Cloneable has it. Throws ConfigError
+  /// without it, and Error for several modules.
+  template <class M, class Closure>
+  requires std::is_invocable_v<const Closure&, M&, const Batch&> at::Tensor step(const Batch& batch,
+                                                                                 const Closure& closure) {
+    return step_on_replicas(batch,
+                            [&](auto& module, const Batch& part) { return closure(dynamic_cast<M&>(module), part); });
+  }
 
   // ---- the parts of a step ----------------------------------------------------------------------------------------
   /// Returns the scope of a forward pass in the precision. With several ranks every training forward pass needs one,
@@ -316,6 +330,8 @@ class Fabric {
   void finish();
 
  private:
+  at::Tensor step_on_replicas(const Batch& batch, const ReplicaClosure& closure);
+
   std::shared_ptr<FabricRun> run_;
   int exceptions_;  // that propagated when it was made
 };

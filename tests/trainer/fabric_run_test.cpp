@@ -19,7 +19,7 @@
 #include "levin/optim/cyclic_schedulers.h"
 #include "levin/optim/lbfgs.h"
 #include "levin/optim/sgd.h"
-#include "levin/strategies/device/data_parallel.h"
+#include "levin/strategies/device/model_parallel.h"
 #include "levin/trainer/fabric.h"
 #include "levin/trainer/nonfinite_loss_error.h"
 #include "support/captured_console.h"
@@ -205,8 +205,31 @@ TEST(FabricErrors, NameTheOptionsOfFabric) {
   expect_parts(error_of<ConfigError>([] { Fabric({.loggers = std::shared_ptr<CSVLogger>()}); }),
                {"FabricOptions.loggers[0]: "});
   expect_parts(error_of<Error>([] { Fabric({.devices = 2}).barrier(); }), {"Fabric.barrier: ", "launch()"});
-  Fabric parallel({.strategy = "dp", .devices = 2});
-  expect_parts(error_of<ConfigError>([&] { parallel.launch(); }), {"FabricOptions.strategy: dp", "Use ddp"});
+  Fabric parallel({.strategy = ModelParallel(), .devices = 2});
+  expect_parts(error_of<ConfigError>([&] { parallel.launch(); }), {"FabricOptions.strategy: ModelParallel", "Use ddp"});
+}
+
+TEST(FabricErrors, OfReplicas) {
+  FabricNet net;
+  Fabric fabric({.strategy = "dp", .devices = 2});
+  FabricOptimizer optimizer = fabric.setup(net, sgd(net));
+  expect_parts(error_of<Error>([&] { (void)fabric.step(fixed_batch(), [&](const Batch& b) { return net.loss(b); }); }),
+               {"Fabric.step: dp computes on replicas", "fabric.step<Net>(batch, [](Net& net"});
+  const auto by_replica = [](FabricNet& one, const Batch& batch) { return one.loss(batch); };
+  expect_parts(error_of<ConfigError>([&] { (void)fabric.step<FabricNet>(fixed_batch(), by_replica); }),
+               {"FabricOptions.strategy: dp needs a copy of ", "torch::nn::Cloneable"});
+  FabricNet other;
+  (void)fabric.setup(other, {}, "other");
+  expect_parts(error_of<Error>([&] { (void)fabric.step<FabricNet>(fixed_batch(), by_replica); }),
+               {"Fabric.step: its closure gets the module, and 2 modules were set up", "Set up one module"});
+
+  torch::nn::Linear copied(4, 1);
+  Fabric by_hand({.strategy = "dp", .devices = 2});
+  (void)by_hand.setup(copied, SGD(copied->parameters(), {.lr = 0.1}));
+  expect_parts(error_of<Error>([&] {
+                 by_hand.backward(copied->forward(torch::ones({2, 4})).mean());
+               }),
+               {"Fabric.backward: dp computes on replicas of the module, which only Fabric.step does"});
 }
 
 TEST(FabricErrors, NameTheCallThatIsMissing) {

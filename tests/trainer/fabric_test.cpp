@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/data/loading/dataloader.h"
@@ -138,6 +139,51 @@ TEST(FabricStep, ClipsAndSchedulesAsTheTrainer) {
 TEST(FabricStep, MixedPrecisionIsTheTrainers) {
   expect_trainers_weights({.precision = "bf16-mixed", .accumulate = 3});
   expect_trainers_weights({.precision = "float16", .clip = 0.05});
+}
+
+// A network that dp can copy.
+struct CopiedNet : torch::nn::Cloneable<CopiedNet> {
+  CopiedNet() { reset(); }  // NOLINT(clang-analyzer-optin.cplusplus.VirtualCall)
+  void reset() override { net = register_module("net", std::make_shared<FabricNet>()); }
+  std::shared_ptr<FabricNet> net;
+};
+
+struct CopiedNetTrained : LightningModule {
+  at::Tensor training_step(const Batch& batch, int64_t) override { return net->loss(batch); }
+  OptimizerConfig configure_optimizers() override { return SGD(parameters(), {.lr = 0.1}); }
+  [[nodiscard]] std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>&) const override {
+    return std::make_shared<CopiedNetTrained>();
+  }
+  std::shared_ptr<FabricNet> net = register_module("net", std::make_shared<FabricNet>());
+};
+
+TEST(FabricStep, ReplicasOnSeveralDevicesEndAtTheTrainersWeights) {
+  for (const char* strategy : {"dp", "dp_balanced"}) {
+    SCOPED_TRACE(strategy);
+    CopiedNetTrained trained;
+    TrainerOptions options = quiet(kEpochs, {});
+    options.devices = 2;
+    options.strategy = strategy;
+    Trainer(options).fit(trained, tiny_loader(4 * kBatches));
+
+    CopiedNet net;
+    Fabric fabric({.strategy = strategy, .devices = 2, .num_threads = 1});
+    (void)fabric.setup(net, SGD(net.parameters(), {.lr = 0.1}));
+    FabricLoader loader = fabric.setup_dataloaders(tiny_loader(4 * kBatches));
+    std::atomic<int64_t> samples = 0, calls = 0;
+    for (int64_t epoch = 0; epoch < kEpochs; ++epoch) {
+      for (const Batch& batch : loader.epoch(epoch)) {
+        (void)fabric.step<CopiedNet>(batch, [&](CopiedNet& replica, const Batch& part) {
+          samples += part.size();
+          ++calls;
+          return replica.net->loss(part);
+        });
+      }
+    }
+    expect_equal_weights(net.parameters(), trained.parameters());
+    EXPECT_EQ(samples, kEpochs * 4 * kBatches);
+    EXPECT_EQ(calls, kEpochs * kBatches * 2);
+  }
 }
 
 TEST(FabricStep, RecordedStepsEndAtTheSameWeights) {

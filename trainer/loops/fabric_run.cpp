@@ -12,11 +12,13 @@
 #include "levin/core/process/console.h"
 #include "levin/core/process/main_guard.h"
 #include "levin/precision/autocast.h"
+#include "levin/trainer/loops/fabric_options.h"
 #include "levin/trainer/nonfinite_loss_error.h"
 #include "levin/trainer/plan/resolve_plan.h"
 #include "levin/trainer/run/failed_place.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/lr_schedulers.h"
+#include "levin/trainer/run/make_replicas.h"
 #include "levin/trainer/run/memory_report.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run_access.h"
@@ -39,57 +41,6 @@ namespace levin {
 
 namespace {
 
-// The trainer's options of a run without the Trainer's own loop and output.
-TrainerOptions trainer_options(FabricOptions given) {
-  TrainerOptions options;
-  options.accelerator = given.accelerator;
-  options.strategy = std::move(given.strategy);
-  options.devices = std::move(given.devices);
-  options.num_nodes = given.num_nodes;
-  options.precision = std::move(given.precision);
-  options.callbacks = std::move(given.callbacks);
-  options.logger = !given.loggers.empty();
-  options.logger.loggers = std::move(given.loggers);
-  options.accumulate_grad_batches = given.accumulate_grad_batches;
-  options.gradient_clip_val = given.gradient_clip_val;
-  options.gradient_clip_algorithm = given.gradient_clip_algorithm;
-  options.nonfinite_loss = given.nonfinite_loss;
-  options.record_steps = std::move(given.record_steps);
-  options.deterministic = std::move(given.deterministic);
-  if (given.num_threads) options.num_threads = *given.num_threads;
-  options.default_root_dir = std::move(given.default_root_dir);
-  options.max_epochs = -1;
-  options.num_sanity_val_steps = 0;
-  options.enable_checkpointing = std::nullopt;
-  options.enable_progress_bar = options.enable_model_summary = false;
-  options.auto_requeue = false;
-  return options;
-}
-
-void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
-    text.replace(at, from.size(), to);
-  }
-}
-
-// A text about a run of the Trainer, in the words of a Fabric's user, after the name of the call.
-std::string text_for_call(const std::string& call, std::string text) {
-  for (const std::string_view place : {"training_step: ", "backward: ", "fit: "}) {
-    if (text.starts_with(place)) text.erase(0, place.size());
-  }
-  replace_all(text, "TrainerOptions.logger", "FabricOptions.loggers");
-  replace_all(text, "TrainerOptions.", "FabricOptions.");
-  replace_all(text, "trainer.logger[", "FabricOptions.loggers[");
-  replace_all(text, "trainer.callbacks[", "FabricOptions.callbacks[");
-  return text.starts_with("Fabric") ? text : call + ": " + text;
-}
-
-ConfigError config_error_for_call(const std::string& call, const ConfigError& error) {
-  std::vector<std::string> problems = error.problems();
-  for (std::string& problem : problems) problem = text_for_call(call, std::move(problem));
-  return ConfigError(std::move(problems));
-}
-
 // Undoes an assignment to `value` at the end of a scope.
 template <class T>
 std::shared_ptr<void> set_in_scope(T& value, T in_scope) {
@@ -105,7 +56,21 @@ std::shared_ptr<void> set_in_scope(T& value, T in_scope) {
 
 at::Tensor FabricModules::training_step(const Batch& batch, int64_t) {
   if (run_.closure_ == nullptr) throw Error("no Fabric.step is running, so there is no closure that computes a loss.");
-  return (*run_.closure_)(batch);
+  return (*run_.closure_)(*children()[0], batch);
+}
+
+std::shared_ptr<torch::nn::Module> FabricModules::clone(const std::optional<at::Device>& device) const {
+  auto copy = std::make_shared<FabricModules>(run_);
+  for (const auto& child : named_children()) {
+    try {
+      copy->register_module(child.key(), child.value()->clone(device));
+    } catch (const c10::Error& error) {
+      throw ConfigError("FabricOptions.strategy: dp needs a copy of " + child.value()->name() +
+                        " for each device: derive the class from torch::nn::Cloneable, or override clone(). " +
+                        error.what_without_backtrace());
+    }
+  }
+  return copy;
 }
 
 void FabricModules::on_save_checkpoint(State& checkpoint) {
@@ -145,9 +110,10 @@ void FabricRun::start() {
   trainer_ = RunAccess::make_guest(options_);
   Run& run = RunAccess::of(*trainer_);
   try {
-    if (run.strategy->placement().takes_several_devices() || run.strategy->gradients().micro_batches() > 1) {
+    DevicePlacement& placement = run.strategy->placement();
+    if (placement.takes_several_devices() && placement.replica_slots().empty()) {
       throw ConfigError("FabricOptions.strategy: " + run.strategy->name() +
-                        " computes on several devices in one process, which needs the Trainer. Use ddp, fsdp or "
+                        " spreads one module over several devices, which needs the Trainer. Use ddp, fsdp, dp or "
                         "single_device.");
     }
     run.fit = Fit(run.plan);
@@ -170,6 +136,10 @@ Run& FabricRun::begin() {
   if (run.fit.engine != nullptr) return run;
   if (modules_->children().empty()) throw Error("no module was set up. Call fabric.setup(module, optimizer) first.");
   modules_->set_automatic_optimization(config_.optimizers().size() == 1);
+  if (run.strategy->placement().replica_slots().size() > 1) {
+    check_one_module();
+    make_replicas(run);
+  }
   run.strategy->set_up(module_tensors(*modules_), /*training=*/true);
   use_optimizers(run, config_);
   check_same_optimizers(run.strategy->ranks(), run.fit);
@@ -271,6 +241,10 @@ void FabricRun::check_no_open_step(const Run& run) const {
 
 void FabricRun::check_manual(const Run& run) const {
   check_no_open_step(run);
+  if (run.entry.replicas != nullptr) {
+    throw Error(run.strategy->name() +
+                " computes on replicas of the module, which only Fabric.step does. Use it, or ddp.");
+  }
   const RunPlan& plan = run.plan;
   if (plan.accumulate_grad_batches > 1) {
     refuse_option("accumulate_grad_batches", std::to_string(plan.accumulate_grad_batches),
@@ -286,7 +260,22 @@ void FabricRun::check_manual(const Run& run) const {
   if (plan.record_steps == RecordSteps::yes) refuse_option("record_steps", "true", "Leave the option unset.");
 }
 
-at::Tensor FabricRun::step(const Batch& batch, const Fabric::StepClosure& closure) {
+void FabricRun::check_no_replicas() {
+  const Strategy& strategy = *open().strategy;
+  if (strategy.placement().replica_slots().size() < 2) return;
+  throw Error(strategy.name() +
+              " computes on replicas of the module, and this closure does not get one. Write fabric.step<Net>(batch, "
+              "[](Net& net, const levin::Batch& part) { … }), with the module's class for Net.");
+}
+
+void FabricRun::check_one_module() const {
+  const size_t count = modules_->children().size();
+  if (count == 1) return;
+  throw Error("its closure gets the module, and " + count_of(count, "module") + (count == 1 ? " was" : " were") +
+              " set up. Set up one module that has the others as submodules.");
+}
+
+at::Tensor FabricRun::step(const Batch& batch, const Fabric::ReplicaClosure& closure) {
   Run& run = begin();
   check_step(run);
   use_loop(run, Loop::steps);

@@ -27,6 +27,9 @@ class FabricModules final : public LightningModule {
   /// Calls the closure of the running Fabric::step.
   at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;
   void on_save_checkpoint(State& checkpoint) override;
+  /// For a replica. Throws ConfigError for a module without clone().
+  [[nodiscard]] std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<at::Device>& device = std::nullopt) const override;
 
  private:
   FabricRun& run_;
@@ -54,7 +57,11 @@ class FabricRun {
   std::shared_ptr<OpenPass> begin_pass(const std::shared_ptr<FabricSource>& source, int64_t epoch);
   [[nodiscard]] const OptimizerConfig& optimizers() const { return config_; }
 
-  at::Tensor step(const Batch& batch, const Fabric::StepClosure& closure);
+  at::Tensor step(const Batch& batch, const Fabric::ReplicaClosure& closure);
+  /// Throws if step() computes on replicas, and its closure does not get one.
+  void check_no_replicas();
+  /// Throws unless exactly one module was set up, which a closure can get.
+  void check_one_module() const;
 
   std::shared_ptr<void> enter_forward();
   void backward(const at::Tensor& loss);
@@ -88,7 +95,7 @@ class FabricRun {
   void check_step(const Run& run) const;
   /// Throws if step() has accumulated gradients that no optimizer step has used.
   void check_no_open_step(const Run& run) const;
-  /// Throws if it has, or if an option applies to step() alone.
+  /// Throws if it has, if an option applies to step() alone, or if there are replicas.
   void check_manual(const Run& run) const;
   at::Tensor train_batch(Run& run, const Batch& batch, OpenPass* pass);
   void close_window(Run& run, int64_t steps_before);
@@ -111,10 +118,10 @@ class FabricRun {
   std::optional<RunningEntry> entry_;       // unset: not started, or ended
   OptimizerConfig config_ = {};             // of all modules
   std::vector<std::shared_ptr<FabricSource>> sources_ = {};
-  std::vector<OpenPass*> passes_ = {};            // inner ones last
-  const Fabric::StepClosure* closure_ = nullptr;  // of the running step
-  const State* user_ = nullptr;                   // while a checkpoint is saved by save()
-  bool syncs_ = true;                             // backward reduces gradients over ranks
+  std::vector<OpenPass*> passes_ = {};               // inner ones last
+  const Fabric::ReplicaClosure* closure_ = nullptr;  // of the running step
+  const State* user_ = nullptr;                      // while a checkpoint is saved by save()
+  bool syncs_ = true;                                // backward reduces gradients over ranks
   bool entered_forward_ = false;
   std::optional<Loop> loop_ = std::nullopt;  // unset: nothing was trained
   bool accumulates_ = false;                 // the engine's window has gradients of backward(), not of step()
