@@ -187,6 +187,7 @@ def one_program(pages):
         lines = program_of(page).splitlines()
         includes += [line for line in lines if line.startswith("#include") and line not in includes]
         body = "\n".join(line for line in lines if not line.startswith("#include"))
+        body = re.sub(r"\n}\s*$", "\n  return 0;\n}", body)  # main ends with it in a program, but not in a namespace
         bodies.append(f"namespace page_{number} {{\n{body}\n}}  // namespace page_{number}\n")
         calls.append(f'  if (page.ends_with("/{page.name}")) return page_{number}::main();\n')
     return ("\n".join(includes) + "\n#include <string>\n\n" + "\n".join(bodies) + "\nint main(int, char** argv) {\n"

@@ -11,7 +11,8 @@ import time
 
 from ranks import CLEAN, ON_NCCL, PROGRAM, RanksTest, alive, children, free_port, fsdp, main, state
 
-LONG = ("samples=400000", "batch=1", "slow=5", "checkpoint")
+WITHOUT_SAVES = ("samples=400000", "batch=1", "slow=5")
+LONG = (*WITHOUT_SAVES, "checkpoint")
 UNLIMITED = "stop_grace=100000"
 WAITS = f"rank 0 of 2 {'waits for its device' if ON_NCCL else 'is in a backward pass'}, which waits for the others' gradients"
 # Arguments of a run, and what it waits for. With NCCL stage 3 waits where the device does, which on the simulated GPU is
@@ -54,8 +55,9 @@ class StoppingTest(RanksTest):
 
 class WhatHangs(StoppingTest):
     def frozen(self, *arguments):
-        """(launcher, its ranks) of a job whose rank 1 has stopped in batch 20."""
-        process = self.begin(*LONG, "freeze=1:20", "timeout=100000", "devices=2", *arguments)
+        """(launcher, its ranks) of a job whose rank 1 has stopped in batch 20. It saves nothing: the end of a save that is running
+        when the signal comes would begin the grace time anew."""
+        process = self.begin(*WITHOUT_SAVES, "freeze=1:20", "timeout=100000", "devices=2", *arguments)
         self.wait_until(lambda: [state(pid) for pid in children(process.pid)][1:] == ["T"], "a frozen rank")
         return process, children(process.pid)
 
@@ -98,7 +100,7 @@ class WhatHangs(StoppingTest):
     def test_a_rank_by_hand_ends_by_itself_and_names_what_it_waits_for(self):
         for arguments, waits in WAITING:
             url = f"tcp://127.0.0.1:{free_port()}"
-            arguments = ["strategy=ddp", *LONG, *arguments, "freeze=1:20", "timeout=100000", "stop_grace=2", "--init-method", url]
+            arguments = ["strategy=ddp", *WITHOUT_SAVES, *arguments, "freeze=1:20", "timeout=100000", "stop_grace=2", "--init-method", url]
             first, second = (self.begin(*arguments, "--rank", str(rank), "--world-size", "2") for rank in range(2))
             self.wait_until(lambda: state(second.pid) == "T", "a frozen rank")
             time.sleep(0.5)
