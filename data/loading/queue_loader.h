@@ -1,14 +1,14 @@
 // A loader of data that arrives while a loop trains: other threads push samples or batches, next() takes them.
 //
+//   std::jthread simulation;  // declared before the queue: the queue's destructor releases it, then it is joined
 //   levin::QueueLoader queue({.capacity = 4, .batch_size = 32});
-//   std::thread simulation([producer = queue.producer()] {
+//   simulation = std::jthread([producer = queue.producer()] {
 //     while (auto sample = simulate()) {
 //       if (!producer.push({sample->x, sample->y})) return;  // nobody trains any more
 //     }
 //     producer.close();
 //   });
 //   trainer.fit(model, queue);
-//   simulation.join();
 //
 // The queue is bounded: a full queue makes push() wait, or drops its oldest batch. It is never read ahead of the
 // weights. Each rank has a queue of its own, and trains on what its own threads push.
@@ -111,8 +111,9 @@ class QueueLoader final : public Loader {
  public:
   using Options = QueueLoaderOptions;
 
+  explicit QueueLoader(Defaults = {}) : QueueLoader(QueueLoaderOptions()) {}
   /// `collate` makes batches of pushed samples instead of stacking. Throws ConfigError for options out of range.
-  explicit QueueLoader(QueueLoaderOptions options = {}, Collate collate = nullptr);
+  explicit QueueLoader(QueueLoaderOptions options, Collate collate = nullptr);
   ~QueueLoader() override;
   QueueLoader(QueueLoader&&) = default;  // and no copies: a queue has one consumer
 

@@ -49,21 +49,6 @@ void check_row_fields(const std::string& where, const Batch& rows) {
                   ". Name all tensors or none.");
 }
 
-// The number of rows, which all tensors have.
-int64_t count_rows(const std::string& where, const std::vector<std::string>& names,
-                   const std::vector<at::Tensor>& tensors) {
-  for (size_t k = 0; k < tensors.size(); ++k) {
-    const std::string who = where + column_text(names.empty() ? "" : names[k], k);
-    if (!tensors[k].defined()) throw DataError(who + " is an undefined tensor.");
-    if (tensors[k].layout() != at::kStrided) throw DataError(who + " is not a dense tensor. Call to_dense().");
-    if (tensors[k].dim() == 0) throw DataError(who + " has no batch dimension. Use add() for a single row.");
-    if (tensors[k].size(0) == tensors[0].size(0)) continue;
-    throw DataError(who + " has " + count_of(tensors[k].size(0), "row") + " but the first tensor has " +
-                    std::to_string(tensors[0].size(0)) + ".");
-  }
-  return tensors[0].size(0);
-}
-
 std::vector<int64_t> sizes_for(const at::Tensor& rows, int64_t capacity) {
   std::vector<int64_t> sizes = rows.sizes().vec();
   sizes[0] = capacity;
@@ -108,56 +93,70 @@ int64_t ReplayBuffer::insert(const std::string& where, const Batch& rows) {
   const at::NoGradGuard no_grad;
   check_row_fields(where, rows);
   const std::lock_guard lock(mutex_);
-  const std::vector<at::Tensor> tensors = in_column_order(where, rows);
-  const int64_t count = count_rows(where, rows.names(), tensors), first = rows_.added;
+  const std::vector<Column> added = in_column_order(where, rows);
+  const int64_t count = count_rows(where, added), first = rows_.added;
   if (count == 0) return first;
-  if (rows_.columns.empty()) {
-    std::vector<Column> columns;
-    const std::vector<std::string> names = rows.names();
-    for (size_t k = 0; k < tensors.size(); ++k) {
-      const auto options = at::TensorOptions().dtype(tensors[k].scalar_type());
-      columns.push_back({names.empty() ? "" : names[k], at::empty(sizes_for(tensors[k], options_.capacity), options)});
-    }
-    rows_.columns = std::move(columns);
-  }
-  check_like_first(where, tensors);
-  write(tensors, count);
+  if (rows_.columns.empty()) allocate(added);
+  check_like_first(where, added);
+  write(added, count);
   return first;
 }
 
-// The tensors in the order of the columns, by name; in the order of the fields if there are no columns yet.
-std::vector<at::Tensor> ReplayBuffer::in_column_order(const std::string& where, const Batch& rows) const {
+// The row's tensors in the order of the columns, by name; in their own order if there are no columns yet.
+std::vector<ReplayBuffer::Column> ReplayBuffer::in_column_order(const std::string& where, const Batch& rows) const {
   std::vector<std::string> wanted;
   for (const Column& column : rows_.columns) wanted.push_back(column.name);
   if (wanted.empty()) wanted = rows.structure() == nullptr ? std::vector<std::string>(rows.count()) : rows.names();
-  std::vector<at::Tensor> tensors;
+  std::vector<Column> added;
   for (size_t k = 0; k < wanted.size(); ++k) {
     const bool is_there = wanted[k].empty() ? rows.structure() == nullptr && k < rows.count() : rows.has(wanted[k]);
     if (!is_there) throw DataError(where + column_text(wanted[k], k) + " of the first row is missing.");
-    tensors.push_back(wanted[k].empty() ? rows.tensors[k] : rows[std::string_view(wanted[k])]);
+    added.push_back({wanted[k], wanted[k].empty() ? rows.tensors[k] : rows[std::string_view(wanted[k])]});
   }
-  if (rows.count() == wanted.size()) return tensors;
+  if (rows.count() == wanted.size()) return added;
   throw DataError(where + "the row has " + count_of(static_cast<int64_t>(rows.count()), "tensor") +
                   (rows.structure() == nullptr ? "" : " (" + join(rows.names()) + ")") + " but the first row has " +
                   std::to_string(wanted.size()) + ".");
 }
 
-void ReplayBuffer::check_like_first(const std::string& where, const std::vector<at::Tensor>& tensors) const {
-  for (size_t k = 0; k < tensors.size(); ++k) {
-    const at::Tensor& rows = rows_.columns[k].rows;
-    if (tensors[k].sizes().slice(1) == rows.sizes().slice(1) && tensors[k].scalar_type() == rows.scalar_type())
-      continue;
-    throw DataError(where + column_text(rows_.columns[k].name, k) + " is " + row_text(tensors[k]) +
-                    " in this row and " + row_text(rows) + " in the first. Give rows of the same shapes and types.");
+int64_t ReplayBuffer::count_rows(const std::string& where, const std::vector<Column>& added) {
+  for (size_t k = 0; k < added.size(); ++k) {
+    const at::Tensor& rows = added[k].rows;
+    const std::string who = where + column_text(added[k].name, k);
+    if (!rows.defined()) throw DataError(who + " is an undefined tensor.");
+    if (rows.layout() != at::kStrided) throw DataError(who + " is not a dense tensor. Call to_dense().");
+    if (rows.dim() == 0) throw DataError(who + " has no batch dimension. Use add() for a single row.");
+    if (rows.size(0) == added[0].rows.size(0)) continue;
+    throw DataError(who + " has " + count_of(rows.size(0), "row") + " but the first tensor has " +
+                    std::to_string(added[0].rows.size(0)) + ".");
+  }
+  return added[0].rows.size(0);
+}
+
+void ReplayBuffer::allocate(const std::vector<Column>& added) {
+  std::vector<Column> columns;
+  for (const auto& [name, rows] : added) {
+    const auto type = at::TensorOptions().dtype(rows.scalar_type());
+    columns.push_back({name, at::empty(sizes_for(rows, options_.capacity), type)});
+  }
+  rows_.columns = std::move(columns);
+}
+
+void ReplayBuffer::check_like_first(const std::string& where, const std::vector<Column>& added) const {
+  for (size_t k = 0; k < added.size(); ++k) {
+    const at::Tensor &rows = added[k].rows, &own = rows_.columns[k].rows;
+    if (rows.sizes().slice(1) == own.sizes().slice(1) && rows.scalar_type() == own.scalar_type()) continue;
+    throw DataError(where + column_text(added[k].name, k) + " is " + row_text(rows) + " in this row and " +
+                    row_text(own) + " in the first. Give rows of the same shapes and types.");
   }
 }
 
-void ReplayBuffer::write(const std::vector<at::Tensor>& tensors, int64_t count) {
+void ReplayBuffer::write(const std::vector<Column>& added, int64_t count) {
   for (int64_t done = 0; done < count;) {
     const int64_t position = rows_.added % options_.capacity;
     const int64_t length = std::min(count - done, options_.capacity - position);
-    for (size_t k = 0; k < tensors.size(); ++k) {
-      rows_.columns[k].rows.narrow(0, position, length).copy_(tensors[k].narrow(0, done, length));
+    for (size_t k = 0; k < added.size(); ++k) {
+      rows_.columns[k].rows.narrow(0, position, length).copy_(added[k].rows.narrow(0, done, length));
     }
     for (int64_t i = 0; rows_.priorities && i < length; ++i) {
       rows_.priorities->set(position + i, raised(rows_.max_priority));

@@ -58,8 +58,9 @@ class ReplayBuffer {
  public:
   using Options = ReplayBufferOptions;
 
+  explicit ReplayBuffer(Defaults = {}) : ReplayBuffer(ReplayBufferOptions()) {}
   /// Throws ConfigError for options out of range.
-  explicit ReplayBuffer(ReplayBufferOptions options = {});
+  explicit ReplayBuffer(ReplayBufferOptions options);
   ReplayBuffer(const ReplayBuffer&) = delete;
   ReplayBuffer& operator=(const ReplayBuffer&) = delete;
 
@@ -99,13 +100,13 @@ class ReplayBuffer {
   void load_draws_state(const State& saved);
 
  private:
-  // One tensor of all rows.
+  // One tensor of all rows, or of rows that are added.
   struct Column {
     std::string name = "";  // empty: the tensors have no names
-    at::Tensor rows = {};   // (capacity, …) on the CPU; row `id` is at id % capacity
+    at::Tensor rows = {};   // (rows, …)
   };
   struct Rows {
-    std::vector<Column> columns = {};
+    std::vector<Column> columns = {};  // (capacity, …) on the CPU; row `id` is at id % capacity
     int64_t added = 0;
     std::optional<SumTree> priorities = std::nullopt;  // p^alpha by position; unset without `prioritized`
     double max_priority = 1;                           // the highest p so far
@@ -117,9 +118,11 @@ class ReplayBuffer {
   };
 
   int64_t insert(const std::string& where, const Batch& rows);
-  [[nodiscard]] std::vector<at::Tensor> in_column_order(const std::string& where, const Batch& rows) const;
-  void check_like_first(const std::string& where, const std::vector<at::Tensor>& tensors) const;
-  void write(const std::vector<at::Tensor>& tensors, int64_t count);
+  [[nodiscard]] std::vector<Column> in_column_order(const std::string& where, const Batch& rows) const;
+  [[nodiscard]] static int64_t count_rows(const std::string& where, const std::vector<Column>& added);
+  void allocate(const std::vector<Column>& added);
+  void check_like_first(const std::string& where, const std::vector<Column>& added) const;
+  void write(const std::vector<Column>& added, int64_t count);
   [[nodiscard]] int64_t rows_held() const;
   [[nodiscard]] double next_uniform();
   [[nodiscard]] at::Tensor draw_positions(int64_t count);

@@ -301,7 +301,8 @@ TEST(QueueLoader, RefusesWhatHasNoTensors) {
   QueueLoader loader;
   const QueueProducer producer = loader.producer();
   expect_parts(error_of<DataError>([&] { (void)producer.push({}); }), {"QueueProducer: the sample has no tensors"});
-  expect_parts(error_of<DataError>([&] { (void)producer.push_batch({}); }), {"QueueProducer: the batch has no tensors"});
+  expect_parts(error_of<DataError>([&] { (void)producer.push_batch({}); }),
+               {"QueueProducer: the batch has no tensors"});
   expect_counts(loader.counts(), 0, 0, 0, 0);
 }
 
