@@ -125,7 +125,7 @@ class QueueLoader final : public Loader {
   void start(int64_t /*epoch*/, int64_t /*first_batch*/ = 0) override {}
   /// Takes the oldest batch, and waits for one if there is none. Throws the error of close(), DataError if samples
   /// cannot be collated, whose batch is then lost, and DataError if it would wait forever, because all handles were
-  /// destroyed and none closed the queue.
+  /// destroyed and none closed the queue. While it waits, a request to stop the run (Ctrl-C) has no effect.
   bool next(Batch& batch) override;
   [[nodiscard]] bool may_be_read_ahead() const override { return false; }
   [[nodiscard]] std::optional<int64_t> num_batches() const override { return std::nullopt; }

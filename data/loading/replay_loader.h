@@ -32,9 +32,9 @@ struct ReplayLoaderOptions {
 /// Ranks: each rank has a buffer of its own with the rows that it adds, and shard() leaves it alone. Ranks that add the
 /// same rows need different seeds, or they draw the same batches.
 ///
-/// Checkpoints contain the buffer of each rank, as it is when they are written. A run that resumes from one continues
-/// bitwise identically if the buffer changes between its steps alone, and the checkpoint is written after a step
-/// and the changes that follow it.
+/// Checkpoints contain each rank's buffer at the moment of writing; rank 0 has all of them in memory then. A resumed
+/// run continues bitwise identically if the checkpoint is written between batches, after what changes the buffer. If it
+/// is written while a batch is trained, the resumed run draws this batch again, from the rows of that moment.
 class ReplayLoader final : public Loader {
  public:
   using Options = ReplayLoaderOptions;

@@ -87,8 +87,11 @@ TEST(ReplayBuffer, BatchesHoldTheRowsOfTheirIds) {
 TEST(ReplayBuffer, ReplacesTheOldestRows) {
   for (const bool at_once : {false, true}) {
     ReplayBuffer buffer({.capacity = 3, .seed = 1});
-    if (at_once) EXPECT_EQ(buffer.add_many(rows_of(0, 8)), 0);
-    for (int64_t k = 0; k < 8 && !at_once; ++k) EXPECT_EQ(buffer.add(row_of(k)), k);
+    if (at_once) {
+      EXPECT_EQ(buffer.add_many(rows_of(0, 8)), 0);
+    } else {
+      for (int64_t k = 0; k < 8; ++k) EXPECT_EQ(buffer.add(row_of(k)), k);
+    }
     EXPECT_EQ(buffer.size(), 3);
     EXPECT_EQ(buffer.added(), 8);
     const Batch batch = buffer.sample(100);
