@@ -57,6 +57,8 @@
 #include "levin/data/images/image_transforms.h"
 #include "levin/data/loading/combined_loader.h"
 #include "levin/data/loading/length_batch_sampler.h"
+#include "levin/data/loading/queue_loader.h"
+#include "levin/data/loading/replay_loader.h"
 #include "levin/data/loading/sequence_length_warmup.h"
 #include "levin/data/loading/stratified.h"
 #include "levin/data/loading/weighted_sampler.h"

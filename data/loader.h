@@ -52,6 +52,12 @@ class Loader {
   /// `first_batch`: do not skip them again. Not called if the checkpoint has no state.
   virtual void load_state(const State& /*state*/) {}
 
+  /// Adds to state(), for a checkpoint, what is too large for a copy before each batch, such as the rows of a replay
+  /// buffer. Called when a checkpoint is written, so unlike state() it returns what the loader holds then, even if that
+  /// is after the batch that a resumed run takes first. load_state() gets it with the state, but not when a pass in
+  /// progress is merely continued after another one.
+  virtual void add_to_checkpoint(State& /*state*/) const {}
+
   /// Ends the threads that fetch batches ahead; start() begins a new pass.
   virtual void stop() {}
 

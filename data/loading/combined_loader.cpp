@@ -17,6 +17,11 @@ int64_t pass_number(int64_t epoch, int64_t cycle) {
   return epoch + (cycle << 32);
 }
 
+// The key of a loader's state and options.
+std::string part_name(size_t k) {
+  return "loader_" + std::to_string(k);
+}
+
 }  // namespace
 
 CombinedLoader::CombinedLoader(Loaders loaders, CombinedLoaderOptions options)
@@ -203,14 +208,22 @@ State CombinedLoader::state() const {
   State all;
   for (size_t k = 0; k < loaders_.size(); ++k) {
     const State one = loaders_[k]->state();
-    if (!one.empty()) all.put("loader_" + std::to_string(k), one);
+    if (!one.empty()) all.put(part_name(k), one);
   }
   return all;
 }
 
+void CombinedLoader::add_to_checkpoint(State& state) const {
+  for (size_t k = 0; k < loaders_.size(); ++k) {
+    State one = state.part(part_name(k));
+    loaders_[k]->add_to_checkpoint(one);
+    if (!one.empty()) state.put(part_name(k), one);
+  }
+}
+
 void CombinedLoader::load_state(const State& state) {
   for (size_t k = 0; k < loaders_.size(); ++k) {
-    const State one = state.part("loader_" + std::to_string(k));
+    const State one = state.part(part_name(k));
     if (!one.empty()) loaders_[k]->load_state(one);
   }
 }
@@ -223,7 +236,7 @@ bool CombinedLoader::shard(int64_t rank, int64_t world_size, bool padded) {
 
 ConfigNode CombinedLoader::written_options() const {
   ConfigNode node = write_options(options_);
-  for (size_t k = 0; k < loaders_.size(); ++k) node.set("loader_" + std::to_string(k), loaders_[k]->written_options());
+  for (size_t k = 0; k < loaders_.size(); ++k) node.set(part_name(k), loaders_[k]->written_options());
   return node;
 }
 

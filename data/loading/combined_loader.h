@@ -79,6 +79,7 @@ class CombinedLoader final : public Loader {
   [[nodiscard]] bool may_be_read_ahead() const override;
   /// Returns the states of the loaders that have one.
   [[nodiscard]] State state() const override;
+  void add_to_checkpoint(State& state) const override;
   void load_state(const State& state) override;
   bool shard(int64_t rank, int64_t world_size, bool padded) override;
   void pin_memory(bool pins) override;

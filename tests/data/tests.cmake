@@ -19,10 +19,13 @@ levin_test(data LIBS OpenSSL::Crypto ZLIB::ZLIB FILES
   data/mnist_test.cpp
   data/named_batch_test.cpp
   data/npy_test.cpp
+  data/queue_loader_test.cpp
+  data/replay_buffer_test.cpp
   data/sampler_test.cpp
   data/sentence_piece_test.cpp
   data/sequence_length_warmup_test.cpp
   data/stratified_test.cpp
+  data/sum_tree_test.cpp
   data/text_csv_test.cpp
   data/text_test.cpp
   data/token_file_test.cpp

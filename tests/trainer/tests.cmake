@@ -31,6 +31,7 @@ levin_test(trainer TORCH COST 40 FILES
   trainer/nothing_to_train_test.cpp
   trainer/num_threads_test.cpp
   trainer/odd_folder_test.cpp
+  trainer/online_data_test.cpp
   trainer/optimization_test.cpp
   trainer/own_precision_test.cpp
   trainer/param_groups_test.cpp

@@ -115,7 +115,8 @@ State sources_state(const Run& run, const FabricSources& sources) {
     State one;
     if (source.pass != nullptr) one.put("position", position_state(source.pass->saved_position()));
     if (source.has_state) {
-      const State own = source.pass != nullptr ? source.pass->loader_state() : source.loader->state();
+      State own = source.pass != nullptr ? source.pass->loader_state() : source.loader->state();
+      source.loader->add_to_checkpoint(own);
       one.put("state", states_of_ranks(run, own));
     }
     all.put(key_of_source(k), one);

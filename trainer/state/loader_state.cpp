@@ -90,7 +90,10 @@ State state_of_rank(const Run& run, const State& all) {
 }
 
 void put_loader_state(const Run& run, State& checkpoint) {
-  if (run.fit.train.has_state) checkpoint.put(kPart, states_of_ranks(run, own_loader_state(run)));
+  if (!run.fit.train.has_state) return;
+  State own = own_loader_state(run);
+  run.fit.train.loaders[0]->add_to_checkpoint(own);
+  checkpoint.put(kPart, states_of_ranks(run, own));
 }
 
 void restore_loader_state(Run& run) {
