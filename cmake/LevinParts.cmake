@@ -75,7 +75,7 @@ endfunction()
 
 set(LEVIN_core_HOLDS "the trainer, its callbacks, and checkpoints")
 levin_add_part(core PUBLIC levin::torch nlohmann_json::nlohmann_json Threads::Threads
-  PRIVATE yaml-cpp $<LINK_ONLY:spdlog::spdlog> PkgConfig::xxhash ${CMAKE_DL_LIBS})
+  PRIVATE yaml-cpp PkgConfig::xxhash ${CMAKE_DL_LIBS})
 target_precompile_headers(levin_core PRIVATE cmake/library_pch.h)
 
 levin_part(arrays HOLDS "data from HDF5 and NumPy files"
