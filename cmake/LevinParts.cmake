@@ -69,11 +69,13 @@ function(levin_add_part name)
     "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>" "$<INSTALL_INTERFACE:include>")
   target_link_libraries(${target} ${ARGN} PRIVATE levin_warnings)
   target_compile_options(${target} PRIVATE ${LEVIN_PLAIN_OPTIONS})
+  # LibTorch keeps what the library has registered with it, so a dlclose() of the last user must not unload the library.
+  target_link_options(${target} PRIVATE LINKER:-z,nodelete)
 endfunction()
 
 set(LEVIN_core_HOLDS "the trainer, its callbacks, and checkpoints")
 levin_add_part(core PUBLIC levin::torch nlohmann_json::nlohmann_json Threads::Threads
-  PRIVATE yaml-cpp $<LINK_ONLY:spdlog::spdlog> PkgConfig::xxhash ${CMAKE_DL_LIBS})
+  PRIVATE yaml-cpp PkgConfig::xxhash ${CMAKE_DL_LIBS})
 target_precompile_headers(levin_core PRIVATE cmake/library_pch.h)
 
 levin_part(arrays HOLDS "data from HDF5 and NumPy files"

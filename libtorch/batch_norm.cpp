@@ -6,6 +6,8 @@
 #include <ATen/ops/instance_norm_ops.h>
 #include <torch/library.h>
 
+#include <mutex>
+#include <shared_mutex>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -16,8 +18,17 @@ namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-// Read by the training thread, and by backward's threads (which recompute segments) while it waits for them.
-const BatchNormFunction* active_batch_norm = nullptr;
+// Of the open scopes, the latest one last. Read by threads that train, and by backward's threads, which recompute
+// segments.
+struct OpenScopes {
+  std::shared_mutex mutex = {};
+  std::vector<const BatchNormFunction*> functions = {};
+};
+
+OpenScopes& open_scopes() {
+  static auto* const all = new OpenScopes;  // never destroyed: threads may be in a call when the process ends
+  return *all;
+}
 
 // Whether this thread is inside instance_norm, which is one batch_norm over all its instances' channels.
 thread_local bool in_instance_norm = false;
@@ -25,9 +36,13 @@ thread_local bool in_instance_norm = false;
 at::Tensor call_batch_norm(const at::Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
                            const OptionalTensor& running_mean, const OptionalTensor& running_var, bool training,
                            double momentum, double eps, bool cudnn_enabled) {
-  if (training && active_batch_norm != nullptr && !in_instance_norm) {
-    auto result = (*active_batch_norm)({input, weight, bias, running_mean, running_var, momentum, eps});
-    if (result) return *std::move(result);
+  if (training && !in_instance_norm) {
+    OpenScopes& scopes = open_scopes();
+    const std::shared_lock lock(scopes.mutex);
+    for (auto compute = scopes.functions.rbegin(); compute != scopes.functions.rend(); ++compute) {
+      auto result = (**compute)({input, weight, bias, running_mean, running_var, momentum, eps});
+      if (result) return *std::move(result);
+    }
   }
   return at::native::batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled);
 }
@@ -72,11 +87,15 @@ void register_kernels() {
 
 BatchNormScope::BatchNormScope(BatchNormFunction compute) : compute_(std::move(compute)) {
   register_kernels();
-  active_batch_norm = &compute_;
+  OpenScopes& scopes = open_scopes();
+  const std::unique_lock lock(scopes.mutex);
+  scopes.functions.push_back(&compute_);
 }
 
 BatchNormScope::~BatchNormScope() {
-  active_batch_norm = nullptr;
+  OpenScopes& scopes = open_scopes();
+  const std::unique_lock lock(scopes.mutex);
+  std::erase(scopes.functions, &compute_);
 }
 
 }  // namespace levin

@@ -24,9 +24,9 @@ struct BatchNormCall {
 /// Computes a call and updates its running statistics, on any thread; nullopt: LibTorch computes the call.
 using BatchNormFunction = std::function<std::optional<at::Tensor>(const BatchNormCall&)>;
 
-/// During its lifetime, one at a time per process, `compute` is called for every batch_norm in training mode, but not
-/// for the calls of instance_norm, which pass the channels of all instances. No operator may run on a different thread
-/// while a scope begins or ends.
+/// During its lifetime, `compute` is called for every batch_norm in training mode, on any thread, but not for the calls
+/// of instance_norm, which pass the channels of all instances. Of several scopes the latest one that computes the call
+/// does. A scope begins and ends between the calls of other threads, for which it waits.
 class BatchNormScope {
  public:
   explicit BatchNormScope(BatchNormFunction compute);

@@ -2,6 +2,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <atomic>
 #include <utility>
 
 #include "levin/core/options/error.h"
@@ -17,6 +18,7 @@ struct Watcher {
   std::function<void(const OperatorWatch::Storages&)> after;
 };
 std::unique_ptr<Watcher> watcher;  // read by backward's threads only while the training thread waits for them
+std::atomic<bool> is_watching = false;
 
 void add_storage(const at::Tensor& tensor, OperatorWatch::Storages& storages) {
   if (tensor.defined() && tensor.has_storage()) storages.push_back(tensor.storage().unsafeGetStorageImpl());
@@ -59,13 +61,15 @@ void start_watching() {
 
 OperatorWatch::OperatorWatch(std::function<void(const Storages&)> before, std::function<void(const Storages&)> after)
     : guard_(c10::DispatchKeySet(kOperatorWatchKey)) {
-  if (watcher) throw Error("fsdp: another run with stage 3 is active in this process. Run one after the other.");
+  if (is_watching.exchange(true))
+    throw Error("fsdp: another run with stage 3 is active in this process. Run one after the other.");
   start_watching();
   watcher = std::make_unique<Watcher>(Watcher{std::move(before), std::move(after)});
 }
 
 OperatorWatch::~OperatorWatch() {
   watcher.reset();
+  is_watching = false;
 }
 
 OperatorWatch::Unseen::Unseen() : guard_(c10::DispatchKeySet(kOperatorWatchKey)) {}

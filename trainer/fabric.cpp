@@ -131,6 +131,10 @@ void Fabric::clip_gradients(const FabricOptimizer& optimizer, const ClipGradient
   named_call(*run_, "Fabric.clip_gradients", [&] { run_->clip_gradients(optimizer.index(), clip); });
 }
 
+void Fabric::clip_gradients(const torch::nn::Module& module, const ClipGradients& clip) {
+  named_call(*run_, "Fabric.clip_gradients", [&] { run_->clip_gradients(run_->optimizer_of(module), clip); });
+}
+
 // ---- ranks and devices ----------------------------------------------------------------------------------------------
 
 at::Tensor Fabric::all_reduce(const at::Tensor& value, ReduceOp op) {

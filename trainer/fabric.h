@@ -23,6 +23,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <iterator>
@@ -134,7 +136,9 @@ class FabricOptimizer {
 
   /// Updates the weights with the gradients of Fabric::backward, unscaled; skips the update if a scaled gradient
   /// overflowed, and moves the loss scale. `closure`: for an optimizer that evaluates the loss several times (LBFGS).
-  /// Throws NonFiniteLossError for a gradient that is nan or inf, and Error inside a window of Fabric::step.
+  /// Throws NonFiniteLossError for a gradient that is nan or inf, and Error inside a window of Fabric::step, for
+  /// gradients of a backward pass inside no_backward_sync(), and, with several ranks or a scaled loss, for gradients
+  /// that Fabric::backward has not computed.
   void step(const Optimizer::Closure& closure = {});
   /// Drops the gradients of the optimizer's parameters.
   void zero_grad();
@@ -232,8 +236,15 @@ class Fabric {
                         const std::string& name = "model") {
     return setup(std::shared_ptr<torch::nn::Module>(holder.ptr()), optimizers, name);
   }
-  /// Gives a loader to the run. Throws Error unless there is exactly one in `loader`.
+  /// Gives a loader to the run. Throws Error unless there is exactly one in `loader`, and after load() while a pass
+  /// over another loader is to be continued.
   [[nodiscard]] FabricLoader setup_dataloaders(Loaders loader, const FabricLoaderOptions& options = {});
+  /// Same as above for several: auto [train, val] = fabric.setup_dataloaders(train_loader, val_loader).
+  template <class... Each>
+  requires(sizeof...(Each) > 1 && (std::convertible_to<Each, Loaders> && ...))
+      [[nodiscard]] std::array<FabricLoader, sizeof...(Each)> setup_dataloaders(Each&&... loaders) {
+    return {setup_dataloaders(Loaders(std::forward<Each>(loaders)))...};
+  }
   /// Returns the handles of all optimizers, in the order in which they were set up.
   [[nodiscard]] std::vector<FabricOptimizer> optimizers();
   /// Returns the schedulers of all optimizers. step() moves those that do not watch a metric; the others, and all of
@@ -268,14 +279,18 @@ class Fabric {
   /// also in float32; every rank enters it.
   [[nodiscard]] std::shared_ptr<void> autocast();
   /// Adds the gradients of `loss`, () and not scaled, and reduces them over ranks unless no_backward_sync() is open.
-  /// Every rank calls it. Throws NonFiniteLossError, and ConfigError for options that only step() applies.
+  /// Every rank calls it. Throws NonFiniteLossError, ConfigError for options that only step() applies, and, with
+  /// several ranks, Error if the forward pass had no autocast() or began on the other side of no_backward_sync()'s
+  /// scope.
   void backward(const at::Tensor& loss);
   /// Returns a scope around forward and backward passes whose gradients are not reduced yet: all but the last of an
   /// accumulation. `enabled`: false for the last.
   [[nodiscard]] std::shared_ptr<void> no_backward_sync(bool enabled = true);
-  /// Clips the gradients, which are unscaled first. Throws ConfigError unless exactly one value is set. Every rank
-  /// calls it.
+  /// Clips the gradients, which are unscaled first. Throws ConfigError unless exactly one value is set, and Error for
+  /// gradients that optimizer.step() would refuse. Every rank calls it.
   void clip_gradients(const FabricOptimizer& optimizer, const ClipGradients& clip);
+  /// Same as above for the one optimizer with which `module` was set up.
+  void clip_gradients(const torch::nn::Module& module, const ClipGradients& clip);
 
   // ---- ranks and devices ------------------------------------------------------------------------------------------
   /// Returns the reduced value on every rank. This function and the next ones block until all ranks call them.

@@ -21,9 +21,10 @@ namespace levin {
 
 namespace {
 
+// This and the other objects here are never destroyed: destructors of static objects may print.
 std::recursive_mutex& mutex() {
-  static std::recursive_mutex m;
-  return m;
+  static auto* const m = new std::recursive_mutex;
+  return *m;
 }
 
 bool live_lines_work() {
@@ -50,9 +51,9 @@ std::string cut(const std::string& text, int columns) {
 }
 
 spdlog::logger& logger() {
-  static const auto made = [] {
+  static auto* const made = [] {
     const auto mode = wants_no_color() ? spdlog::color_mode::never : spdlog::color_mode::automatic;
-    auto log = std::make_shared<spdlog::logger>("levin", std::make_shared<spdlog::sinks::stderr_color_sink_mt>(mode));
+    auto* log = new spdlog::logger("levin", std::make_shared<spdlog::sinks::stderr_color_sink_mt>(mode));
     log->set_pattern("%^%l%$: %v");
     log->set_level(spdlog::level::trace);
     return log;
@@ -62,8 +63,8 @@ spdlog::logger& logger() {
 
 // Returns true if the warning was not shown before.
 bool is_new(const std::string& text) {
-  static std::set<std::string> shown;
-  return shown.insert(text).second;
+  static auto* const shown = new std::set<std::string>;
+  return shown->insert(text).second;
 }
 
 using ShowLine = void (*)(const std::string& level, const std::string& text);
@@ -83,8 +84,8 @@ ShowLine show_line = nullptr;
 }  // namespace
 
 Console& Console::instance() {
-  static Console console;
-  return console;
+  static auto* const console = new Console;
+  return *console;
 }
 
 Console::Console() : is_terminal_(live_lines_work()) {

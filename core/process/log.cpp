@@ -148,6 +148,7 @@ struct State {
   std::array<std::optional<Format>, 3> formats = {};
   std::unique_ptr<LogFile> file = nullptr;
   std::string path = "";  // of the open file, or of the one that could not be opened
+  int64_t opened = 0;     // how many files were
   std::deque<Line> waiting = {};
   int64_t left_out = 0;  // of the waiting lines
   int64_t lost = 0;      // lines since the file could last be written
@@ -207,6 +208,7 @@ std::string keep_or_write(State& now, Line line) {
 std::string open_file(State& now, const std::string& path, int64_t rank, const LogOptions& options) {
   now.file.reset();
   now.path = path;
+  ++now.opened;
   now.lost = 0;
   now.reported = false;
   Format format = Format::text;
@@ -398,26 +400,30 @@ void read_environment() {
   set_format(variables("LEVIN_LOG_FORMAT").value_or(""), Source::environment);
 }
 
-void open(const std::string& folder, int64_t rank, const LogOptions& options) {
+int64_t open(const std::string& folder, int64_t rank, const LogOptions& options) {
   const LogOptions good = checked(options, "log");
   set_levels(good.level, Source::options);
   set_format(good.format, Source::options);
   const std::string path = folder + "/" + file_name(rank);
   std::string problem;
+  int64_t number = 0;
   {
     State& now = state();
     const std::lock_guard lock(now.mutex);
-    if (now.path == path) return;
-    problem = open_file(now, path, rank, good);
+    if (now.path != path) problem = open_file(now, path, rank, good);
+    number = now.opened;
   }
   if (!problem.empty()) show(Level::warn, "logger", problem);
+  return number;
 }
 
-void close() {
+// `only`: the number of the file; unset: any.
+static void close_file(std::optional<int64_t> only) {
   State& now = state();
   std::string problem;
   {
     const std::lock_guard lock(now.mutex);
+    if (only && *only != now.opened) return;
     if (now.lost > 0) problem = std::to_string(now.lost) + " lines of " + now.path + " could not be written.";
     now.file.reset();
     now.path.clear();
@@ -425,6 +431,14 @@ void close() {
   }
   set_position(-1, -1);
   if (!problem.empty()) show(Level::warn, "logger", problem);
+}
+
+void close() {
+  close_file(std::nullopt);
+}
+
+void close(int64_t number) {
+  close_file(number);
 }
 
 void set_position(int64_t epoch, int64_t step) {

@@ -46,7 +46,8 @@ std::atomic<bool> repeats_count{true};
 static_assert(std::atomic<int64_t>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
 
 std::mutex scopes_mutex;
-int scopes = 0;
+int scopes = 0, write_scopes = 0;
+bool ignores_pipe = false, ignores_size = false;  // since the outermost scope of write errors
 
 void arm(const Handled& one, int64_t nanoseconds) {
   itimerspec when = {};
@@ -204,11 +205,18 @@ int stop_signal() {
   return received.load(std::memory_order_relaxed);
 }
 
-WriteErrorsScope::WriteErrorsScope() : pipe_(ignore(SIGPIPE)), size_(ignore(SIGXFSZ)) {}
+WriteErrorsScope::WriteErrorsScope() {
+  const std::lock_guard lock(scopes_mutex);
+  if (write_scopes++ > 0) return;
+  ignores_pipe = ignore(SIGPIPE);
+  ignores_size = ignore(SIGXFSZ);
+}
 
 WriteErrorsScope::~WriteErrorsScope() {
-  if (pipe_) std::signal(SIGPIPE, SIG_DFL);
-  if (size_) std::signal(SIGXFSZ, SIG_DFL);
+  const std::lock_guard lock(scopes_mutex);
+  if (--write_scopes > 0) return;
+  if (ignores_pipe) std::signal(SIGPIPE, SIG_DFL);
+  if (ignores_size) std::signal(SIGXFSZ, SIG_DFL);
 }
 
 }  // namespace levin

@@ -42,17 +42,13 @@ inline constexpr std::chrono::milliseconds kSameRequest(500);
 // default: without message or checkpoint.
 
 /// During its lifetime such a write fails with an error instead (EPIPE, EFBIG). Signals that the program handles itself
-/// are not touched. Child processes inherit it.
+/// are not touched. Child processes inherit it. The outermost scope of all threads restores what was before.
 class WriteErrorsScope {
  public:
   WriteErrorsScope();
   ~WriteErrorsScope();
   WriteErrorsScope(const WriteErrorsScope&) = delete;
   WriteErrorsScope& operator=(const WriteErrorsScope&) = delete;
-
- private:
-  bool pipe_;
-  bool size_;
 };
 
 }  // namespace levin

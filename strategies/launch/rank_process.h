@@ -4,7 +4,6 @@
 #include <sys/types.h>
 
 #include <map>
-#include <shared_mutex>
 #include <string>
 
 namespace levin {
@@ -30,15 +29,5 @@ inline constexpr const char* kThreadShare = "LEVIN_THREAD_SHARE";
 /// In such a rank: requests again to be killed when the launcher ends (exec may cancel the first request), and ends at
 /// once if the launcher has already ended.
 void stay_with_launcher();
-
-// Threads that run to the end of the process must not use objects that are destroyed during exit (libcrypto, the
-// console).
-
-/// From now on the process's exit waits until no thread has a lock of before_exit(), and later calls get none. Call it
-/// once the objects that the threads use exist; it may be called again.
-void guard_exit();
-
-/// Delays the exit while the returned lock is owned; it owns nothing once the exit has begun.
-[[nodiscard]] std::shared_lock<std::shared_mutex> before_exit();
 
 }  // namespace levin

@@ -21,6 +21,7 @@
 #include "levin/core/options/error.h"
 #include "levin/core/options/units.h"
 #include "levin/core/process/console.h"
+#include "levin/core/process/process_exit.h"
 #include "levin/core/process/shared_library.h"
 #include "levin/strategies/launch/launcher.h"
 #include "levin/strategies/launch/launcher_signals.h"

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <exception>
 #include <map>
+#include <mutex>
 #include <set>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -47,6 +48,12 @@ c10d::ReduceOp::RedOpType c10d_op(ReduceOp op) {
   return c10d::ReduceOp::SUM;
 }
 
+// For kept_store: runs on several threads may join at once.
+std::mutex& stores_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 // One store per address, until the process ends: a program may make several trainers, one after another.
 c10::intrusive_ptr<c10d::Store>& kept_store(const World& world) {
   static std::map<std::string, c10::intrusive_ptr<c10d::Store>> stores;
@@ -76,6 +83,7 @@ c10::intrusive_ptr<c10d::Store> make_store(const World& world, const StoreAddres
 // The address given to the other ranks may be a different machine's, on which they find a second process with rank 0.
 // So that both processes report this, rank 0 connects through that address too, and not directly to its own store.
 c10::intrusive_ptr<c10d::Store> store_of(const World& world, Milliseconds timeout) {
+  const std::lock_guard lock(stores_mutex());
   auto& store = kept_store(world);
   if (store) return store;
   StoreAddress address = {.host = world.master_address, .port = world.master_port};
@@ -206,7 +214,10 @@ void ProcessRanks::join(const World& world) {
         report_failed_rendezvous(world, error);
       }
       groups_->store.reset();
-      kept_store(world).reset();
+      {
+        const std::lock_guard lock(stores_mutex());
+        kept_store(world).reset();
+      }
       std::this_thread::sleep_for(std::chrono::seconds(1));
     }
   }

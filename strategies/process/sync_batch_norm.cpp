@@ -152,14 +152,15 @@ SyncBatchNorm::SyncBatchNorm(Group group, const torch::nn::Module& module)
 }
 
 std::optional<at::Tensor> SyncBatchNorm::compute(const BatchNormCall& call) const {
-  if (!applies_to(call.weight)) return std::nullopt;
+  if (!applies_to(call)) return std::nullopt;
   return Normalize::apply(call.input, if_defined(call.weight), if_defined(call.bias), if_defined(call.running_mean),
                           if_defined(call.running_var), call.momentum, call.eps, group_);
 }
 
-bool SyncBatchNorm::applies_to(const std::optional<at::Tensor>& weight) const {
-  if (paused_) return false;
-  const auto layer = weight ? layers_.find(weight->unsafeGetTensorImpl()) : layers_.end();
+bool SyncBatchNorm::applies_to(const BatchNormCall& call) const {
+  const auto layer = call.weight ? layers_.find(call.weight->unsafeGetTensorImpl()) : layers_.end();
+  const bool is_other_run = layer == layers_.end() && call.input.is_cpu() && std::this_thread::get_id() != thread_;
+  if (is_other_run || paused_) return false;
   return (layer != layers_.end() ? *layer->second : module_).is_training();
 }
 

@@ -94,6 +94,19 @@ TEST(LogLevels, AMistakeNamesTheComponentAndListsTheKnownOnes) {
                {"x: no level follows the component \"data\". Write data=debug."});
 }
 
+TEST_F(RunLog, ARunClosesOnlyItsOwnFile) {
+  const test::TemporaryFolder other;
+  const int64_t first = log::open(folder_.path(), 0);
+  EXPECT_EQ(log::open(folder_.path(), 0), first);  // it is open
+  const int64_t second = log::open(other.path(), 0);
+  log::close(first);
+  log::info("after the first run");
+  log::close(second);
+  log::info("after both");
+  EXPECT_TRUE(has(read_file(other / "run.log"), "after the first run"));
+  EXPECT_FALSE(has(read_file(other / "run.log"), "after both"));
+}
+
 TEST_F(RunLog, ALineHasTimeLevelComponentRankAndPlace) {
   log::open(folder_.path(), 0);
   log::info("before any epoch");

@@ -9,6 +9,9 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <thread>
+
 namespace levin::batch_norm_test {
 namespace {
 
@@ -51,6 +54,37 @@ TEST(BatchNormScope, GetsTheArgumentsOfTheCall) {
   });
   (void)at::batch_norm(x, weight, {}, mean, var, true, 0.25, 0.5, false);
   EXPECT_EQ(calls, 1);
+}
+
+TEST(BatchNormScope, TheLatestScopeThatComputesACallDoes) {
+  const at::Tensor x = at::rand({4, 3, 2});
+  const BatchNormScope outer(sevens);
+  {
+    const BatchNormScope declines([](const BatchNormCall&) { return std::optional<at::Tensor>(); });
+    EXPECT_TRUE(normalized(x, true).eq(7).all().item<bool>());
+    const BatchNormScope inner([](const BatchNormCall& call) { return std::optional(at::full_like(call.input, 8)); });
+    EXPECT_TRUE(normalized(x, true).eq(8).all().item<bool>());
+  }
+  EXPECT_TRUE(normalized(x, true).eq(7).all().item<bool>());
+}
+
+TEST(BatchNormScope, MayBeginAndEndWhileOtherThreadsNormalize) {
+  const at::Tensor x = at::rand({4, 3, 2});
+  const at::Tensor own = normalized(x, true);
+  { const BatchNormScope first(sevens); }  // registers the operator, which no other thread may call meanwhile
+  const auto only_here = [here = std::this_thread::get_id()](const BatchNormCall& call) {
+    return std::this_thread::get_id() == here ? std::optional(sevens(call)) : std::nullopt;
+  };
+  bool same = true;
+  std::thread other([&] {
+    for (int k = 0; k < 200; ++k) same = same && normalized(x, true).equal(own);
+  });
+  for (int k = 0; k < 200; ++k) {
+    const BatchNormScope scope(only_here);
+    EXPECT_TRUE(normalized(x, true).eq(7).all().item<bool>());
+  }
+  other.join();
+  EXPECT_TRUE(same);
 }
 
 TEST(BatchNormScope, LeavesWhatItDeclinesToLibTorch) {

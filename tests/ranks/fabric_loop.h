@@ -1,11 +1,12 @@
 // The same training by Fabric.step, by a loop with backward, and by the Trainer, for several ranks: fabric=steps, hand
-// or trainer. With save=N the process ends after N batches, leaving fabric.ckpt in the folder `out`; with resume it
-// continues from there.
+// or trainer; fabric=mistakes: the errors of a loop. With save=N the process ends after N batches, leaving fabric.ckpt
+// in the folder `out`; with resume it continues from there.
 #pragma once
 
 #include <torch/torch.h>
 
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -97,8 +98,58 @@ inline void train_with_fabric(const RunArguments& arguments, const TrainerOption
   write_fabric_report(arguments, net, rank, ranks);
 }
 
+/// What loops of one's own get wrong with several ranks: each is an error. A good step follows.
+inline void make_mistakes(const RunArguments& arguments, const TrainerOptions& options, const Batch& data) {
+  FabricLoopNet net;
+  Fabric fabric(fabric_options(arguments, options));
+  fabric.launch();
+  FabricOptimizer optimizer = fabric.setup(net, net.optimizers());
+  const auto forward = [&] {
+    const auto autocast = fabric.autocast();
+    return net.loss(data);
+  };
+  const auto error_of = [](const std::function<void()>& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  nlohmann::json errors;
+  net.loss(data).backward();
+  errors["plain"] = error_of([&] { optimizer.step(); });
+  optimizer.zero_grad();
+  {
+    const at::Tensor loss = forward();
+    const auto unsynced = fabric.no_backward_sync();
+    errors["outside"] = error_of([&] { fabric.backward(loss); });
+  }
+  {
+    auto unsynced = fabric.no_backward_sync();
+    const at::Tensor loss = forward();
+    unsynced.reset();
+    errors["inside"] = error_of([&] { fabric.backward(loss); });
+  }
+  {
+    const auto unsynced = fabric.no_backward_sync();
+    fabric.backward(forward());
+  }
+  errors["unreduced"] = error_of([&] { optimizer.step(); });
+  optimizer.zero_grad();
+  fabric.backward(forward());
+  optimizer.step();
+  const std::string path = arguments.text("out", ".") + "/rank" + std::to_string(fabric.global_rank()) + ".json";
+  std::ofstream(path) << nlohmann::json{
+      {"errors", errors},
+      {"steps", fabric.global_step()},
+      {"world_size",
+       fabric.world_size()}}.dump();
+}
+
 inline void train_as_fabric(const RunArguments& arguments, TrainerOptions options) {
   const Batch data = make_data(arguments);
+  if (arguments.text("fabric", "") == "mistakes") return make_mistakes(arguments, options, data);
   if (arguments.text("fabric", "") != "trainer") return train_with_fabric(arguments, options, data);
   options.max_epochs = 2;
   options.num_threads = 1;

@@ -25,6 +25,15 @@ class FabricOnTwoRanks(RanksTest):
     def test_fsdp(self):
         self.check("strategy=fsdp")
 
+    def test_mistakes_that_would_only_show_in_the_weights_are_errors(self):
+        for report in self.train(*DATA, "fabric=mistakes", ranks=2):
+            errors = report["errors"]
+            self.assertRegex(errors["plain"], r"^FabricOptimizer\.step: .*reduce them over ranks.*fabric\.backward\(loss\)")
+            self.assertRegex(errors["outside"], r"^Fabric\.backward: the forward pass began outside .*before fabric\.autocast\(\)")
+            self.assertRegex(errors["inside"], r"^Fabric\.backward: the forward pass began inside .*after backward")
+            self.assertRegex(errors["unreduced"], r"^FabricOptimizer\.step: the gradients are not reduced .*End the scope")
+            self.assertEqual(report["steps"], 1)
+
     def test_continues_inside_an_epoch(self):
         whole = self.weights("fabric=steps", "accumulate=2")
         self.weights("fabric=steps", "accumulate=2", "save=7")

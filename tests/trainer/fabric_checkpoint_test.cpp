@@ -184,6 +184,39 @@ TEST(FabricCheckpoint, ContinuesOnlyInTheEpochThatWasSaved) {
                {"FabricLoader.epoch: ", "saved in epoch 1", "epoch 0 was asked for", "current_epoch()"});
 }
 
+// `save` takes no list: nothing that was set up can be left out.
+TEST(FabricCheckpoint, HoldsEverySchedulerAndLoader) {
+  const TemporaryFolder folder;
+  FabricNet net;
+  Fabric fabric;
+  OptimizerConfig config(AdamW(net.parameters(), {.lr = 0.05}), StepLR({.step_size = 1}));
+  (void)fabric.setup(net, config);
+  auto [train, val] = fabric.setup_dataloaders(shuffled(), shuffled());
+  EXPECT_EQ(train.num_batches(), 7);
+  EXPECT_EQ(val.num_batches(), 7);
+  fabric.save(folder / "all.ckpt");
+  const State saved = read_checkpoint(folder / "all.ckpt");
+  EXPECT_EQ(saved.part("fabric").get<int64_t>("loaders"), 2);
+  EXPECT_FALSE(saved.part("lr_schedulers.0").empty());
+}
+
+TEST(FabricCheckpoint, ALoaderDoesNotReplaceTheOneThatIsToBeContinued) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "saved.ckpt";
+  (void)Loop{.save_to = path, .killed_after = 10}.run();
+  FabricNet net;
+  Fabric fabric;
+  (void)fabric.setup(net, OptimizerConfig(AdamW(net.parameters(), {.lr = 0.05}), StepLR({.step_size = 1})));
+  FabricLoader loader = fabric.setup_dataloaders(shuffled());
+  (void)fabric.load(path);
+  expect_parts(error_of<Error>([&] { (void)fabric.setup_dataloaders(shuffled()); }),
+               {"Fabric.setup_dataloaders: ", "continues inside a pass", "before load"});
+  int64_t left = 0;
+  for (const Batch& batch : loader.epoch(1)) left += batch.size() > 0 ? 1 : 0;
+  EXPECT_EQ(left, 4);  // 7 batches, of which 3 were done
+  (void)fabric.setup_dataloaders(shuffled());
+}
+
 TEST(FabricCheckpoint, IsNotLoadedInsideAPass) {
   const TemporaryFolder folder;
   FabricNet net;

@@ -6,19 +6,24 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <clocale>
 #include <csignal>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
+#include <thread>
 
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/core/files/files.h"
+#include "levin/data/loading/dataloader.h"
 #include "levin/loggers/csv_logger.h"
 #include "levin/optim/cyclic_schedulers.h"
 #include "levin/optim/lbfgs.h"
 #include "levin/optim/sgd.h"
+#include "levin/precision/mixed_precision.h"
 #include "levin/strategies/device/model_parallel.h"
 #include "levin/trainer/fabric.h"
 #include "levin/trainer/nonfinite_loss_error.h"
@@ -34,6 +39,15 @@ namespace {
 using namespace test;
 using Json = nlohmann::json;
 
+size_t open_sockets() {
+  size_t count = 0;
+  for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code code;
+    if (std::filesystem::read_symlink(file.path(), code).string().starts_with("socket:")) ++count;
+  }
+  return count;
+}
+
 // What belongs to the program, and not to a guest.
 struct Process {
   std::vector<std::pair<void*, int>> handlers = {};
@@ -44,9 +58,10 @@ struct Process {
   at::Tensor random = at::detail::getDefaultCPUGenerator().get_state().clone();
   bool deterministic = at::globalContext().deterministicAlgorithms();
   c10::WarningHandler* warnings = c10::WarningUtils::get_warning_handler();
+  size_t sockets = open_sockets();  // the program may have a store of its own
 
   Process() {
-    for (int number = 1; number < 64; ++number) {
+    for (int number = 1; number <= SIGRTMAX; ++number) {
       struct sigaction action {};
       if (sigaction(number, nullptr, &action) == 0) {
         handlers.emplace_back(reinterpret_cast<void*>(action.sa_handler), action.sa_flags);
@@ -66,6 +81,7 @@ void expect_unchanged(const Process& before) {
   EXPECT_TRUE(at::equal(now.random, before.random));
   EXPECT_EQ(now.deterministic, before.deterministic);
   EXPECT_EQ(now.warnings, before.warnings);
+  EXPECT_EQ(now.sockets, before.sockets);
 }
 
 CSVLogger csv(const TemporaryFolder& folder) {
@@ -93,9 +109,56 @@ TEST(FabricGuest, LeavesTheProcessUnchanged) {
     optimizer.step();
     fabric.log("loss", 1.0);
     fabric.save(folder / "a.ckpt");
+    (void)fabric.load(folder / "a.ckpt");
     expect_unchanged(before);
   }
   expect_unchanged(before);
+}
+
+TEST(FabricGuest, RecordedStepsLeaveTheProcessUnchanged) {
+  FabricNet net(/*dropout=*/0);
+  const Process before;
+  {
+    Fabric fabric({.record_steps = true});
+    (void)fabric.setup(net, sgd(net));
+    for (int k = 0; k < 20; ++k) {
+      (void)fabric.step(fixed_batch(), [&](const Batch& batch) { return net.loss(batch); });
+    }
+    EXPECT_LT(net.calls, 20);  // it was recorded
+    expect_unchanged(before);
+  }
+  expect_unchanged(before);
+}
+
+size_t threads_of_process() {
+  size_t count = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) count += task.is_directory() ? 1 : 0;
+  return count;
+}
+
+TEST(FabricGuest, ItsThreadsEndWithIt) {
+  const auto train = [] {
+    const TemporaryFolder folder;
+    FabricNet net;
+    Fabric fabric({.loggers = csv(folder), .num_threads = 1});
+    (void)fabric.setup(net, sgd(net));
+    const at::Tensor x = torch::ones({8, 4}), y = torch::ones({8, 1});
+    FabricLoader loader = fabric.setup_dataloaders(DataLoader(
+        std::make_shared<TensorDataset>(std::vector<at::Tensor>{x, y}), {.batch_size = 4, .num_workers = 2}));
+    for (const Batch& batch : loader.epoch(0)) {
+      (void)fabric.step(batch, [&](const Batch& each) { return net.loss(each); });
+    }
+    fabric.log("loss", 1.0);
+    fabric.save(folder / "a.ckpt");
+  };
+  train();  // LibTorch's own threads stay
+  const size_t before = threads_of_process();
+  train();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (threads_of_process() != before && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::yield();  // the kernel removes a thread shortly after it was joined
+  }
+  EXPECT_EQ(threads_of_process(), before);
 }
 
 TEST(FabricGuest, SettingsOfOptionsEndWithIt) {
@@ -299,6 +362,71 @@ TEST(FabricErrors, OfALoopByHand) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   expect_parts(error_of<NonFiniteLossError>([&] { fabric.backward(net.loss(fixed_batch()) * nan); }),
                {"Fabric.backward: the loss is nan", "FabricOptions.nonfinite_loss"});
+}
+
+TEST(FabricErrors, GradientsOfAPlainBackwardThatAreNotScaled) {
+  const std::vector<std::string> parts{"gradients that fabric.backward has not computed", "scale the loss",
+                                       "Call fabric.backward(loss)"};
+  FabricNet net;
+  Fabric fabric({.precision = MixedPrecision({.dtype = MixedDtype::float16})});
+  FabricOptimizer optimizer = fabric.setup(net, sgd(net));
+  net.loss(fixed_batch()).backward();
+  expect_parts(error_of<Error>([&] { optimizer.step(); }), parts);
+  expect_parts(error_of<Error>([&] { fabric.clip_gradients(optimizer, {.max_norm = 1}); }), parts);
+  optimizer.zero_grad();
+  fabric.backward(net.loss(fixed_batch()));
+  optimizer.step();
+  optimizer.zero_grad();
+  net.loss(fixed_batch()).backward();
+  expect_parts(error_of<Error>([&] { optimizer.step(); }), parts);  // also after a good step
+}
+
+TEST(FabricBackward, APlainBackwardWorksWhereNothingIsScaledOrReduced) {
+  FabricNet net, other;
+  Fabric fabric, plain;
+  FabricOptimizer optimizer = fabric.setup(net, sgd(net)), plain_optimizer = plain.setup(other, sgd(other));
+  fabric.backward(net.loss(fixed_batch()));
+  optimizer.step();
+  other.loss(fixed_batch()).backward();
+  plain_optimizer.step();
+  expect_equal_weights(net.parameters(), other.parameters());
+}
+
+TEST(FabricErrors, AnUpdateBeforeTheReduction) {
+  const std::vector<std::string> parts{"not reduced over ranks", "no_backward_sync", "End the scope"};
+  FabricNet net;
+  Fabric fabric;
+  FabricOptimizer optimizer = fabric.setup(net, sgd(net));
+  {
+    const auto unsynced = fabric.no_backward_sync();
+    fabric.backward(net.loss(fixed_batch()));
+  }
+  expect_parts(error_of<Error>([&] { optimizer.step(); }), parts);
+  expect_parts(error_of<Error>([&] { fabric.clip_gradients(optimizer, {.max_norm = 1}); }), parts);
+  fabric.backward(net.loss(fixed_batch()));
+  fabric.clip_gradients(optimizer, {.max_norm = 1});
+  optimizer.step();
+  EXPECT_EQ(fabric.global_step(), 1);
+}
+
+TEST(FabricBackward, ClipsTheGradientsOfAModule) {
+  FabricNet net, other;
+  Fabric fabric, by_handle;
+  FabricOptimizer optimizer = fabric.setup(net, sgd(net)), handle = by_handle.setup(other, sgd(other));
+  fabric.backward(net.loss(fixed_batch()));
+  fabric.clip_gradients(net, {.max_norm = 0.01});
+  optimizer.step();
+  by_handle.backward(other.loss(fixed_batch()));
+  by_handle.clip_gradients(handle, {.max_norm = 0.01});
+  handle.step();
+  expect_equal_weights(net.parameters(), other.parameters());
+  expect_parts(error_of<Error>([&] { fabric.clip_gradients(other, {.max_norm = 1}); }),
+               {"Fabric.clip_gradients: the module was not set up"});
+  TwoNets nets;
+  Fabric without;
+  (void)without.setup(nets.critic);
+  expect_parts(error_of<Error>([&] { without.clip_gradients(*nets.critic, {.max_norm = 1}); }),
+               {"set up with 0 optimizers", "handle of an optimizer"});
 }
 
 TEST(FabricErrors, OptionsOfStepAreRefusedByHand) {

@@ -47,11 +47,6 @@ std::shared_ptr<void> set_in_scope(T& value, T in_scope) {
   return {nullptr, [&value, before = std::exchange(value, in_scope)](void*) { value = before; }};
 }
 
-[[noreturn]] void refuse_option(const char* option, const std::string& value, const char* instead) {
-  throw ConfigError(std::string("FabricOptions.") + option + ": " + value +
-                    " applies to Fabric.step alone, and this loop calls backward and optimizer.step. " + instead);
-}
-
 }  // namespace
 
 at::Tensor FabricModules::training_step(const Batch& batch, int64_t) {
@@ -163,37 +158,6 @@ void FabricRun::use_loop(Run& run, Loop loop) {
   loop_ = loop;
 }
 
-void FabricRun::check_new_module(const torch::nn::Module& module, const OptimizerConfig& config,
-                                 const std::string& name) const {
-  if (name.empty() || name.find('.') != std::string::npos) {
-    throw Error("the module's name is \"" + name + "\". Give a name without dots.");
-  }
-  for (const auto& child : modules_->named_children()) {
-    if (child.key() == name) {
-      throw Error("a module named \"" + name + "\" was set up before. Give this one another name, as third argument.");
-    }
-    if (child.value().get() == &module) {
-      throw Error("the module was set up before, as \"" + child.key() +
-                  "\". Set it up once, with all of its optimizers.");
-    }
-  }
-  std::vector<at::Tensor> known = modules_->parameters();
-  for (const at::Tensor& parameter : module.parameters()) known.push_back(parameter);
-  for (const auto& optimizer : config.optimizers()) {
-    for (const at::Tensor& wanted : optimizer->parameters()) {
-      if (std::any_of(known.begin(), known.end(), [&](const at::Tensor& one) { return one.is_same(wanted); })) continue;
-      throw ConfigError(optimizer->name() + " of \"" + name +
-                        "\" has a parameter that belongs to no module that was set up, so it would be in no "
-                        "checkpoint. Register it in the module, or set up its module before.");
-    }
-  }
-  for (const auto& scheduled : config.schedulers()) {
-    if (!scheduled.scheduler->wants_total_steps()) continue;
-    throw ConfigError(scheduled.scheduler->name() +
-                      ".total_steps: it is unset, and the length of the loop is not known. Set total_steps.");
-  }
-}
-
 std::optional<size_t> FabricRun::setup(const std::shared_ptr<torch::nn::Module>& module, const OptimizerConfig& config,
                                        const std::string& name) {
   Run& run = open();
@@ -212,67 +176,9 @@ std::optional<size_t> FabricRun::setup(const std::shared_ptr<torch::nn::Module>&
       if (scheduled.optimizer_index == k) config_.schedule_shared(scheduled.scheduler, scheduled.options);
     }
   }
+  set_up_.push_back({module.get(), first, config.optimizers().size()});
+  has_backward_.resize(config_.optimizers().size());
   return config.optimizers().empty() ? std::nullopt : std::optional(first);
-}
-
-void FabricRun::check_step(const Run& run) const {
-  if (config_.optimizers().size() != 1) {
-    throw Error("it steps one optimizer, and " + count_of(config_.optimizers().size(), "optimizer") +
-                (config_.optimizers().size() == 1 ? " was" : " were") +
-                " set up. Give setup an optimizer; with several, call backward and optimizer.step().");
-  }
-  if (accumulates_) {
-    throw Error("the gradients of backward() were not used yet. Call optimizer.step() or zero_grad() before.");
-  }
-  const Optimizer& optimizer = *config_.optimizers()[0];
-  if (run.plan.accumulate_grad_batches == 1 || !optimizer.needs_closure()) return;
-  throw ConfigError("FabricOptions.accumulate_grad_batches: " + std::to_string(run.plan.accumulate_grad_batches) +
-                    " is not possible with " + optimizer.name() +
-                    ", which evaluates its batch several times. Use 1 and a larger batch.");
-}
-
-void FabricRun::check_no_open_step(const Run& run) const {
-  if (!run.fit.window_is_open() || accumulates_) return;
-  const Window& window = run.fit.engine->window();
-  throw Error("Fabric.step has accumulated the gradients of " + count_of(window.seen, "batch", "batches") + " of " +
-              std::to_string(window.size) +
-              ". Call step until global_step() changes, or use backward and optimizer.step() alone.");
-}
-
-void FabricRun::check_manual(const Run& run) const {
-  check_no_open_step(run);
-  if (run.entry.replicas != nullptr) {
-    throw Error(run.strategy->name() +
-                " computes on replicas of the module, which only Fabric.step does. Use it, or ddp.");
-  }
-  const RunPlan& plan = run.plan;
-  if (plan.accumulate_grad_batches > 1) {
-    refuse_option("accumulate_grad_batches", std::to_string(plan.accumulate_grad_batches),
-                  "Call optimizer.step() after as many calls of backward, and leave the option unset.");
-  }
-  if (plan.gradient_clip_val > 0) {
-    refuse_option("gradient_clip_val", number_text(plan.gradient_clip_val),
-                  "Call clip_gradients before optimizer.step(), and leave the option unset.");
-  }
-  if (plan.nonfinite_loss == NonFiniteLoss::skip || plan.nonfinite_loss == NonFiniteLoss::rollback) {
-    refuse_option("nonfinite_loss", enum_name(plan.nonfinite_loss), "Set it to stop or ignore.");
-  }
-  if (plan.record_steps == RecordSteps::yes) refuse_option("record_steps", "true", "Leave the option unset.");
-}
-
-void FabricRun::check_no_replicas() {
-  const Strategy& strategy = *open().strategy;
-  if (strategy.placement().replica_slots().size() < 2) return;
-  throw Error(strategy.name() +
-              " computes on replicas of the module, and this closure does not get one. Write fabric.step<Net>(batch, "
-              "[](Net& net, const levin::Batch& part) { … }), with the module's class for Net.");
-}
-
-void FabricRun::check_one_module() const {
-  const size_t count = modules_->children().size();
-  if (count == 1) return;
-  throw Error("its closure gets the module, and " + count_of(count, "module") + (count == 1 ? " was" : " were") +
-              " set up. Set up one module that has the others as submodules.");
 }
 
 at::Tensor FabricRun::step(const Batch& batch, const Fabric::ReplicaClosure& closure) {
@@ -370,6 +276,11 @@ void FabricRun::leave_pass(OpenPass& pass) {
 }
 
 std::shared_ptr<FabricSource> FabricRun::setup_loader(const Loaders& loader, const FabricLoaderOptions& options) {
+  if (std::any_of(sources_.begin(), sources_.end(), [](const auto& source) { return source->resumed.has_value(); })) {
+    throw Error(
+        "the checkpoint continues inside a pass over a loader that was set up before load, and a new loader begins at "
+        "its first batch. Set up all loaders before load, and continue with their handles.");
+  }
   sources_.push_back(set_up_source(open(), loader, options));
   return sources_.back();
 }
@@ -395,7 +306,7 @@ std::shared_ptr<void> FabricRun::enter_forward() {
   Run& run = begin();
   if (run.has_peers() && at::GradMode::is_enabled() && closure_ == nullptr) {
     run.strategy->gradients().before_forward(syncs_);
-    entered_forward_ = true;
+    forward_syncs_ = syncs_;
   }
   return std::make_shared<ForwardScope>(*run.precision, run.strategy->placement().device().type());
 }
@@ -403,9 +314,7 @@ std::shared_ptr<void> FabricRun::enter_forward() {
 void FabricRun::backward(const at::Tensor& loss) {
   Run& run = begin();
   check_manual(run);
-  if (run.has_peers() && !entered_forward_) {
-    throw Error("the ranks did not begin this forward pass together. Call fabric.autocast() before it.");
-  }
+  if (run.has_peers()) check_forward();
   if (!loss.defined()) throw Error("the loss is undefined. Every rank gives a loss.");
   check_loss(loss);
   use_loop(run, Loop::manual);
@@ -425,6 +334,8 @@ void FabricRun::backward(const at::Tensor& loss) {
   // Backward uses the types of the forward pass.
   const Autocast plain(run.strategy->placement().device().type(), std::nullopt, {.enabled = false});
   run_backward(core, loss, syncs_);
+  has_backward_.assign(has_backward_.size(), true);
+  is_unreduced_ = !syncs_;
 }
 
 std::shared_ptr<void> FabricRun::no_backward_sync() {
@@ -432,6 +343,7 @@ std::shared_ptr<void> FabricRun::no_backward_sync() {
 }
 
 void FabricRun::drop_gradients(Run& run) {
+  is_unreduced_ = false;
   if (std::exchange(accumulates_, false)) run.fit.engine->drop_window();
 }
 
@@ -441,6 +353,7 @@ void FabricRun::clip_gradients(size_t optimizer, const ClipGradients& clip) {
   }
   Run& run = begin();
   check_no_open_step(run);
+  check_gradients(run, optimizer);
   LightningOptimizer& wrapped = run.fit.optimizers()[optimizer];
   wrapped.unscale_gradients();
   const ClipAlgorithm algorithm = clip.max_norm ? ClipAlgorithm::norm : ClipAlgorithm::value;
@@ -450,6 +363,7 @@ void FabricRun::clip_gradients(size_t optimizer, const ClipGradients& clip) {
 void FabricRun::step_optimizer(size_t optimizer, const Optimizer::Closure& closure) {
   Run& run = begin();
   check_manual(run);
+  if (!closure) check_gradients(run, optimizer);
   use_loop(run, Loop::manual);
   const TimeSplit::Running timed(run.entry.time_split);
   run.fit.optimizers()[optimizer].step(closure);
@@ -463,6 +377,7 @@ void FabricRun::zero_grad(size_t optimizer) {
   Run& run = begin();
   check_no_open_step(run);
   run.fit.optimizers()[optimizer].zero_grad();
+  has_backward_[optimizer] = false;
   drop_gradients(run);
 }
 
@@ -499,6 +414,7 @@ State FabricRun::load(const std::string& path) {
   naming_checkpoint(path, [&] {
     restore_sources(run, sources_, own);
     accumulates_ = own.get<bool>("accumulates");
+    has_backward_.assign(has_backward_.size(), accumulates_);
   });
   restore_random_numbers(run);  // last, because nothing may draw from them before the loop
   return checkpoint.part("user");
@@ -530,6 +446,7 @@ void FabricRun::finish() {
 }
 
 void FabricRun::end(bool failing) noexcept {
+  const CallBeforeExit running;
   if (has_ended_) return;
   try {
     if (!failing) return finish();

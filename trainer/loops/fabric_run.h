@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "levin/core/process/process_exit.h"
 #include "levin/trainer/fabric.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/loops/fabric_pass.h"
@@ -56,6 +57,8 @@ class FabricRun {
   std::shared_ptr<FabricSource> setup_loader(const Loaders& loader, const FabricLoaderOptions& options);
   std::shared_ptr<OpenPass> begin_pass(const std::shared_ptr<FabricSource>& source, int64_t epoch);
   [[nodiscard]] const OptimizerConfig& optimizers() const { return config_; }
+  /// Returns the index of the one optimizer with which the module was set up. Throws Error if there is none or several.
+  [[nodiscard]] size_t optimizer_of(const torch::nn::Module& module) const;
 
   at::Tensor step(const Batch& batch, const Fabric::ReplicaClosure& closure);
   /// Throws if step() computes on replicas, and its closure does not get one.
@@ -97,6 +100,10 @@ class FabricRun {
   void check_no_open_step(const Run& run) const;
   /// Throws if it has, if an option applies to step() alone, or if there are replicas.
   void check_manual(const Run& run) const;
+  /// Throws if the ranks have prepared the forward pass for a different backward pass than this one.
+  void check_forward() const;
+  /// Throws unless the optimizer may use its gradients: backward() has computed and reduced them.
+  void check_gradients(const Run& run, size_t optimizer) const;
   at::Tensor train_batch(Run& run, const Batch& batch, OpenPass* pass);
   void close_window(Run& run, int64_t steps_before);
   /// Makes a pass the running epoch, once it trains. `pass`: null: none is open.
@@ -111,27 +118,38 @@ class FabricRun {
   void add_to_checkpoint(State& checkpoint) const;
   void end_failed() noexcept;
 
+  // A module that was set up, with this many optimizers from the first on.
+  struct SetUp {
+    const torch::nn::Module* module;
+    size_t first;
+    size_t count;
+  };
+
   TrainerOptions options_;
   bool needs_launch_ = false;               // there are several ranks
   std::shared_ptr<FabricModules> modules_;  // outlives the trainer
   std::unique_ptr<Trainer> trainer_;        // null: not started
   std::optional<RunningEntry> entry_;       // unset: not started, or ended
   OptimizerConfig config_ = {};             // of all modules
+  std::vector<SetUp> set_up_ = {};
+  std::vector<bool> has_backward_ = {};  // by optimizer: backward() was called since its zero_grad()
   std::vector<std::shared_ptr<FabricSource>> sources_ = {};
-  std::vector<OpenPass*> passes_ = {};               // inner ones last
-  const Fabric::ReplicaClosure* closure_ = nullptr;  // of the running step
-  const State* user_ = nullptr;                      // while a checkpoint is saved by save()
-  bool syncs_ = true;                                // backward reduces gradients over ranks
-  bool entered_forward_ = false;
-  std::optional<Loop> loop_ = std::nullopt;  // unset: nothing was trained
-  bool accumulates_ = false;                 // the engine's window has gradients of backward(), not of step()
+  std::vector<OpenPass*> passes_ = {};                // inner ones last
+  const Fabric::ReplicaClosure* closure_ = nullptr;   // of the running step
+  const State* user_ = nullptr;                       // while a checkpoint is saved by save()
+  bool syncs_ = true;                                 // backward reduces gradients over ranks
+  std::optional<bool> forward_syncs_ = std::nullopt;  // of the latest forward pass, with several ranks; unset: none
+  bool is_unreduced_ = false;                         // gradients wait for a backward pass that reduces them
+  std::optional<Loop> loop_ = std::nullopt;           // unset: nothing was trained
+  bool accumulates_ = false;                          // the engine's window has gradients of backward(), not of step()
   bool has_ended_ = false;
   std::string error_ = "";  // the last one
 };
 
-/// Calls `action`; see FabricRun::rethrow_named.
+/// Calls `action`; see FabricRun::rethrow_named. The exit of the process waits for it.
 template <class Action>
 auto named_call(FabricRun& run, const std::string& call, const Action& action) -> decltype(action()) {
+  const CallBeforeExit running;
   try {
     return action();
   } catch (...) {

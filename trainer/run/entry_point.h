@@ -57,6 +57,7 @@ struct EntryPoint : RunningHook {
 
   std::vector<std::shared_ptr<Callback>> callbacks = {};       // with the module's own, checkpoints last
   std::vector<std::unique_ptr<FolderLock>> folder_locks = {};  // no other run is active in them
+  int64_t log_file = 0;                                        // the number of log::open; 0: none
   std::shared_ptr<ModuleReplicas> replicas = nullptr;          // null: the module computes whole batches
   std::shared_ptr<SequentialCalls> sequential_calls = nullptr;
   std::shared_ptr<Recomputation> recomputation = nullptr;  // null: nothing is computed again

@@ -74,7 +74,7 @@ void claim_folders(Run& run, const std::vector<std::string>& folders) {
 }
 
 void release_folders(EntryPoint& entry) {
-  log::close();
+  log::close(entry.log_file);
   entry.folder_locks.clear();
 }
 

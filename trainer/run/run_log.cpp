@@ -21,13 +21,13 @@ std::string limit_text(int64_t limit) {
 
 }  // namespace
 
-void start_run_log(const Run& run, const std::string& folder) {
+void start_run_log(Run& run, const std::string& folder) {
   if (folder.empty()) return;
   const World world = run.strategy->ranks().world();
   std::error_code code;
   // A machine that shares no disk with rank 0's makes the folder; on the same one it is gone if rank 0 has removed it.
   if (world.rank != 0 && world.node_rank == 0 && !std::filesystem::is_directory(folder, code)) return;
-  log::open(folder, world.rank, run.options.log);
+  run.entry.log_file = log::open(folder, world.rank, run.options.log);
   const RunPlan& plan = run.plan;
   log::trainer.info("levin {}, LibTorch {}: {} in {}, process {} on {}", version(), torch_version(),
                     enum_name(*run.entry.stage), folder, ::getpid(), host_name());

@@ -8,7 +8,7 @@
 namespace levin {
 
 /// Opens this rank's file in the run's folder ("": the run has none) and describes the run in it.
-void start_run_log(const Run& run, const std::string& folder);
+void start_run_log(Run& run, const std::string& folder);
 
 /// Returns "train: 938 batches of 64, fetched by 2 workers".
 [[nodiscard]] std::string loader_text(const char* what, const Loader& loader, int64_t batches);
