@@ -355,7 +355,7 @@ TEST(ReplayBuffer, RefusesADamagedState) {
     EXPECT_TRUE(message.starts_with("ReplayBuffer: ")) << message;
     return message;
   };
-  expect_parts(error([](State& s) { s = {}; }), {"\"capacity\""});
+  expect_parts(error([](State& s) { s = {}; }), {"saved state has no \"draws\""});
   expect_parts(error([](State& s) { s.set("capacity", int64_t{11}); }), {"capacity of 11", "capacity of 10"});
   expect_parts(error([](State& s) { s.set("prioritized", false); }), {"no priorities"});
   expect_parts(error([](State& s) { s.set("added", int64_t{-1}); }), {"damaged", "-1 rows"});
