@@ -62,6 +62,7 @@ std::string by_trainer(const std::string& folder) {
   SmallModule module;
   TrainerOptions options;
   options.max_epochs = kSmallEpochs;
+  options.log_every_n_steps = 1;
   options.num_threads = 1;
   options.enable_progress_bar = options.enable_model_summary = false;
   options.logger = csv(folder);
