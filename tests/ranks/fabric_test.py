@@ -1,6 +1,6 @@
 """Fabric on two ranks ends with the Trainer's weights, bitwise."""
 
-from ranks import RanksTest, main
+from ranks import RanksTest, fsdp, main
 
 DATA = ["samples=40", "batch=4", "shuffle"]
 
@@ -17,13 +17,17 @@ class FabricOnTwoRanks(RanksTest):
         self.assertEqual(trainer, hand)
 
     def test_ddp(self):
-        self.check()
+        for backend in ("shm", "gloo"):
+            with self.subTest(backend):
+                self.check(f"backend={backend}")
 
     def test_gradients_that_are_accumulated_are_reduced_once(self):
         self.check("accumulate=5")
 
     def test_fsdp(self):
-        self.check("strategy=fsdp")
+        for stage in (1, 2, 3):
+            with self.subTest(stage):
+                self.check(*fsdp(stage))
 
     def test_mistakes_that_would_only_show_in_the_weights_are_errors(self):
         for report in self.train(*DATA, "fabric=mistakes", ranks=2):
