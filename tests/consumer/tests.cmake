@@ -55,11 +55,11 @@ if(NOT LEVIN_SANITIZE AND _levin_torch_pinned MATCHES "^${LEVIN_TORCH_VERSION}\\
   endforeach()
 endif()
 
-# Levin without each of its parts.
+# Levin without each of its parts: this build's compilations, from ccache.
 if(NOT LEVIN_SANITIZE)
   add_test(NAME consumer.parts_off COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/parts_off_test.py"
     "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}" "${CMAKE_COMMAND}")
-  set_tests_properties(consumer.parts_off PROPERTIES LABELS "consumer;nightly" TIMEOUT 3600 PROCESSORS 2)
+  set_tests_properties(consumer.parts_off PROPERTIES LABELS consumer TIMEOUT 3600 COST 60 PROCESSORS 2)
 endif()
 
 # Recipes of other package managers.
