@@ -2,8 +2,8 @@
 // outside of this folder has no conditions on versions; where possible, code in it asks whether a declaration exists.
 //
 // The files of this folder are for LibTorch 2.6 to 2.15. Checks run programs with 2.6, 2.11 and 2.15; suites of tests
-// were run with 2.7 and 2.9; with 2.13 only the syntax was checked, and with 2.8, 2.10, 2.12 and 2.14 nothing
-// (docs/compatibility.md). Static assertions stop a build where a version has changed what they depend on.
+// were run with 2.7, 2.9 and 2.13; with 2.8, 2.10, 2.12 and 2.14 nothing (docs/compatibility.md). Static assertions
+// stop a build where a version has changed what they depend on.
 #pragma once
 
 #if __has_include(<torch/headeronly/version.h>)
