@@ -1,5 +1,5 @@
-// All of Levin, and LibTorch with it, except torch/data.h, whose place data/ takes, torch/jit.h, torch/mps.h and torch/xpu.h. In
-// the order of the layers:
+// All of Levin, and LibTorch with it, except torch/data.h, whose place data/ takes, torch/jit.h, torch/mps.h and
+// torch/xpu.h. In the order of the layers:
 //
 //   core/        errors, options, registry, console        data/         batches, loaders, data modules
 //   optim/       optimizers, learning-rate schedulers      precision/    number formats of a run

@@ -9,10 +9,10 @@
 #include <system_error>
 
 #include "levin/checkpoint/checkpoint_file.h"
-#include "levin/core/process/rank_status.h"
 #include "levin/core/files/files.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/log.h"
+#include "levin/core/process/rank_status.h"
 
 namespace levin {
 

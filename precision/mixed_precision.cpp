@@ -13,9 +13,9 @@ std::string MixedPrecision::name() const {
   return dtype_ == at::kHalf ? "16-mixed" : "bf16-mixed";
 }
 
-// Without the cache of casts: a step that updates weights and continues (manual optimization) must see them, and one that
-// runs a layer under NoGradGuard first must still give it a gradient. For a layer that runs once per step this costs
-// nothing.
+// Without the cache of casts: a step that updates weights and continues (manual optimization) must see them, and one
+// that runs a layer under NoGradGuard first must still give it a gradient. For a layer that runs once per step this
+// costs nothing.
 std::shared_ptr<void> MixedPrecision::enter_forward(at::DeviceType device) {
   return std::make_shared<Autocast>(device, dtype_, AutocastOptions{.cache_enabled = false});
 }

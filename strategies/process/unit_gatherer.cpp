@@ -35,8 +35,8 @@ void ReadOrder::agree(size_t unit) {
 
 namespace {
 
-// The most units kept, including one in addition to the units that the running operator reads: the previous one, whose last
-// operators may still follow.
+// The most units kept, including one in addition to the units that the running operator reads: the previous one, whose
+// last operators may still follow.
 constexpr int64_t kKeptUnits = 2;
 
 constexpr size_t kReduction = std::numeric_limits<size_t>::max();  // among messages: a unit's gradients

@@ -29,8 +29,8 @@ class ReadOrder {
   ReadOrder(const Units& units, c10::intrusive_ptr<c10d::ProcessGroup> group);
 
   /// Checks that all ranks are about to gather `unit`. Called before every gathering that does not follow the order of
-  /// the last step: every gathering of the first step, and of a step that differs. Throws Error naming the ranks and units
-  /// that differ, and RankError if another rank does not call it within the timeout, because it followed the last
+  /// the last step: every gathering of the first step, and of a step that differs. Throws Error naming the ranks and
+  /// units that differ, and RankError if another rank does not call it within the timeout, because it followed the last
   /// order.
   void agree(size_t unit);
 

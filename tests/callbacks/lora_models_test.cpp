@@ -234,9 +234,10 @@ TEST(LoRAOfModels, ATiedEmbeddingIsAdaptedForItsInputsAlone) {
   const double here = trainer.validate(module, token_loader())[0].at("val_loss");
   Trainer adapted(quiet(1, lora({.path = folder / "adapter"})));
   EXPECT_DOUBLE_EQ(adapted.validate(apart, token_loader())[0].at("val_loss"), here);
-  EXPECT_TRUE(holds(error_of<Error>([&] { module.save_pretrained(folder / "merged"); }),
-                    {"LoRA: the adapter of transformer.wte cannot be merged: its weight is the weight of lm_head.weight too",
-                     "Keep the adapter apart", "tie_word_embeddings"}));
+  EXPECT_TRUE(
+      holds(error_of<Error>([&] { module.save_pretrained(folder / "merged"); }),
+            {"LoRA: the adapter of transformer.wte cannot be merged: its weight is the weight of lm_head.weight too",
+             "Keep the adapter apart", "tie_word_embeddings"}));
 }
 
 TEST(LoRAOfModels, AMergedFolderOfATiedEmbeddingIsRefusedBeforeTraining) {

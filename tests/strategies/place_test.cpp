@@ -1,6 +1,6 @@
-#include "levin/strategies/launch/cluster_environment.h"
-
 #include <gtest/gtest.h>
+
+#include "levin/strategies/launch/cluster_environment.h"
 
 namespace levin::place_test {
 namespace {

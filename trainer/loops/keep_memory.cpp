@@ -18,7 +18,7 @@ constexpr double kSecondsOfFault = 0.5e-6;  // 0.5 to 1.5 were measured, most of
 constexpr double kLeastShare = 0.05;        // of a step
 constexpr int64_t kLeastBytes = int64_t{256} << 10;
 constexpr int64_t kLeastReported = int64_t{32} << 20;  // less than this nobody misses
-constexpr int64_t kMaxKept = (int64_t{2} << 30) - 1;  // mallopt takes an int
+constexpr int64_t kMaxKept = (int64_t{2} << 30) - 1;   // mallopt takes an int
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 // Keeps the memory that a step frees for the next step if fetching it again costs time: glibc returns tensors above 32
-// MiB to the system when they are freed, and any others at the end of the heap, and each page of the next step's tensors is
-// a page fault.
+// MiB to the system when they are freed, and any others at the end of the heap, and each page of the next step's
+// tensors is a page fault.
 #pragma once
 
 #include <chrono>
