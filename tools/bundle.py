@@ -23,6 +23,9 @@ import sys
 from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(SOURCES / "tools/dev"))
+import torch_headers  # noqa: E402
+
 MOST_MB = 60  # of an archive with tests: it is carried to machines that take no more
 GLIBC, GLIBCXX = (2, 36), (3, 4, 30)  # Debian 12's
 # Part of every system that LibTorch itself runs on.
@@ -81,14 +84,12 @@ def torch_root(build):
 
 
 def torch_version(build):
-    """Returns the version of the build's LibTorch, such as 2.11, from the header that has it (as cmake/LevinTorch.cmake)."""
+    """Returns the version of the build's LibTorch, such as 2.11."""
     include = torch_root(build) / "include"
-    for header in ("torch/csrc/api/include/torch/version.h", "torch/headeronly/version.h"):
-        text = (include / header).read_text() if (include / header).exists() else ""
-        numbers = re.findall(r"define TORCH_VERSION_(?:MAJOR|MINOR) (\d+)", text)
-        if numbers:
-            return ".".join(numbers)
-    sys.exit(f"bundle: no version.h of LibTorch in {include}, with which {build} was configured. Configure it again.")
+    version = torch_headers.torch_version(include)
+    if not version:
+        sys.exit(f"bundle: no version.h of LibTorch in {include}, with which {build} was configured. Configure it again.")
+    return ".".join(map(str, version))
 
 
 def add_programs(build, root, cuda):

@@ -1,5 +1,5 @@
 // Levin's engine for a training loop of your own: precision, devices and ranks, loss scaling, accumulation, clipping,
-// checkpoints and loggers, without Trainer::fit. The names are those of Lightning Fabric.
+// checkpoints and loggers, without Trainer::fit. The names are Lightning Fabric's.
 //
 //   levin::Fabric fabric({.precision = "bf16-mixed"});
 //   Net net;                                                    // any torch::nn::Module
@@ -18,7 +18,7 @@
 //     fabric.save("last.ckpt");
 //   }
 //
-// Fabric::step replaces the body of the inner loop, and its weights are those of the Trainer, bitwise.
+// Fabric::step replaces the body of the inner loop, and ends with the Trainer's weights, bitwise.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -96,18 +96,10 @@ struct FabricOptions {
         field("nonfinite_loss", &O::nonfinite_loss,
               "what happens when a loss or a gradient is nan or inf: stop, skip, rollback or ignore"),
         field("record_steps", &O::record_steps, "record Fabric::step once and replay it; auto: where that is faster")
-            .check(
-                [](const std::variant<bool, std::string>& v) {
-                  return std::holds_alternative<bool>(v) || std::get<std::string>(v) == "auto";
-                },
-                "true, false or auto"),
+            .check(bool_or("auto"), "true, false or auto"),
         field("deterministic", &O::deterministic,
               "use deterministic algorithms in this process until the Fabric ends; warn: where they exist")
-            .check(
-                [](const std::variant<bool, std::string>& v) {
-                  return std::holds_alternative<bool>(v) || std::get<std::string>(v) == "warn";
-                },
-                "true, false or warn"),
+            .check(bool_or("warn"), "true, false or warn"),
         field("num_threads", &O::num_threads,
               "threads of operators called on this thread, until the Fabric ends; unset: unchanged")
             .check([](const std::optional<int64_t>& v) { return !v || *v >= 1; }, ">= 1"),
@@ -199,8 +191,8 @@ class FabricLoader {
 /// numbers (with several ranks, ranks other than 0 are seeded anew before the first step), and changes settings of
 /// LibTorch only where an option says so, until it is destroyed. It calls hooks of callbacks only by call(), except
 /// the hooks around backward and the optimizer step (on_before_zero_grad, on_before_backward, on_after_backward,
-/// on_before_optimizer_step) and those of a checkpoint. Used on one thread. Errors begin with the call: "Fabric.step:
-/// …". Exceptions of user code in a step propagate unchanged.
+/// on_before_optimizer_step) and the hooks around a checkpoint. Used on one thread. Errors begin with the call:
+/// "Fabric.step: …". Exceptions of user code in a step propagate unchanged.
 class Fabric {
  public:
   /// Computes the loss of a batch, () with a graph; an undefined tensor skips the batch.
@@ -247,8 +239,8 @@ class Fabric {
   }
   /// Returns the handles of all optimizers, in the order in which they were set up.
   [[nodiscard]] std::vector<FabricOptimizer> optimizers();
-  /// Returns the schedulers of all optimizers. step() moves those that do not watch a metric; the others, and all of
-  /// them in a loop with backward(), are moved by the loop: lr_schedulers()[0].scheduler->step().
+  /// Returns the schedulers of all optimizers. step() moves the schedulers that do not watch a metric. The loop
+  /// moves the others, and with backward() all of them: lr_schedulers()[0].scheduler->step().
   [[nodiscard]] std::vector<LRSchedulerConfig>& lr_schedulers();
   /// Returns a scope in which modules are created in the precision's type; null if that is float32.
   [[nodiscard]] std::shared_ptr<void> init_module();

@@ -27,6 +27,14 @@ inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 using Callbacks = ComponentList<Callback>;
 
+/// Returns the check of an option that is a bool or this word.
+[[nodiscard]] inline auto bool_or(const char* word) {
+  return [word](const std::variant<bool, std::string>& value) {
+    const auto* text = std::get_if<std::string>(&value);
+    return text == nullptr || *text == word;
+  };
+}
+
 /// A number of batches (int) or a fraction of them (float from 0 to 1): 1 and 1.0 differ.
 using BatchLimit = std::variant<int64_t, double>;
 
@@ -277,22 +285,14 @@ struct TrainerOptions {
               "true: continue the newest run of this folder from its newest good checkpoint, or start if there is "
               "none; refuse "
               "if options have changed that affect its results; warn: report what has changed and continue")
-            .check(
-                [](const std::variant<bool, std::string>& v) {
-                  return std::holds_alternative<bool>(v) || std::get<std::string>(v) == "warn";
-                },
-                "true, false or warn"),
+            .check(bool_or("warn"), "true, false or warn"),
         field("auto_requeue", &O::auto_requeue,
               "in a Slurm job: SIGUSR1 saves and requeues the job, and a requeued job continues"),
         field("nonfinite_loss", &O::nonfinite_loss,
               "a loss or a gradient that is nan or inf: stop before the update, skip the update, roll back to the last "
               "checkpoint, or ignore"),
         field("deterministic", &O::deterministic, "true: only deterministic algorithms; warn: warn where there is none")
-            .check(
-                [](const std::variant<bool, std::string>& v) {
-                  return std::holds_alternative<bool>(v) || std::get<std::string>(v) == "warn";
-                },
-                "true, false or warn"),
+            .check(bool_or("warn"), "true, false or warn"),
         field("benchmark", &O::benchmark,
               "let cuDNN time its algorithms for each new shape (faster if shapes stay the same); unset: do not change "
               "the setting"),
@@ -304,11 +304,7 @@ struct TrainerOptions {
         field("record_steps", &O::record_steps,
               "record a training step once and replay it (operators on a CPU, a CUDA graph on a GPU): for small steps; "
               "auto: where that is faster")
-            .check(
-                [](const std::variant<bool, std::string>& v) {
-                  return std::holds_alternative<bool>(v) || std::get<std::string>(v) == "auto";
-                },
-                "true, false or auto"),
+            .check(bool_or("auto"), "true, false or auto"),
         field("cuda_graph", &O::cuda_graph, "the former name of record_steps: true"),
         field("inference_mode", &O::inference_mode, "validate, test and predict in inference mode (no_grad if false)"),
         field("detect_anomaly", &O::detect_anomaly, "name the forward operation of a failing or NaN backward (slow)"),

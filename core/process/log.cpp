@@ -417,13 +417,12 @@ int64_t open(const std::string& folder, int64_t rank, const LogOptions& options)
   return number;
 }
 
-// `only`: the number of the file; unset: any.
-static void close_file(std::optional<int64_t> only) {
+void close(std::optional<int64_t> number) {
   State& now = state();
   std::string problem;
   {
     const std::lock_guard lock(now.mutex);
-    if (only && *only != now.opened) return;
+    if (number && *number != now.opened) return;
     if (now.lost > 0) problem = std::to_string(now.lost) + " lines of " + now.path + " could not be written.";
     now.file.reset();
     now.path.clear();
@@ -431,14 +430,6 @@ static void close_file(std::optional<int64_t> only) {
   }
   set_position(-1, -1);
   if (!problem.empty()) show(Level::warn, "logger", problem);
-}
-
-void close() {
-  close_file(std::nullopt);
-}
-
-void close(int64_t number) {
-  close_file(number);
 }
 
 void set_position(int64_t epoch, int64_t step) {

@@ -226,10 +226,9 @@ void read_environment();
 /// of lost lines. The level and format of `options` count as Source::options. Throws ConfigError if they have a
 /// mistake. Returns the number of the file. There is one file at a time: the one that was opened last.
 int64_t open(const std::string& folder, int64_t rank, const LogOptions& options = {});
-/// Closes the file; further lines wait for the next file, and have no epoch and step.
-void close();
-/// Same as above, unless a different file than this one is open: that of another run in this process. 0: no file.
-void close(int64_t number);
+/// Closes the file; further lines wait for the next file, and have no epoch and step. `number`: the result of open();
+/// does nothing if another run in this process has opened its file since. Unset: closes any file.
+void close(std::optional<int64_t> number = std::nullopt);
 
 /// Sets the epoch and step of the lines that follow; -1: not known.
 void set_position(int64_t epoch, int64_t step);

@@ -17,7 +17,7 @@ namespace levin {
 
 namespace {
 
-constexpr uint64_t kReplayStream = 0x7265706c6179;  // draws differ from those of a loader with the same seed
+constexpr uint64_t kReplayStream = 0x7265706c6179;  // a loader with the same seed draws different numbers
 
 // The shape and type of one row of a batch's tensor: "[4] Float".
 std::string row_text(const at::Tensor& rows) {
@@ -102,7 +102,7 @@ int64_t ReplayBuffer::insert(const std::string& where, const Batch& rows) {
   return first;
 }
 
-// The row's tensors in the order of the columns, by name; in their own order if there are no columns yet.
+// Returns the row's tensors in the order of the columns, matched by name; unchanged if there are no columns yet.
 std::vector<ReplayBuffer::Column> ReplayBuffer::in_column_order(const std::string& where, const Batch& rows) const {
   std::vector<std::string> wanted;
   for (const Column& column : rows_.columns) wanted.push_back(column.name);

@@ -24,7 +24,8 @@
 
 namespace levin {
 
-/// Options of ReplayBuffer. The defaults of alpha and beta are those of Schaul et al. 2016 for proportional priorities.
+/// Options of ReplayBuffer. The defaults of alpha and beta are the values that Schaul et al. 2016 use for
+/// proportional priorities.
 struct ReplayBufferOptions {
   int64_t capacity = 100000;  // rows; the oldest are replaced
   bool prioritized = false;   // draw rows by their priorities; false: each with the same probability

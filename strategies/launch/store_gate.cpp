@@ -99,7 +99,7 @@ void accept_all(ListeningSocket socket, Serve serve) {
 }
 
 void report_stranger(const std::string& who, const std::string& problem) {
-  const auto lock = before_exit();
+  const ExitLock lock;
   if (!lock.owns_lock()) return;
   Console::instance().warn("a stranger at " + who + " tried to join the ranks and was refused: it " + problem + ".");
   static std::once_flag first;
@@ -151,7 +151,7 @@ int64_t open_tunnel(const World& world, const std::string& secret, std::chrono::
     try {
       relay(own, enter(world, secret, timeout));
     } catch (const std::exception& error) {
-      const auto lock = before_exit();
+      const ExitLock lock;
       if (lock.owns_lock()) Console::instance().error(error.what());
     }
   });
@@ -286,7 +286,7 @@ Block proof(const std::string& secret, const char* who, const Block& first, cons
   text.append(reinterpret_cast<const char*>(first.data()), first.size());
   text.append(reinterpret_cast<const char*>(second.data()), second.size());
   Block result = random_block();  // matches no proof
-  const auto lock = before_exit();
+  const ExitLock lock;
   if (!lock.owns_lock()) return result;
   unsigned int size = 0;
   crypto().hmac(crypto().sha256(), secret.data(), static_cast<int>(secret.size()),

@@ -1,4 +1,4 @@
-# Levin in programs that own their process. embedding_test.py says what it expects of each program.
+# Levin in programs that own their process. embedding_test.py describes what each program must do.
 add_library(levin_embedding_options INTERFACE)
 target_compile_options(levin_embedding_options INTERFACE $<$<CONFIG:Release>:-O0>)
 target_include_directories(levin_embedding_options INTERFACE "${CMAKE_CURRENT_SOURCE_DIR}")
@@ -9,7 +9,7 @@ foreach(program threads_program exit_program logging_host)
   target_link_libraries(${program} PRIVATE levin_embedding_options)
 endforeach()
 # Its spdlog is in an object library: LibTorch's include folder has another libfmt. ENABLE_EXPORTS: the worst case, in which
-# the program's symbols come before those of all libraries.
+# the program's symbols come before the symbols of all libraries.
 add_library(host_log OBJECT "${CMAKE_CURRENT_LIST_DIR}/host_log.cpp")
 target_compile_features(host_log PRIVATE cxx_std_20)
 target_compile_definitions(host_log PRIVATE FMT_HEADER_ONLY)

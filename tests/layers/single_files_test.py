@@ -1,28 +1,15 @@
 """Plants a file that uses what another file of its unit includes, and sees single_files.py name it."""
-import json
-import subprocess
-import sys
-import tempfile
 import unittest
-from pathlib import Path
 
-SCRIPT = Path(__file__).parent / "single_files.py"
+from planted_unit import run_on_unit
+
 ONE = "#include <string>\nstd::string one() { return {}; }\n"
 OTHER = "int other() { return static_cast<int>(std::string().size()); }\n"
 
 
 class SingleFiles(unittest.TestCase):
     def run_on(self, one, other):
-        with tempfile.TemporaryDirectory() as folder:
-            unit = Path(folder, "Unity/unity_0_cxx.cxx")
-            unit.parent.mkdir()
-            for name, text in (("one.cpp", one), ("other.cpp", other)):
-                Path(folder, name).write_text(text)
-            unit.write_text("".join(f'#include "{folder}/{name}"\n' for name in ("one.cpp", "other.cpp")))
-            Path(folder, "compile_commands.json").write_text(json.dumps(
-                [{"directory": folder, "file": str(unit), "command": f"c++ -std=c++20 -O2 -o a.o -c {unit}"}]))
-            done = subprocess.run([sys.executable, "-B", SCRIPT, folder], stdout=subprocess.PIPE, text=True)
-            return done.returncode, done.stdout.replace(folder, "")
+        return run_on_unit("single_files.py", one, other)
 
     def test_a_file_that_needs_another_ones_include_is_named(self):
         status, output = self.run_on(ONE, OTHER)

@@ -1,12 +1,9 @@
 """Plants a call that another file of the unit answers, and sees unit_names.py name both places."""
-import json
-import subprocess
 import sys
-import tempfile
 import unittest
-from pathlib import Path
 
-SCRIPT = Path(__file__).parent / "unit_names.py"
+from planted_unit import run_on_unit
+
 ONE = """namespace levin { namespace {
 int percent(double share) { return static_cast<int>(share * 100); }
 }
@@ -22,19 +19,11 @@ int other() { return percent(0.25); }
 
 class UnitNames(unittest.TestCase):
     def run_on(self, one, other):
-        with tempfile.TemporaryDirectory() as folder:
-            unit = Path(folder, "Unity/unity_0_cxx.cxx")
-            unit.parent.mkdir()
-            for name, text in (("one.cpp", one), ("other.cpp", other)):
-                Path(folder, name).write_text(text)
-            unit.write_text("".join(f'#include "{folder}/{name}"\n' for name in ("one.cpp", "other.cpp")))
-            Path(folder, "compile_commands.json").write_text(json.dumps(
-                [{"directory": folder, "file": str(unit), "command": f"c++ -std=c++20 -O2 -o a.o -c {unit}"}]))
-            done = subprocess.run([sys.executable, "-B", SCRIPT, folder], stdout=subprocess.PIPE, text=True)
-            if done.returncode == 77:
-                print(done.stdout)
-                sys.exit(77)
-            return done.returncode, done.stdout.replace(folder, "")
+        status, output = run_on_unit("unit_names.py", one, other)
+        if status == 77:
+            print(output)
+            sys.exit(77)
+        return status, output
 
     def test_a_call_that_a_different_files_function_answers_is_named(self):
         status, output = self.run_on(ONE, OTHER)

@@ -57,7 +57,7 @@ inline FabricOptions fabric_options(const RunArguments& arguments, const Trainer
   return own;
 }
 
-// One batch of a loop by hand; `k`: its index, from 0.
+// Trains on one batch with backward() and the optimizer's step. `k`: the index of the batch, from 0.
 inline void train_by_hand(Fabric& fabric, FabricOptimizer& optimizer, FabricLoopNet& net, const Batch& batch, int64_t k,
                           int64_t accumulate) {
   const bool steps = (k + 1) % accumulate == 0;

@@ -47,7 +47,7 @@ DataLoader shuffled() {
                     {.batch_size = 4, .shuffle = true, .seed = 3});
 }
 
-// Two batches are accumulated in a loop by hand; gradients of one batch are saved.
+// A loop with backward() accumulates the gradients of two batches; a checkpoint may hold the first batch's gradients.
 void Loop::train(Fabric& fabric, FabricOptimizer& optimizer, FabricNet& net, const Batch& batch, int64_t k) const {
   if (by_steps) {
     (void)fabric.step(batch, [&](const Batch& each) { return net.loss(each); });
@@ -153,10 +153,16 @@ TEST(FabricCheckpoint, WeightsHaveTheNamesOfSetup) {
   EXPECT_TRUE(read_checkpoint(folder / "named.ckpt").tensors.contains("model.net.layers.0.weight"));
 }
 
-TEST(FabricCheckpoint, RefusesADifferentSetUp) {
-  const TemporaryFolder folder;
+// Returns the checkpoint of a loop that was killed after its 10th batch, in epoch 1.
+std::string save_killed_loop(const TemporaryFolder& folder) {
   const std::string path = folder / "saved.ckpt";
   (void)Loop{.save_to = path, .killed_after = 10}.run();
+  return path;
+}
+
+TEST(FabricCheckpoint, RefusesADifferentSetUp) {
+  const TemporaryFolder folder;
+  const std::string path = save_killed_loop(folder);
   FabricNet net;
   Fabric fabric;
   (void)fabric.setup(net, AdamW(net.parameters()));
@@ -171,16 +177,22 @@ TEST(FabricCheckpoint, RefusesADifferentSetUp) {
                {"Fabric.load: ", "none.ckpt"});
 }
 
-TEST(FabricCheckpoint, ContinuesOnlyInTheEpochThatWasSaved) {
-  const TemporaryFolder folder;
-  const std::string path = folder / "saved.ckpt";
-  (void)Loop{.save_to = path, .killed_after = 10}.run();
+// A set-up that has loaded the checkpoint of a killed loop.
+struct LoadedLoop {
+  LoadedLoop() { (void)fabric.load(path); }
+
+  TemporaryFolder folder;
+  std::string path = save_killed_loop(folder);
   FabricNet net;
   Fabric fabric;
-  (void)fabric.setup(net, OptimizerConfig(AdamW(net.parameters(), {.lr = 0.05}), StepLR({.step_size = 1})));
+  FabricOptimizer optimizer =
+      fabric.setup(net, OptimizerConfig(AdamW(net.parameters(), {.lr = 0.05}), StepLR({.step_size = 1})));
   FabricLoader loader = fabric.setup_dataloaders(shuffled());
-  (void)fabric.load(path);
-  expect_parts(error_of<Error>([&] { (void)loader.epoch(0); }),
+};
+
+TEST(FabricCheckpoint, ContinuesOnlyInTheEpochThatWasSaved) {
+  LoadedLoop loaded;
+  expect_parts(error_of<Error>([&] { (void)loaded.loader.epoch(0); }),
                {"FabricLoader.epoch: ", "saved in epoch 1", "epoch 0 was asked for", "current_epoch()"});
 }
 
@@ -201,20 +213,13 @@ TEST(FabricCheckpoint, HoldsEverySchedulerAndLoader) {
 }
 
 TEST(FabricCheckpoint, ALoaderDoesNotReplaceTheOneThatIsToBeContinued) {
-  const TemporaryFolder folder;
-  const std::string path = folder / "saved.ckpt";
-  (void)Loop{.save_to = path, .killed_after = 10}.run();
-  FabricNet net;
-  Fabric fabric;
-  (void)fabric.setup(net, OptimizerConfig(AdamW(net.parameters(), {.lr = 0.05}), StepLR({.step_size = 1})));
-  FabricLoader loader = fabric.setup_dataloaders(shuffled());
-  (void)fabric.load(path);
-  expect_parts(error_of<Error>([&] { (void)fabric.setup_dataloaders(shuffled()); }),
+  LoadedLoop loaded;
+  expect_parts(error_of<Error>([&] { (void)loaded.fabric.setup_dataloaders(shuffled()); }),
                {"Fabric.setup_dataloaders: ", "continues inside a pass", "before load"});
   int64_t left = 0;
-  for (const Batch& batch : loader.epoch(1)) left += batch.size() > 0 ? 1 : 0;
+  for (const Batch& batch : loaded.loader.epoch(1)) left += batch.size() > 0 ? 1 : 0;
   EXPECT_EQ(left, 4);  // 7 batches, of which 3 were done
-  (void)fabric.setup_dataloaders(shuffled());
+  (void)loaded.fabric.setup_dataloaders(shuffled());
 }
 
 TEST(FabricCheckpoint, IsNotLoadedInsideAPass) {

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from steps import Failed, StepError, die, lock, replaced_folder, step
+from torch_headers import torch_version
 
 HOME = Path(os.environ.get("LEVIN_HOME") or Path(
     os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME") or "/root", ".cache"), "levin"))
@@ -21,7 +22,6 @@ TORCH_VERSION = re.search(r"^torch==([0-9.]+) ", Path("cmake/libtorch-cpu.txt").
 PEERS = HOME / f"peers-{TORCH_VERSION}"
 PEERS_LISTS = ("cmake/libtorch-cuda.txt", "bench/peers/requirements.txt")
 OWN_LIBRARIES = {"x86_64": (), "aarch64": ("libarm_compute*", "libnvpl*", "libgfortran*")}  # that libtorch_cpu.so needs
-DEBIANS_TORCH = Path("/usr/include/torch/csrc/api/include/torch/version.h")
 SITE_PACKAGES, SITE_LIST = HOME / "docs-python", "docs/site/requirements.txt"
 PIP_INSTALL = ["-m", "pip", "install", "--progress-bar", "off", "--no-cache-dir", "--disable-pip-version-check",
                "--root-user-action", "ignore", "--no-deps", "--only-binary", ":all:", "--require-hashes"]
@@ -248,13 +248,8 @@ def check_system_home():
 def uses_debians_torch():
     """Whether libtorch-dev is installed in a version that Levin takes, and no LibTorch that this script has fetched."""
     fetched = (torch_folder(home, kind) for home in (SYSTEM_HOME, HOME) for kind in ("cpu", "cuda"))
-    try:
-        text = DEBIANS_TORCH.read_text()
-    except OSError:
-        return False
-    version = [int(number) for number in re.findall(r"define TORCH_VERSION_(?:MAJOR|MINOR) (\d+)", text)]
     oldest = re.search(r"_levin_torch_oldest (\d+)\.(\d+)", Path("cmake/LevinTorch.cmake").read_text())
-    return version >= [int(number) for number in oldest.groups()] and not any(map(torch_is_complete, fetched))
+    return torch_version(Path("/usr/include")) >= [int(number) for number in oldest.groups()] and not any(map(torch_is_complete, fetched))
 
 
 def set_up(for_all_users=False, parts=("parts",)):
