@@ -286,7 +286,7 @@ void ModelCheckpoint::load_state(const State& saved) {
   if (!is_inside(continued_path_, dirpath_)) {
     remember_best_of_others(saved);
     former_dirpaths_.clear();
-    if (!continues_) return;
+    if (!continues_ || dirpath_.empty()) return;  // without its setup, in a Fabric, it saves nothing
     const std::string why = moved
                                 ? "the run was saved in " + cut_text(claimed_in_, 300) + " and continues in " + dirpath_
                                 : continued_path_ + " was saved in " + dirpath_ + ", but it is not in that folder";

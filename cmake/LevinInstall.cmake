@@ -30,6 +30,9 @@ foreach(folder IN LISTS LEVIN_FOLDERS)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/levin/${folder}"
     COMPONENT levin_dev FILES_MATCHING PATTERN "*.h" PATTERN "*_pch.h" EXCLUDE)
 endforeach()
+if(TARGET levin_c)
+  install(FILES "${PROJECT_SOURCE_DIR}/c/levin.f90" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/levin/c" COMPONENT levin_dev)
+endif()
 install(FILES "${PROJECT_SOURCE_DIR}/levin.h" "${PROJECT_SOURCE_DIR}/train.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/levin" COMPONENT levin_dev)
 
 # levin-core.pc, levin-images.pc, …
@@ -49,6 +52,11 @@ foreach(part IN LISTS LEVIN_PARTS)
     set(_levin_cflags "-std=c++20 -I\${includedir} ${_levin_torch_include}-isystem \${torchdir}/include/torch/csrc/api/include")
     string(APPEND _levin_cflags " ${LEVIN_TORCH_ABI_FLAG}")
     set(_levin_libs " ${_levin_torch_flags}-ltorch_cpu -lc10 -pthread -Wl,--allow-shlib-undefined")  # as levin::torch
+  endif()
+  if(part STREQUAL "c")  # core's flags are C++'s
+    set(_levin_requires "")
+    set(_levin_cflags "-I\${includedir}")
+    set(_levin_libs " -Wl,--allow-shlib-undefined")
   endif()
   configure_file("${PROJECT_SOURCE_DIR}/cmake/levin.pc.in" "${PROJECT_BINARY_DIR}/pkgconfig/levin-${part}.pc" @ONLY)
   install(FILES "${PROJECT_BINARY_DIR}/pkgconfig/levin-${part}.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig"

@@ -3,7 +3,7 @@
 # a part when a run file names a class of it (core/process/parts.h). levin::levin is all of them. levin_cuda (cuda/) is only
 # opened, never linked, and stands in no list here.
 #
-# A part is one line here and its classes in core/process/parts.cpp and builtins/.
+# A part is one line here and, if it has any, its classes in core/process/parts.cpp and builtins/.
 set(LEVIN_PARTS core)
 set(LEVIN_PARTS_LEFT_OUT "")
 option(LEVIN_ALL_PARTS "The parts whose own option is empty: all of them, or only core" ON)
@@ -102,6 +102,9 @@ levin_part(tools HOLDS "the commands of the levin program"
   NEEDS models tracking
   PACKAGES ncursesw
   LINK $<LINK_ONLY:PkgConfig::ncursesw>)  # whose definitions would keep the precompiled header out
+
+levin_part(c HOLDS "the interface for C, Fortran and other languages"
+  LINK Threads::Threads)
 
 add_library(levin INTERFACE)
 add_library(levin::levin ALIAS levin)

@@ -115,6 +115,22 @@ at::Tensor Fabric::step_on_replicas(const Batch& batch, const ReplicaClosure& cl
   });
 }
 
+at::Tensor Fabric::step(const Batch& batch) {
+  return named_call(*run_, "Fabric.step", [&] { return run_->step(batch); });
+}
+
+void Fabric::end_epoch() {
+  named_call(*run_, "Fabric.end_epoch", [&] { run_->end_epoch(); });
+}
+
+Metrics Fabric::evaluate(const Batch& batch) {
+  return named_call(*run_, "Fabric.evaluate", [&] { return run_->evaluate(batch); });
+}
+
+at::Tensor Fabric::predict(const Batch& batch) {
+  return named_call(*run_, "Fabric.predict", [&] { return run_->predict(batch); });
+}
+
 std::shared_ptr<void> Fabric::autocast() {
   return named_call(*run_, "Fabric.autocast", [&] { return run_->enter_forward(); });
 }
@@ -219,6 +235,13 @@ void Fabric::log_dict(const Metrics& metrics, std::optional<int64_t> step) {
   named_call(*run_, "Fabric.log", [&] {
     const Run& run = run_->open();
     run_->trainer().log_now(metrics, step.value_or(run.progress.global_step));
+  });
+}
+
+Metrics Fabric::callback_metrics() {
+  return named_call(*run_, "Fabric.callback_metrics", [&] {
+    (void)run_->open();
+    return run_->trainer().callback_metrics();
   });
 }
 

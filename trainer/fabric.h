@@ -266,6 +266,22 @@ class Fabric {
                             [&](auto& module, const Batch& part) { return closure(dynamic_cast<M&>(module), part); });
   }
 
+  /// Ends an epoch of a loop whose batches come from no loader of setup_dataloaders: the last optimizer step takes the
+  /// batches that are left, the schedulers of Interval::epoch are moved, and current_epoch() grows by one. Every rank
+  /// calls it. Throws Error inside a pass, which ends its epoch itself.
+  void end_epoch();
+
+  // ---- the steps of a LightningModule -----------------------------------------------------------------------------
+  /// Same as step() above, with the training_step of the one LightningModule that was set up, which may log and set the
+  /// weight of its loss. Values that it logs are in callback_metrics() until the next call. Other hooks of the module
+  /// are not called. Throws Error unless there is exactly one such module, with automatic optimization.
+  at::Tensor step(const Batch& batch);
+  /// Returns what the module's validation_step logs for one batch, in evaluation mode and without gradients; with
+  /// sync_dist over all ranks. Every rank calls it. Throws Error unless there is exactly one LightningModule.
+  Metrics evaluate(const Batch& batch);
+  /// Returns what the module's predict_step returns for one batch, in evaluation mode and without gradients.
+  [[nodiscard]] at::Tensor predict(const Batch& batch);
+
   // ---- the parts of a step ----------------------------------------------------------------------------------------
   /// Returns the scope of a forward pass in the precision. With several ranks every training forward pass needs one,
   /// also in float32; every rank enters it.
@@ -324,6 +340,9 @@ class Fabric {
   /// Same as above; reads the one element of the tensor, which waits for its device.
   void log(const std::string& name, const at::Tensor& value, std::optional<int64_t> step = std::nullopt);
   void log_dict(const Metrics& metrics, std::optional<int64_t> step = std::nullopt);
+  /// Returns the latest values by name: of log(), of evaluate(), and of the last step of a LightningModule. Waits for
+  /// their device.
+  [[nodiscard]] Metrics callback_metrics();
   /// Calls the hook of this name on all callbacks. Throws Error, with the names that exist, for a name that is not a
   /// hook, or whose hook has other arguments.
   void call(const std::string& hook);

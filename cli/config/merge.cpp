@@ -305,6 +305,8 @@ ConfigNode assemble_config(const std::vector<ConfigSource>& sources, Problems& p
   for (const auto& source : sources) {
     if (const auto* file = std::get_if<ConfigFile>(&source))
       merge_config(config, read_yaml_input(file->path, problems));
+    if (const auto* text = std::get_if<ConfigText>(&source))
+      merge_config(config, read_yaml_text(text->text, text->name, problems));
     if (const auto* change = std::get_if<Override>(&source)) apply_override(config, *change, problems);
   }
   return config;

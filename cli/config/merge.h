@@ -31,8 +31,14 @@ struct ConfigFile {
   std::string path = "";
 };
 
+/// The text of a run file that a program has in memory.
+struct ConfigText {
+  std::string text = "";
+  std::string name = "";  // in messages, instead of a path
+};
+
 /// A file or an override on the command line; their order matters.
-using ConfigSource = std::variant<ConfigFile, Override>;
+using ConfigSource = std::variant<ConfigFile, ConfigText, Override>;
 
 /// Merges `upper` into `lower`.
 void merge_config(ConfigNode& lower, const ConfigNode& upper);

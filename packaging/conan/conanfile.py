@@ -18,6 +18,7 @@ PARTS = {
     "downloads": (["libcurl/[>=7.63]", "openssl/[>=3]", "zlib/[>=1.2]"], []),
     "models": (["pcre2/[>=10.22]", "zlib/[>=1.2]"], ["text"]),
     "tracking": (["sqlite3/[>=3.8]"], ["downloads"]),
+    "c": ([], []),
     "tools": (["ncurses/[>=6]"], ["models", "tracking"]),
 }
 

@@ -9,6 +9,7 @@ vcpkg_check_features(OUT_FEATURE_OPTIONS options FEATURES
   downloads LEVIN_DOWNLOADS
   models LEVIN_MODELS
   tracking LEVIN_TRACKING
+  c LEVIN_C
   tools LEVIN_TOOLS
   tools LEVIN_BUILD_TOOL)
 vcpkg_find_acquire_program(PKGCONFIG)

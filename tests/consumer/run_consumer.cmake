@@ -101,6 +101,8 @@ elseif(KIND STREQUAL "pkgconfig")
   expect("${output}" "consumer: 200 steps, loss is low" "the program's output")
   run(COMMAND pkg-config --print-requires levin-models OUTPUT output)
   expect("${output}" "levin-core = [0-9.]+\nlevin-text = " "what a part needs")
+  run(COMMAND pkg-config --cflags levin-c OUTPUT output)
+  expect("${output}" "^-I[^ ]+/include *\n$" "the options of a C compiler")
 else()
   # Compiles the user's file and checks that the rest is known how to be built; building all of Levin a second time
   # would double the time of the tests.

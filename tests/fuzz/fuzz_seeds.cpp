@@ -1,5 +1,5 @@
 // fuzz_seeds FOLDER: writes the inputs that fuzzing starts from to FOLDER/checkpoint,
-// FOLDER/exported, FOLDER/tokenizer and FOLDER/yaml.
+// FOLDER/exported, FOLDER/tokenizer, FOLDER/yaml and FOLDER/c_api.
 #include <ATen/ops/ones.h>
 
 #include <cstdio>
@@ -107,6 +107,19 @@ void write_yaml(const std::string& folder) {
   for (const char* text : kYaml) write_file_durably(folder + "/" + std::to_string(number++), std::string(text));
 }
 
+// Calls by chance; each begins with a run and two tensors of a batch (fuzz_c_api.cpp).
+void write_calls(const std::string& folder) {
+  make_folder(folder);
+  const std::string tensor_x{0, 4, 1, 1, 1, 4, 1, 1, 1, 1, 1, 2, 1, 1, 1, 0, 1};  // (4, 4) float32
+  const std::string tensor_y{0, 4, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1, 1, 1, 0, 1};  // (4, 1)
+  std::mt19937 engine(1);
+  for (int k = 0; k < 3; ++k) {
+    std::string bytes = std::string{4, static_cast<char>(k), 1} + tensor_x + tensor_y;
+    for (int n = 0; n < 250; ++n) bytes += static_cast<char>(engine() % 256);
+    write_file_durably(folder + "/" + std::to_string(k), bytes);
+  }
+}
+
 }  // namespace
 }  // namespace levin::fuzz
 
@@ -118,6 +131,7 @@ int main(int argc, char** argv) {
     levin::fuzz::write_programs(folder + "/exported");
     levin::fuzz::write_tokenizers(folder + "/tokenizer");
     levin::fuzz::write_yaml(folder + "/yaml");
+    levin::fuzz::write_calls(folder + "/c_api");
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "fuzz_seeds: %s\n", error.what());

@@ -66,13 +66,14 @@ MAY_INCLUDE = {
     "cli/runs": [*BELOW_TRAINER, "yaml", "cli/config"],
     "cli/sweep": [*BELOW_TRAINER, "yaml", "cli/config", "cli/runs"],
     "cli/commands": [*BELOW_TRAINER, "yaml", "adapters", *TRAINER, "callbacks", *MODELS, ".", "cli/config", "cli/runs", "cli/sweep"],
+    "c": [*BELOW_TRAINER, *TRAINER, "cli/config"],
     "cli": [*BELOW_TRAINER, *TRAINER, "callbacks", *MODELS, ".", "cli/config", "cli/runs", "cli/commands"],
 }
 
 # The parts of the library (cmake/LevinParts.cmake), and those whose headers each may include besides core's. A file's part is
 # written in its folder's CMakeLists.txt: levin_sources(GROUP PART images …).
 PARTS = {"core": [], "arrays": [], "images": [], "text": [], "downloads": [], "models": ["text"], "tracking": ["downloads"],
-         "tools": ["models", "text", "tracking", "downloads"]}
+         "tools": ["models", "text", "tracking", "downloads"], "c": []}
 
 # Folders (the files directly in them), and units, NAME.h and NAME.cpp, that reach no header of LibTorch through any chain of
 # includes: their tests compile in seconds (levin_test(… PLAIN) in tests/CMakeLists.txt).

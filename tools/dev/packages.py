@@ -248,8 +248,11 @@ def check_system_home():
 def uses_debians_torch():
     """Whether libtorch-dev is installed in a version that Levin takes, and no LibTorch that this script has fetched."""
     fetched = (torch_folder(home, kind) for home in (SYSTEM_HOME, HOME) for kind in ("cpu", "cuda"))
+    version = torch_version(Path("/usr/include"))
+    if not version:
+        return False
     oldest = re.search(r"_levin_torch_oldest (\d+)\.(\d+)", Path("cmake/LevinTorch.cmake").read_text())
-    return torch_version(Path("/usr/include")) >= [int(number) for number in oldest.groups()] and not any(map(torch_is_complete, fetched))
+    return version >= [int(number) for number in oldest.groups()] and not any(map(torch_is_complete, fetched))
 
 
 def set_up(for_all_users=False, parts=("parts",)):
@@ -351,7 +354,7 @@ def set_up_for_tests(with_peers):
     """Installs packages that only tests need. Tests whose packages cannot be installed are skipped, with the reason."""
     if is_root():
         make_munge_key()
-        apt_packages("apt packages for tests", "launchers", "search", "loggers", "browser", "bundle", "packages", "debian")
+        apt_packages("apt packages for tests", "launchers", "languages", "search", "loggers", "browser", "bundle", "packages", "debian")
         with continues_without("clang 14, which this Debian may not have; fuzzing and other tests with it are skipped."):
             apt_packages("apt packages for tests with clang", "fuzz")
     set_up_python()

@@ -39,16 +39,6 @@
 
 namespace levin {
 
-namespace {
-
-// Undoes an assignment to `value` at the end of a scope.
-template <class T>
-std::shared_ptr<void> set_in_scope(T& value, T in_scope) {
-  return {nullptr, [&value, before = std::exchange(value, in_scope)](void*) { value = before; }};
-}
-
-}  // namespace
-
 at::Tensor FabricModules::training_step(const Batch& batch, int64_t) {
   if (run_.closure_ == nullptr) throw Error("no Fabric.step is running, so there is no closure that computes a loss.");
   return (*run_.closure_)(*children()[0], batch);
@@ -250,21 +240,35 @@ void FabricRun::close_window(Run& run, int64_t steps_before) {
   if (run.progress.window_stepped) step_schedulers(run, Interval::step, false);
 }
 
+void FabricRun::finish_steps(Run& run) {
+  if (run.fit.window_is_open() && !accumulates_) {
+    const int64_t steps_before = run.progress.global_step;
+    run.fit.engine->update_cut_window({.epoch = run.progress.epoch,
+                                       .batch_idx = run.fit.epoch.batch_idx,
+                                       .total_batches = run.progress.total_batches});
+    close_window(run, steps_before);
+  }
+  step_schedulers(run, Interval::epoch, false);
+}
+
+void FabricRun::start_epoch(Run& run, int64_t epoch) {
+  run.fit.engine->finish_checks(/*receives_flags=*/true);
+  run.progress.epoch = run.progress.processed = epoch;
+  run.fit.epoch = Epoch();
+}
+
 void FabricRun::finish_pass(OpenPass& pass) {
   Run& run = open();
-  if (pass.position().stepped && !std::exchange(pass.position().finished, true)) {
-    if (run.fit.window_is_open() && !accumulates_) {
-      const int64_t steps_before = run.progress.global_step;
-      run.fit.engine->update_cut_window({.epoch = run.progress.epoch,
-                                         .batch_idx = run.fit.epoch.batch_idx,
-                                         .total_batches = run.progress.total_batches});
-      close_window(run, steps_before);
-    }
-    step_schedulers(run, Interval::epoch, false);
-  }
-  run.fit.engine->finish_checks(/*receives_flags=*/true);
-  run.progress.epoch = run.progress.processed = pass.position().epoch + 1;
-  run.fit.epoch = Epoch();
+  if (pass.position().stepped && !std::exchange(pass.position().finished, true)) finish_steps(run);
+  start_epoch(run, pass.position().epoch + 1);
+}
+
+void FabricRun::end_epoch() {
+  if (!passes_.empty()) throw Error("a pass over a loader is open, and it ends its epoch itself. Leave its loop.");
+  Run& run = begin();
+  if (loop_ == Loop::steps) finish_steps(run);
+  start_epoch(run, run.progress.epoch + 1);
+  between_batches(run);
 }
 
 void FabricRun::leave_pass(OpenPass& pass) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "levin/core/process/process_exit.h"
@@ -65,6 +66,10 @@ class FabricRun {
   void check_no_replicas();
   /// Throws unless exactly one module was set up, which a closure can get.
   void check_one_module() const;
+  at::Tensor step(const Batch& batch);
+  void end_epoch();
+  Metrics evaluate(const Batch& batch);
+  at::Tensor predict(const Batch& batch);
 
   std::shared_ptr<void> enter_forward();
   void backward(const at::Tensor& loss);
@@ -100,6 +105,11 @@ class FabricRun {
   void check_no_open_step(const Run& run) const;
   /// Throws if it has, if an option applies to step() alone, or if there are replicas.
   void check_manual(const Run& run) const;
+  /// Returns the module whose steps are called. Throws Error unless exactly one LightningModule was set up.
+  [[nodiscard]] LightningModule& lightning_module() const;
+  /// Calls `step` with the LightningModule as a step of an evaluation.
+  void evaluate_batch(Run& run, Phase phase, Hook hook, const Batch& batch,
+                      const std::function<void(LightningModule&)>& step);
   /// Throws if the ranks have prepared the forward pass for a different backward pass than this one.
   void check_forward() const;
   /// Throws unless the optimizer may use its gradients: backward() has computed and reduced them.
@@ -108,6 +118,10 @@ class FabricRun {
   void close_window(Run& run, int64_t steps_before);
   /// Makes a pass the running epoch, once it trains. `pass`: null: none is open.
   static void count_pass(Run& run, OpenPass* pass);
+  /// Does what follows the last Fabric::step of an epoch: the update of an open window, and the schedulers of epochs.
+  void finish_steps(Run& run);
+  /// Makes `epoch` the epoch to begin with, once the losses of all steps are known.
+  static void start_epoch(Run& run, int64_t epoch);
   /// Does what follows the last batch of a pass that trained.
   void finish_pass(OpenPass& pass);
   /// Does what follows a pass.
@@ -145,6 +159,12 @@ class FabricRun {
   bool has_ended_ = false;
   std::string error_ = "";  // the last one
 };
+
+/// Assigns to `value`; the returned scope undoes that.
+template <class T>
+[[nodiscard]] std::shared_ptr<void> set_in_scope(T& value, T in_scope) {
+  return {nullptr, [&value, before = std::exchange(value, in_scope)](void*) { value = before; }};
+}
 
 /// Calls `action`; see FabricRun::rethrow_named. The exit of the process waits for it.
 template <class Action>

@@ -1,0 +1,128 @@
+#include "levin/c/call.h"
+
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <exception>
+#include <new>
+
+#include "levin/core/process/main_guard.h"
+#include "levin/core/version.h"
+#include "levin/trainer/nonfinite_loss_error.h"
+#include "levin/trainer/step/out_of_memory.h"
+
+namespace levin::c {
+
+namespace {
+
+constexpr const char* kNoMemoryForText = "out of memory";
+
+std::atomic<bool> is_initialized{false};
+
+class WrongVersion : public Error {
+ public:
+  using Error::Error;
+};
+
+// Never destroyed, because a program may call from destructors of its own.
+std::string& last_text() {
+  thread_local auto* text = new std::string;
+  return *text;
+}
+
+thread_local bool lacks_memory = false;
+
+levin_status status_of_exception() {
+  try {
+    throw;
+  } catch (const InvalidArgument&) {
+    return LEVIN_INVALID_ARGUMENT;
+  } catch (const WrongVersion&) {
+    return LEVIN_WRONG_VERSION;
+  } catch (const ConfigError&) {
+    return LEVIN_CONFIG_ERROR;
+  } catch (const CheckpointError&) {
+    return LEVIN_CHECKPOINT_ERROR;
+  } catch (const NonFiniteLossError&) {
+    return LEVIN_NONFINITE_LOSS;
+  } catch (const OutOfMemoryError&) {
+    return LEVIN_OUT_OF_MEMORY;
+  } catch (const c10::OutOfMemoryError&) {
+    return LEVIN_OUT_OF_MEMORY;
+  } catch (const std::bad_alloc&) {
+    return LEVIN_OUT_OF_MEMORY;
+  } catch (...) {
+    return LEVIN_RUN_ERROR;
+  }
+}
+
+}  // namespace
+
+void set_last_error(const char* text) noexcept {
+  try {
+    last_text() = text;
+    lacks_memory = false;
+  } catch (...) {
+    lacks_memory = true;
+  }
+}
+
+const char* last_error() noexcept {
+  try {
+    return lacks_memory ? kNoMemoryForText : last_text().c_str();
+  } catch (...) {
+    return kNoMemoryForText;
+  }
+}
+
+levin_status report_exception(const char* function) noexcept {
+  const levin_status status = status_of_exception();
+  try {
+    set_last_error((std::string(function) + ": " + exception_text(std::current_exception())).c_str());
+  } catch (...) {
+    lacks_memory = true;
+  }
+  return status;
+}
+
+void check_initialized() {
+  if (!is_initialized) throw WrongVersion("Levin is not initialized. Call levin_init(LEVIN_ABI_VERSION) first.");
+}
+
+}  // namespace levin::c
+
+extern "C" {
+
+int32_t levin_abi_version(void) {
+  return LEVIN_ABI_VERSION;
+}
+
+const char* levin_version(void) {
+  return levin::version();
+}
+
+levin_status levin_init(int32_t abi_version) {
+  using namespace levin::c;
+  try {
+    if (abi_version != LEVIN_ABI_VERSION) {
+      throw WrongVersion("the program was compiled for version " + std::to_string(abi_version) +
+                         " of the C interface, and the library has version " + std::to_string(LEVIN_ABI_VERSION) +
+                         ". Compile the program with the levin.h of this Levin.");
+    }
+    is_initialized = true;
+    set_last_error("");
+    return LEVIN_OK;
+  } catch (...) {
+    return report_exception("levin_init");
+  }
+}
+
+const char* levin_last_error(void) {
+  return levin::c::last_error();
+}
+
+int64_t levin_live_handles(void) {
+  return levin::c::Handles::instance().count();
+}
+
+}  // extern "C"
