@@ -18,7 +18,7 @@ namespace pendulum {
 namespace {
 
 constexpr int kPendulums = 32;  // of all ranks together
-constexpr int64_t kBatches = 3000;
+constexpr int64_t kBatches = 2000;
 constexpr int64_t kStepsPerBatch = 4;
 constexpr int64_t kBatchesPerReport = 500;
 constexpr int64_t kHeldOut = 1000;  // number of a pendulum that no rank trains on
@@ -109,7 +109,7 @@ void train(levin::QueueLoader& queue, const std::string& checkpoint) {
   levin::Fabric fabric({.accelerator = "cpu", .num_threads = 1});
   fabric.launch();  // joins the ranks that mpirun has started
   Surrogate model;
-  (void)fabric.setup(model, {levin::AdamW(model.parameters(), {.lr = 3e-3}),
+  (void)fabric.setup(model, {levin::AdamW(model.parameters(), {.lr = 1e-2}),
                              levin::CosineAnnealingLR({.T_max = kBatches}),
                              {.interval = levin::Interval::step}});
   auto loader = fabric.setup_dataloaders(queue);

@@ -21,10 +21,11 @@ double spread(int64_t number, double stride) {
 Pendulum::Pendulum(int64_t number)
     : angle_(kPi * (2 * spread(number, 0.618033988749895) - 1)),
       velocity_(4 * spread(number, 0.414213562373095) - 2),
-      amplitude_(0.9 + 0.6 * spread(number, 0.732050807568877)) {}
+      amplitude_(0.9 + 0.6 * spread(number, 0.732050807568877)),
+      phase_(2 * kPi * spread(number, 0.236067977499790)) {}
 
 double Pendulum::torque() const {
-  return amplitude_ * std::cos(kDriveFrequency * (static_cast<double>(steps_) * kTimeStep));
+  return amplitude_ * std::cos(kDriveFrequency * (static_cast<double>(steps_) * kTimeStep) + phase_);
 }
 
 double Pendulum::energy() const {

@@ -12,7 +12,7 @@ inline constexpr double kTimeStep = 0.1;  // s
 /// A pendulum of unit length and mass, with gravity 1: angle'' = -sin(angle) - kDamping angle' + torque.
 class Pendulum {
  public:
-  /// The number chooses the initial state and the drive's amplitude.
+  /// The number chooses the initial state, and the drive's amplitude and phase.
   explicit Pendulum(int64_t number);
 
   /// Advances by kTimeStep, during which the torque is constant, by the classical Runge-Kutta method.
@@ -30,6 +30,7 @@ class Pendulum {
   double angle_;
   double velocity_;
   double amplitude_;
+  double phase_;
   int64_t steps_ = 0;
 };
 

@@ -3,6 +3,8 @@
 
 #include <levin/levin.h>
 
+#include "simulator.h"
+
 namespace pendulum {
 
 class Surrogate : public levin::LightningModule {
@@ -22,8 +24,6 @@ class Surrogate : public levin::LightningModule {
   }
 
  private:
-  static constexpr double kTimeStep = 0.1;  // the simulator's
-
   torch::nn::Sequential layers_{register_module(
       "layers", torch::nn::Sequential(torch::nn::Linear(4, 32), torch::nn::Tanh(), torch::nn::Linear(32, 32),
                                       torch::nn::Tanh(), torch::nn::Linear(32, 2)))};
