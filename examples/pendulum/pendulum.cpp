@@ -7,9 +7,13 @@
 // does the same in Fortran and ends with the same weights.
 #include <mpi.h>
 
-#include <cmath>
+#include <algorithm>
 #include <cstdio>
+#include <exception>
+#include <numbers>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "simulator.h"
 #include "surrogate.h"
@@ -18,42 +22,37 @@ namespace pendulum {
 namespace {
 
 constexpr int kPendulums = 32;  // of all ranks together
-constexpr int64_t kBatches = 2000;
+constexpr int kBatches = 2000;
+constexpr int kBatchesPerReport = 500;
 constexpr int64_t kStepsPerBatch = 4;
-constexpr int64_t kBatchesPerReport = 500;
-constexpr int64_t kHeldOut = 1000;  // number of a pendulum that no rank trains on
+constexpr int64_t kHeldOut = 1000;  // the number of a pendulum that no rank trains on
 constexpr int64_t kHeldOutSteps = 100;
 
-// This process among those that MPI has started.
-struct Ranks {
-  Ranks() {
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-  }
-  int rank = 0;
-  int size = 1;
-};
+void report(const char* action, int batch, const char* name, double value) {
+  std::printf("%s %d batches: %s %.9f\n", action, batch, name, value);
+  std::fflush(stdout);
+}
 
 at::Tensor tensor_of(const std::vector<float>& values, int64_t columns) {
   return torch::tensor(values).view({-1, columns});
 }
 
-void report_energy(const std::vector<Pendulum>& pendulums, int64_t batch) {
-  double energy = 0;
-  for (const Pendulum& each : pendulums) energy = energy + each.energy();
-  MPI_Allreduce(MPI_IN_PLACE, &energy, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-  if (Ranks().rank == 0) std::printf("simulated %d batches: mean energy %.9f\n", int(batch), energy / kPendulums);
-}
-
 // The simulator's thread. Each rank simulates its part of the pendulums.
 void run_simulator(const levin::QueueProducer& producer) {
-  const Ranks ranks;
+  int rank = 0;
+  int ranks = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   std::vector<Pendulum> pendulums;
-  for (int k = ranks.rank; k < kPendulums; k += ranks.size) pendulums.emplace_back(k);
-  for (int64_t batch = 1; batch <= kBatches; ++batch) {
+  for (int k = rank; k < kPendulums; k += ranks) pendulums.emplace_back(k);
+  for (int batch = 1; batch <= kBatches; ++batch) {
     const Samples samples = simulate(pendulums, kStepsPerBatch);
     if (!producer.push_batch({tensor_of(samples.states, 3), tensor_of(samples.next, 2)})) return;
-    if (batch % kBatchesPerReport == 0) report_energy(pendulums, batch);
+    if (batch % kBatchesPerReport != 0) continue;
+    double energy = 0;
+    for (const Pendulum& each : pendulums) energy += each.energy() / kPendulums;
+    MPI_Allreduce(MPI_IN_PLACE, &energy, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 0) report("simulated", batch, "mean energy", energy);
   }
   producer.close();
 }
@@ -61,7 +60,8 @@ void run_simulator(const levin::QueueProducer& producer) {
 // Returns the root mean square distance of states; angles differ by half a turn at most.
 double error_of(const at::Tensor& predicted, const at::Tensor& truth) {
   const at::Tensor difference = predicted - truth;
-  const at::Tensor angle = torch::remainder(difference.select(1, 0) + M_PI, 2 * M_PI) - M_PI;
+  const at::Tensor angle =
+      torch::remainder(difference.select(1, 0) + std::numbers::pi, 2 * std::numbers::pi) - std::numbers::pi;
   return (angle.square() + difference.select(1, 1).square()).mean().sqrt().item<double>();
 }
 
@@ -90,40 +90,41 @@ void test(levin::Fabric& fabric) {
   print("the surrogate alone", error_of(roll_out(fabric, states), now));
 }
 
-// Returns the largest difference of a weight between two ranks.
-float difference_between_ranks(const Surrogate& model) {
-  float largest = 0;
+// Returns the largest difference of a weight between two ranks. The simulator no longer calls MPI.
+double difference_between_ranks(const Surrogate& model) {
+  double largest = 0;
   for (const at::Tensor& weight : model.parameters()) {
     const at::Tensor least = weight.detach().clone();
     const at::Tensor most = weight.detach().clone();
     const int count = static_cast<int>(weight.numel());
     MPI_Allreduce(MPI_IN_PLACE, least.data_ptr(), count, MPI_FLOAT, MPI_MIN, MPI_COMM_WORLD);
     MPI_Allreduce(MPI_IN_PLACE, most.data_ptr(), count, MPI_FLOAT, MPI_MAX, MPI_COMM_WORLD);
-    largest = std::max(largest, (most - least).max().item<float>());
+    largest = std::max(largest, (most - least).max().item<double>());
   }
   return largest;
 }
 
 void train(levin::QueueLoader& queue, const std::string& checkpoint) {
   levin::seed_everything(1);
+  Surrogate model;
   levin::Fabric fabric({.accelerator = "cpu", .num_threads = 1});
   fabric.launch();  // joins the ranks that mpirun has started
-  Surrogate model;
   (void)fabric.setup(model, {levin::AdamW(model.parameters(), {.lr = 1e-2}),
                              levin::CosineAnnealingLR({.T_max = kBatches}),
                              {.interval = levin::Interval::step}});
   auto loader = fabric.setup_dataloaders(queue);
+  int trained = 0;
   for (const levin::Batch& batch : loader.epoch(0)) {
     const at::Tensor loss = fabric.step(batch);
-    if (fabric.global_step() % kBatchesPerReport != 0) continue;
+    if (++trained % kBatchesPerReport != 0) continue;
     const double mean = fabric.all_reduce(loss).item<double>();
-    if (fabric.is_global_zero()) std::printf("trained %d batches: loss %.9f\n", int(fabric.global_step()), mean);
+    if (fabric.is_global_zero()) report("trained", trained, "loss", mean);
   }
   test(fabric);
+  const double difference = difference_between_ranks(model);
+  if (fabric.is_global_zero()) std::printf("largest difference between the ranks' weights: %.6f\n", difference);
   fabric.save(checkpoint);
   fabric.finish();
-  const float difference = difference_between_ranks(model);
-  if (Ranks().rank == 0) std::printf("largest difference between the ranks' weights: %g\n", difference);
 }
 
 }  // namespace
@@ -143,7 +144,7 @@ int main(int argc, char** argv) {
       pendulum::train(queue, argv[1]);
     } catch (const std::exception& error) {
       std::fprintf(stderr, "pendulum: %s\n", error.what());
-      MPI_Abort(MPI_COMM_WORLD, 1);  // also the other ranks, for which the simulator may wait
+      MPI_Abort(MPI_COMM_WORLD, 1);  // ends the other ranks too, which would wait for this one
     }
     simulator.join();
   }

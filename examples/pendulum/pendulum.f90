@@ -89,7 +89,7 @@ end module
 
 program main
   use, intrinsic :: iso_c_binding
-  use, intrinsic :: iso_fortran_env, only: error_unit, real64
+  use, intrinsic :: iso_fortran_env, only: error_unit, output_unit, real64
   use levin
   use mpi
   use simulator
@@ -118,14 +118,14 @@ program main
     call simulate(pendulums, states, next)
     call check(levin_run_step(run, batch, c_null_ptr, 2, loss))
     if (modulo(k, batches_per_report) == 0) then
-      call report('simulated', k, 'mean energy', sum(energy_of(pendulums)) / all_pendulums)
+      call report('simulated', k, 'mean energy', sum(energy_of(pendulums) / all_pendulums))
       call report('trained', k, 'loss', loss / ranks)
     end if
   end do
   call test()
+  call compare_ranks()
   call check(levin_run_save(run, trim(checkpoint) // c_null_char))
   call check(levin_run_finish(run))
-  call compare_ranks()
   call check(levin_tensor_free(batch(1)))
   call check(levin_tensor_free(batch(2)))
   call check(levin_run_free(run))
@@ -139,6 +139,7 @@ contains
     integer :: ignored
     if (status == LEVIN_OK) return
     write (error_unit, '(2a)') 'pendulum: ', levin_error_text()
+    flush (error_unit)
     call MPI_Abort(MPI_COMM_WORLD, 1, ignored)
   end subroutine
 
@@ -158,7 +159,9 @@ contains
     real(real64) :: total
     integer :: ignored
     call MPI_Allreduce(value, total, 1, MPI_DOUBLE_PRECISION, MPI_SUM, MPI_COMM_WORLD, ignored)
-    if (rank == 0) print '(a, 1x, i0, 3a, f11.9)', action, count, ' batches: ', name, ' ', total
+    if (rank /= 0) return
+    print '(a, 1x, i0, 3a, f11.9)', action, count, ' batches: ', name, ' ', total
+    flush (output_unit)
   end subroutine
 
   function predict(x) result(y)
@@ -231,6 +234,6 @@ contains
       largest = max(largest, maxval(most - least))
       call check(levin_tensor_free(weight))
     end do
-    if (rank == 0) print '(a, es8.2)', 'largest difference between the ranks'' weights: ', largest
+    if (rank == 0) print '(a, f8.6)', 'largest difference between the ranks'' weights: ', largest
   end subroutine
 end program

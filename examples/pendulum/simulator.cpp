@@ -1,12 +1,13 @@
 #include "simulator.h"
 
 #include <cmath>
+#include <numbers>
 
 namespace pendulum {
 
 namespace {
 
-constexpr double kPi = 3.14159265358979323846;
+constexpr double kPi = std::numbers::pi;
 constexpr double kDamping = 0.5;
 constexpr double kDriveFrequency = 2.0 / 3.0;  // rad/s
 

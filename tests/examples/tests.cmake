@@ -20,6 +20,13 @@ add_test(NAME examples.serve COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LI
   "${PROJECT_BINARY_DIR}/bin" "${PROJECT_SOURCE_DIR}")
 set_tests_properties(examples.serve PROPERTIES LABELS examples TIMEOUT 300 COST 30)
 
+# MPI is not clean under the sanitizers, and a Fortran program cannot load a library with them.
+if(NOT LEVIN_SANITIZE)
+  add_test(NAME examples.pendulum COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/pendulum_test.py"
+    "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}" "${MPIEXEC_EXECUTABLE}")
+  set_tests_properties(examples.pendulum PROPERTIES LABELS examples TIMEOUT 300 COST 30)
+endif()
+
 # The models that the tool brings along.
 levin_test(examples TORCH LIBS levin_example_models FILES
   examples/bible_test.cpp
