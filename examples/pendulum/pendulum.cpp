@@ -22,9 +22,9 @@ namespace pendulum {
 namespace {
 
 constexpr int kPendulums = 32;  // of all ranks together
-constexpr int kBatches = 2000;
-constexpr int kBatchesPerReport = 500;
-constexpr int64_t kStepsPerBatch = 4;
+constexpr int kBatches = 1000;
+constexpr int kBatchesPerReport = 250;
+constexpr int64_t kStepsPerBatch = 8;
 constexpr int64_t kHeldOut = 1000;  // the number of a pendulum that no rank trains on
 constexpr int64_t kHeldOutSteps = 100;
 
@@ -109,7 +109,7 @@ void train(levin::QueueLoader& queue, const std::string& checkpoint) {
   Surrogate model;
   levin::Fabric fabric({.accelerator = "cpu", .num_threads = 1});
   fabric.launch();  // joins the ranks that mpirun has started
-  (void)fabric.setup(model, {levin::AdamW(model.parameters(), {.lr = 1e-2}),
+  (void)fabric.setup(model, {levin::AdamW(model.parameters(), {.lr = 0.015}),
                              levin::CosineAnnealingLR({.T_max = kBatches}),
                              {.interval = levin::Interval::step}});
   auto loader = fabric.setup_dataloaders(queue);

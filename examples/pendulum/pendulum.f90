@@ -94,7 +94,7 @@ program main
   use mpi
   use simulator
   implicit none
-  integer, parameter :: all_pendulums = 32, batches = 2000, steps_per_batch = 4, batches_per_report = 500
+  integer, parameter :: all_pendulums = 32, batches = 1000, steps_per_batch = 8, batches_per_report = 250
   integer, parameter :: held_out = 1000, held_out_steps = 100
   type(pendulum), allocatable :: pendulums(:)
   real(c_float), allocatable, target :: states(:, :), next(:, :)
