@@ -133,7 +133,7 @@ class Pendulum(unittest.TestCase):
         output = output_of(process, timeout=60)
         self.assertNotEqual(process.returncode, 0, output)
         for rank in ranks:
-            self.assertEqual(select.select([rank], [], [], 30)[0], [rank], f"a rank is left behind:\n{output}")
+            self.assertEqual(select.select([rank], [], [], 30)[0], [rank], f"a rank has not ended:\n{output}")
         self.assertFalse((self.folder / "killed.ckpt").exists())
 
 
