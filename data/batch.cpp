@@ -15,7 +15,7 @@ namespace {
 void check_index(size_t index, size_t count) {
   if (index < count) return;
   throw Error("Batch: no tensor " + std::to_string(index) + ": the batch holds " + std::to_string(count) +
-              ". Look at what the data set's get() returns.");
+              ". Look at what the data set's get() returns, or at the batch that your loop passes.");
 }
 
 std::string in_quotes(std::string_view name) {
@@ -230,7 +230,7 @@ int64_t Batch::size_of_fields() const {
 void Batch::check_count(size_t wanted) const {
   if (wanted == tensors.size()) return;
   throw Error("Batch::unpack<" + std::to_string(wanted) + ">: the batch holds " + count_of(tensors.size(), "tensor") +
-              ", not " + std::to_string(wanted) + ". Unpack as many as the data set's get() returns.");
+              ", not " + std::to_string(wanted) + ". Unpack as many as the data set's get() returns, or as your loop passes.");
 }
 
 const BatchStructure::Field* BatchStructure::find(std::string_view name) const {

@@ -169,6 +169,23 @@ class OtherTorch(unittest.TestCase):
         wanted = weights_in(self.there("weights", checkpoint_in(self.folder)))
         self.assertEqual(weights_in(self.here("weights", checkpoint_in(self.folder))), wanted)
 
+    @unittest.skipIf(KIND in ("debian13", "compilers", "arm64"), "its programs are gone with its Debian")
+    def test_a_checkpoint_has_the_same_bits_with_each_version_that_was_built_before(self):
+        def weights(program, path):
+            return weights_in(fresh_debian.shell(f"{program} weights {path}"))
+
+        programs = sorted(BUILD.glob("other-torch-*/program"))
+        self.assertIn(other.work / "program", programs)
+        for writer in programs:
+            path = self.folder / writer.parent.name
+            fresh_debian.shell(f"{writer} train {path}")
+            wanted = weights(writer, checkpoint_in(path))
+            for reader in programs:
+                if other.work not in (writer.parent, reader.parent):
+                    continue
+                with self.subTest(writer=writer.parent.name, reader=reader.parent.name):
+                    self.assertEqual(weights(reader, checkpoint_in(path)), wanted)
+
 
 class UnitTests(unittest.TestCase):
     def test_folders_pass_in_the_emulator(self):
