@@ -57,4 +57,10 @@ void set_tensor_data(const at::Tensor& tensor, const at::Tensor& data) {
   tensor.unsafeGetTensorImpl()->shallow_copy_from(data.getIntrusivePtr());
 }
 
+void replace_leaf_data(const at::Tensor& leaf, const at::Tensor& data) {
+  leaf.mutable_grad().reset();
+  set_tensor_data(leaf, data);
+  forget_accumulator(leaf);  // it expects gradients of the old shape
+}
+
 }  // namespace levin

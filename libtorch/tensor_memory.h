@@ -41,4 +41,7 @@ void share_version(const at::Tensor& tensor, const at::Tensor& other);
 /// refuses: to and from a backend outside it (PrivateUse1), and there between tensors with different dispatch keys.
 void set_tensor_data(const at::Tensor& tensor, const at::Tensor& data);
 
+/// Gives `leaf` other data, of any shape, and drops its gradient. Every handle of the leaf has the data.
+void replace_leaf_data(const at::Tensor& leaf, const at::Tensor& data);
+
 }  // namespace levin

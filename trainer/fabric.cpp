@@ -29,6 +29,10 @@ void FabricOptimizer::zero_grad() {
   named_call(*run_, "FabricOptimizer.zero_grad", [&] { run_->zero_grad(index()); });
 }
 
+void FabricOptimizer::select_rows(const std::vector<at::Tensor>& params, const at::Tensor& rows, int64_t kept) {
+  named_call(*run_, "FabricOptimizer.select_rows", [&] { run_->select_rows(index(), params, rows, kept); });
+}
+
 Optimizer& FabricOptimizer::optimizer() const {
   return *run_->optimizers().optimizers().at(index());
 }

@@ -394,6 +394,7 @@ void FabricRun::save(const std::string& path, const State& user) {
 void FabricRun::add_to_checkpoint(State& checkpoint) const {
   State own = sources_state(RunAccess::of(*trainer_), sources_);
   own.set("accumulates", accumulates_);
+  own.set("resized", std::vector<std::string>(resized_.begin(), resized_.end()));
   checkpoint.put("fabric", own);
   if (user_ != nullptr) checkpoint.put("user", *user_);
 }
@@ -411,6 +412,7 @@ State FabricRun::load(const std::string& path) {
   naming_checkpoint(path, [&] { check_sources(sources_, own); });
   Sharding& sharding = run.strategy->sharding();
   run.entry.ckpt_path = path;
+  naming_checkpoint(path, [&] { resize_as_saved(run, checkpoint, own); });
   sharding.is_sharded() ? restore_parts(sharding, *modules_, checkpoint) : restore_weights(*modules_, checkpoint, path);
   restore_callbacks(run, checkpoint);
   restore_training(run, checkpoint, path);

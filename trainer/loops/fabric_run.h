@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,6 +78,7 @@ class FabricRun {
   void clip_gradients(size_t optimizer, const ClipGradients& clip);
   void step_optimizer(size_t optimizer, const Optimizer::Closure& closure);
   void zero_grad(size_t optimizer);
+  void select_rows(size_t optimizer, const std::vector<at::Tensor>& params, const at::Tensor& rows, int64_t kept);
 
   void save(const std::string& path, const State& user);
   State load(const std::string& path);
@@ -128,6 +130,10 @@ class FabricRun {
   void leave_pass(OpenPass& pass);
   /// Forgets that gradients of backward() are accumulated.
   void drop_gradients(Run& run);
+  /// Calls `change`, which changes sizes of parameters, and has made anew what was made for the old ones.
+  void resize(Run& run, const std::function<void()>& change);
+  /// Gives parameters whose rows the saved run has selected their sizes in the file. `own`: its part "fabric".
+  void resize_as_saved(Run& run, const State& checkpoint, const State& own);
   void between_batches(Run& run);
   void add_to_checkpoint(State& checkpoint) const;
   void end_failed() noexcept;
@@ -155,6 +161,7 @@ class FabricRun {
   std::optional<bool> forward_syncs_ = std::nullopt;  // of the latest forward pass, with several ranks; unset: none
   bool is_unreduced_ = false;                         // gradients wait for a backward pass that reduces them
   std::optional<Loop> loop_ = std::nullopt;           // unset: nothing was trained
+  std::set<std::string> resized_ = {};                // parameters whose rows were selected
   bool accumulates_ = false;                          // the engine's window has gradients of backward(), not of step()
   bool has_ended_ = false;
   std::string error_ = "";  // the last one
