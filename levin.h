@@ -50,6 +50,7 @@
 #include "levin/callbacks/timer.h"
 #include "levin/callbacks/weight_averaging.h"
 #include "levin/checkpoint/checkpoint_writer.h"
+#include "levin/core/options/random_engine.h"
 #include "levin/core/options/registry.h"
 #include "levin/core/process/log.h"
 #include "levin/data/files/npy.h"

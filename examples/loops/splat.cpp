@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <iostream>
 #include <random>
-#include <sstream>
 
 #include "checksum.h"
 
@@ -47,7 +46,7 @@ int main() {
                             group(splats.colours, 2e-2), group(splats.opacities, 2e-2)}));
     if (std::filesystem::exists("last.ckpt")) {
       const levin::State user = fabric.load("last.ckpt");
-      std::istringstream(user.get<std::string>("generator")) >> generator;
+      generator = user.get<std::mt19937>("generator");
       gradients = user.tensor("gradients");
     }
 
@@ -67,10 +66,8 @@ int main() {
       if ((step + 1) % kReportEvery == 0) {
         fabric.log("loss", loss);
         fabric.log("splats", static_cast<double>(splats.means.size(0)));
-        std::ostringstream drawn;
-        drawn << generator;
         levin::State user;
-        user.set("generator", drawn.str());
+        user.set("generator", generator);
         user.tensors["gradients"] = gradients;
         fabric.save("last.ckpt", user);
         std::cout << "step " << step + 1 << ": " << splats.means.size(0) << " splats, loss " << loss.item<float>()

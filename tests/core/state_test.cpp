@@ -3,6 +3,9 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
+#include "levin/core/options/random_engine.h"
 #include "support/error_text.h"
 
 namespace levin::state_test {
@@ -26,6 +29,19 @@ TEST(State, KeepsTypedValuesAndTensors) {
   EXPECT_EQ(state.get<std::string>("name"), "5");
   EXPECT_EQ(state.get<std::vector<double>>("history"), (std::vector<double>{1, 2.5}));
   EXPECT_TRUE(state.tensor("exp_avg").is_same(state.tensors["exp_avg"]));
+}
+
+TEST(State, KeepsAGeneratorWhereItIs) {
+  std::mt19937 generator(3);
+  std::mt19937_64 other(3);
+  generator.discard(700);
+  State state;
+  state.set("generator", generator);
+  state.set("other", other);
+  auto restored = state.get<std::mt19937>("generator");
+  for (int k = 0; k < 1000; ++k) EXPECT_EQ(restored(), generator());
+  EXPECT_EQ(state.get<std::mt19937_64>("other"), other);
+  EXPECT_THROW((void)state.get<std::minstd_rand>("generator"), CheckpointError);
 }
 
 TEST(State, NamesWhatIsMissingOrOfADifferentType) {
