@@ -1,6 +1,7 @@
 // The same training by Fabric.step, by a loop with backward, and by the Trainer, for several ranks: fabric=steps, hand
 // or trainer; fabric=mistakes: the errors of a loop. With save=N the process ends after N batches, leaving fabric.ckpt
-// in the folder `out`; with resume it continues from there.
+// in the folder `out`; with resume it continues from there. With rows=N the last layer has a third output after N
+// batches.
 #pragma once
 
 #include <torch/torch.h>
@@ -83,6 +84,10 @@ inline void train_with_fabric(const RunArguments& arguments, const TrainerOption
   int64_t k = 0;
   for (int64_t epoch = fabric.current_epoch(); epoch < 2; ++epoch) {
     for (const Batch& batch : loader.epoch(epoch)) {
+      if (k == arguments.number("rows", -1)) {
+        const std::vector<at::Tensor> all = net.parameters();
+        optimizer.select_rows({all[2], all[3]}, torch::tensor({0, 1, 1}), 2);
+      }
       if (arguments.text("fabric", "") == "steps") {
         (void)fabric.step(batch, [&](const Batch& each) { return net.loss(each); });
       } else {

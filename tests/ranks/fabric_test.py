@@ -43,6 +43,17 @@ class FabricOnTwoRanks(RanksTest):
         self.weights("fabric=steps", "accumulate=2", "save=7")
         self.assertEqual(whole, self.weights("fabric=steps", "accumulate=2", "resume"))
 
+    def test_parameters_whose_rows_are_selected_are_reduced(self):
+        steps = self.weights("fabric=steps", "rows=3")
+        self.assertEqual(len(steps), 8 * 6 + 6 + 6 * 3 + 3)
+        self.assertEqual(steps, self.weights("fabric=hand", "rows=3"))
+        self.weights("fabric=steps", "rows=3", "save=4")
+        self.assertEqual(steps, self.weights("fabric=steps", "resume"))
+
+    def test_rows_of_sharded_parameters_are_an_error(self):
+        with self.assertRaisesRegex(Exception, "FabricOptimizer.select_rows: .*whose number of rows cannot change"):
+            self.weights("fabric=steps", "rows=3", *fsdp(2))
+
 
 if __name__ == "__main__":
     main()

@@ -1,0 +1,197 @@
+// FabricOptimizer.select_rows: parameters whose number of rows changes while they are trained.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "levin/optim/adafactor.h"
+#include "levin/optim/adam.h"
+#include "levin/optim/sgd.h"
+#include "levin/trainer/fabric.h"
+#include "support/error_text.h"
+#include "support/temporary_folder.h"
+
+namespace levin::fabric_rows_test {
+namespace {
+
+using namespace test;
+
+constexpr int64_t kSteps = 30, kSelected = 12;  // steps in all, and before the rows are selected
+
+// A sum of bumps, a row for each.
+struct Bumps : torch::nn::Module {
+  torch::Tensor places = register_parameter("places", torch::linspace(-1, 1, 8).view({4, 2}));
+  torch::Tensor heights = register_parameter("heights", torch::linspace(0.1, 0.4, 4).view({4, 1}));
+  torch::Tensor bias = register_parameter("bias", torch::zeros({1}));
+  int64_t calls = 0;
+
+  at::Tensor loss(const Batch& batch) {
+    ++calls;
+    return torch::mse_loss((batch[0].matmul(places.t()).tanh().matmul(heights) + bias), batch[1]);
+  }
+};
+
+Batch data() {
+  return {torch::linspace(-2, 2, 20).view({10, 2}), torch::linspace(-1, 1, 10).view({10, 1})};
+}
+
+// Row 1 is removed, and row 3 split in two new ones.
+torch::Tensor rows() {
+  return torch::tensor({0, 2, 3, 3}, torch::kLong);
+}
+constexpr int64_t kKept = 2;
+
+void select(FabricOptimizer& optimizer, const Bumps& bumps) {
+  optimizer.select_rows({bumps.places, bumps.heights}, rows(), kKept);
+  const torch::NoGradGuard no_grad;
+  bumps.places.narrow(0, kKept, 2).mul_(torch::tensor({{1.1}, {0.9}}));
+}
+
+struct Outcome {
+  std::vector<at::Tensor> weights = {};
+  int64_t calls_before = 0;  // of the closure, until the rows were selected
+  int64_t calls_after = 0;
+};
+
+template <class MakeOptimizer>
+Outcome train(const FabricOptions& options, const MakeOptimizer& make) {
+  Bumps bumps;
+  FabricOptions own = options;
+  own.num_threads = 1;
+  Fabric fabric(own);
+  FabricOptimizer optimizer = fabric.setup(bumps, make(bumps.parameters()));
+  Outcome outcome;
+  for (int64_t k = 0; k < kSteps; ++k) {
+    if (k == kSelected) {
+      select(optimizer, bumps);
+      outcome.calls_before = bumps.calls;
+    }
+    (void)fabric.step(data(), [&](const Batch& batch) { return bumps.loss(batch); });
+  }
+  outcome.calls_after = bumps.calls - outcome.calls_before;
+  for (const at::Tensor& parameter : bumps.parameters()) outcome.weights.push_back(parameter.detach().clone());
+  return outcome;
+}
+
+void expect_equal(const std::vector<at::Tensor>& some, const std::vector<at::Tensor>& others) {
+  ASSERT_EQ(some.size(), others.size());
+  for (size_t k = 0; k < some.size(); ++k) EXPECT_TRUE(torch::equal(some[k], others[k])) << "parameter " << k;
+}
+
+const auto kAdam = [](const std::vector<at::Tensor>& parameters) { return Adam(parameters, {.lr = 0.05}); };
+
+// LibTorch's optimizer, whose state is replaced by hand.
+std::vector<at::Tensor> by_hand() {
+  using torch::optim::AdamParamState;
+  Bumps bumps;
+  torch::optim::Adam optimizer(bumps.parameters(), 0.05);
+  auto& parameters = optimizer.param_groups()[0].params();
+  const auto selected = [](const at::Tensor& state, int64_t zeros) {
+    at::Tensor all = state.index_select(0, rows());
+    all.slice(0, zeros).zero_();
+    return all;
+  };
+  for (int64_t k = 0; k < kSteps; ++k) {
+    for (size_t i = 0; k == kSelected && i < 2; ++i) {
+      const auto found = optimizer.state().find(parameters[i].unsafeGetTensorImpl());
+      auto state = std::make_unique<AdamParamState>(static_cast<AdamParamState&>(*found->second));
+      state->exp_avg(selected(state->exp_avg(), kKept));
+      state->exp_avg_sq(selected(state->exp_avg_sq(), kKept));
+      optimizer.state().erase(found);
+      parameters[i] = selected(parameters[i].detach(), 4).requires_grad_();
+      optimizer.state()[parameters[i].unsafeGetTensorImpl()] = std::move(state);
+      (i == 0 ? bumps.places : bumps.heights) = parameters[i];
+    }
+    if (k == kSelected) {
+      const torch::NoGradGuard no_grad;
+      bumps.places.narrow(0, kKept, 2).mul_(torch::tensor({{1.1}, {0.9}}));
+    }
+    optimizer.zero_grad();
+    bumps.loss(data()).backward();
+    optimizer.step();
+  }
+  return {bumps.places.detach(), bumps.heights.detach(), bumps.bias.detach()};
+}
+
+TEST(FabricRows, EndWithTheWeightsOfStateThatIsReplacedByHand) {
+  expect_equal(train({}, [](const auto& parameters) { return torch::optim::Adam(parameters, 0.05); }).weights,
+               by_hand());
+}
+
+TEST(FabricRows, StepsAreRecordedAgain) {
+  const Outcome eager = train({}, kAdam), recorded = train({.record_steps = true}, kAdam);
+  expect_equal(recorded.weights, eager.weights);
+  EXPECT_LT(recorded.calls_before, kSelected);
+  EXPECT_LT(recorded.calls_after, kSteps - kSelected);
+}
+
+TEST(FabricRows, MoreRowsAreRecordedAgainAsOftenAsTheyChange) {
+  const auto grow = [](bool record) {
+    Bumps bumps;
+    Fabric fabric({.record_steps = record, .num_threads = 1});
+    FabricOptimizer optimizer = fabric.setup(bumps, SGD(bumps.parameters(), {.lr = 0.01, .momentum = 0.9}));
+    for (int64_t k = 0; k < 120; ++k) {
+      const int64_t count = bumps.places.size(0);
+      const at::Tensor grown = torch::cat({torch::arange(count), torch::zeros({1}, torch::kLong)});
+      if (k % 10 == 9) optimizer.select_rows({bumps.places, bumps.heights}, grown, count);
+      (void)fabric.step(data(), [&](const Batch& batch) { return bumps.loss(batch); });
+    }
+    EXPECT_EQ(bumps.places.size(0), 16);
+    EXPECT_LE(bumps.calls, record ? 99 : 120);
+    return bumps.parameters();
+  };
+  expect_equal(grow(true), grow(false));
+}
+
+TEST(FabricRows, ACheckpointRestoresTheirNumber) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "rows.ckpt";
+  std::vector<at::Tensor> weights[2];
+  for (const bool resumes : {false, true}) {
+    Bumps bumps;
+    Fabric fabric({.num_threads = 1});
+    FabricOptimizer optimizer = fabric.setup(bumps, kAdam(bumps.parameters()));
+    if (resumes) {
+      (void)fabric.load(path);
+      EXPECT_EQ(bumps.places.sizes(), (std::vector<int64_t>{5, 2}));
+    }
+    for (int64_t k = fabric.global_step(); k < 20; ++k) {
+      if (k == 6) optimizer.select_rows({bumps.places, bumps.heights}, torch::tensor({0, 1, 2, 3, 3}), 4);
+      (void)fabric.step(data(), [&](const Batch& batch) { return bumps.loss(batch); });
+      if (k == 10) fabric.save(path);
+    }
+    weights[resumes] = bumps.parameters();
+  }
+  expect_equal(weights[1], weights[0]);
+}
+
+TEST(FabricRows, MistakesAreErrorsThatChangeNothing) {
+  Bumps bumps;
+  Fabric fabric({.accumulate_grad_batches = 2, .num_threads = 1});
+  FabricOptimizer optimizer = fabric.setup(bumps, kAdam(bumps.parameters()));
+  const auto error = [&](const std::vector<at::Tensor>& params, const at::Tensor& which, int64_t kept) {
+    return error_of<Error>([&] { optimizer.select_rows(params, which, kept); });
+  };
+  expect_parts(error({bumps.places}, torch::tensor({0, 4}), 1),
+               {"FabricOptimizer.select_rows: Adam", "tensor 0, of shape (4, 2), has no row 4", "from 0 to 3"});
+  expect_parts(error({bumps.places}, torch::tensor({-1}), 1), {"has no row -1"});
+  expect_parts(error({bumps.places}, torch::tensor({0.0}), 1), {"rows must be indices", "int64"});
+  expect_parts(error({bumps.places}, torch::tensor({0, 1}), 3), {"kept must be between 0 and the 2 rows, got 3"});
+  expect_parts(error({torch::ones({4})}, torch::tensor({0}), 1), {"tensor 0 is not a parameter of this optimizer"});
+  (void)fabric.step(data(), [&](const Batch& batch) { return bumps.loss(batch); });
+  expect_parts(error({bumps.places}, torch::tensor({0}), 1),
+               {"gradients wait for an optimizer step", "after the optimizer"});
+  EXPECT_EQ(bumps.places.size(0), 4);
+  (void)fabric.step(data(), [&](const Batch& batch) { return bumps.loss(batch); });
+  optimizer.select_rows({bumps.places, bumps.heights}, rows(), kKept);
+}
+
+TEST(FabricRows, StateOfAnotherShapeIsAnError) {
+  Bumps bumps;
+  Fabric fabric({.num_threads = 1});
+  FabricOptimizer optimizer = fabric.setup(bumps, Adafactor(bumps.parameters()));
+  (void)fabric.step(data(), [&](const Batch& batch) { return bumps.loss(batch); });
+  expect_parts(error_of<Error>([&] { optimizer.select_rows({bumps.places}, rows(), kKept); }),
+               {"Adafactor.select_rows: its state", "does not have the shape", "such as Adam or SGD"});
+}
+
+}  // namespace
+}  // namespace levin::fabric_rows_test
