@@ -36,3 +36,7 @@ levin_test(examples TORCH LIBS levin_example_models FILES
   examples/resnet_test.cpp
   examples/thousand_layers_test.cpp)
 target_include_directories(examples_test PRIVATE "${PROJECT_SOURCE_DIR}/examples" "${PROJECT_SOURCE_DIR}/bench")
+
+add_test(NAME examples.loops COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/loops_test.py"
+  "${PROJECT_BINARY_DIR}/bin" "${PROJECT_SOURCE_DIR}")
+set_tests_properties(examples.loops PROPERTIES LABELS examples TIMEOUT 300 COST 20)
