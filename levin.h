@@ -109,6 +109,7 @@
 #include "levin/optim/reduce_lr_on_plateau.h"
 #include "levin/optim/sam.h"
 #include "levin/optim/schedule_free_adamw.h"
+#include "levin/optim/select_rows.h"
 #include "levin/optim/step_schedulers.h"
 #include "levin/optim/swa_lr.h"
 #include "levin/precision/autocast.h"

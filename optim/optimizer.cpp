@@ -1,7 +1,6 @@
 #include "levin/optim/optimizer.h"
 
 #include <ATen/ops/_foreach_zero.h>
-#include <ATen/ops/index_select.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -12,7 +11,6 @@
 #include "levin/core/options/error.h"
 #include "levin/core/options/fields.h"
 #include "levin/core/tensors.h"
-#include "levin/libtorch/tensor_memory.h"
 
 namespace levin {
 
@@ -119,54 +117,6 @@ std::vector<at::Tensor> Optimizer::parameters() const {
   std::vector<at::Tensor> all;
   for (const auto& group : groups_) all.insert(all.end(), group.params.begin(), group.params.end());
   return all;
-}
-
-void Optimizer::check_rows(const std::vector<at::Tensor>& params, const at::Tensor& rows, int64_t kept) const {
-  const std::string where = name() + ".select_rows: ";
-  if (!rows.defined() || rows.dim() != 1 || rows.scalar_type() != at::kLong || rows.numel() == 0) {
-    throw Error(where + "rows must be indices of rows: a tensor of int64 of shape (n), at least one.");
-  }
-  if (kept < 0 || kept > rows.numel()) {
-    throw Error(where + "kept must be between 0 and the " + count_of(rows.numel(), "row") + ", got " +
-                std::to_string(kept) + ".");
-  }
-  const int64_t first = rows.min().item().toLong(), last = rows.max().item().toLong();
-  const auto all = parameters();
-  for (size_t i = 0; i < params.size(); ++i) {
-    const std::string what = where + "tensor " + std::to_string(i);
-    if (std::none_of(all.begin(), all.end(), [&](const at::Tensor& one) { return one.is_same(params[i]); })) {
-      throw Error(what + " is not a parameter of this optimizer. Give the tensors that it was made with.");
-    }
-    const int64_t has = params[i].dim() == 0 ? 0 : params[i].size(0);
-    if (first >= 0 && last < has) continue;
-    throw Error(what + ", of shape " + shape_text(params[i].sizes()) + ", has no row " +
-                std::to_string(first < 0 ? first : last) + ". Select rows from 0 to " + std::to_string(has - 1) + ".");
-  }
-}
-
-void Optimizer::select_rows(const std::vector<at::Tensor>& params, const at::Tensor& rows, int64_t kept) {
-  check_rows(params, rows, kept);
-  const at::NoGradGuard no_grad;
-  const auto selected = [&](const at::Tensor& from) { return at::index_select(from, 0, rows.to(from.device())); };
-  const auto all = parameters();
-  State next = state();
-  for (auto& [key, tensor] : next.tensors) {
-    const auto parsed = parse_key(key);
-    if (!parsed || parsed->param >= all.size()) continue;
-    const at::Tensor& param = all[parsed->param];
-    if (std::none_of(params.begin(), params.end(), [&](const at::Tensor& one) { return one.is_same(param); })) continue;
-    const StateLayout how = layout(parsed->name);
-    if (how == StateLayout::scalar) continue;
-    if (how == StateLayout::own_shape || tensor.sizes() != param.sizes()) {
-      throw Error(name() + ".select_rows: its state \"" + parsed->name +
-                  "\" does not have the shape of its parameter, so rows of it cannot be selected. Use an optimizer "
-                  "whose state does, such as Adam or SGD.");
-    }
-    tensor = selected(tensor);
-    tensor.narrow(0, kept, rows.numel() - kept).zero_();
-  }
-  for (const at::Tensor& param : params) replace_leaf_data(param, selected(param.detach()));
-  load_state(next);
 }
 
 void Optimizer::zero_grad(bool set_to_none) {

@@ -95,13 +95,6 @@ class Optimizer {
   /// Returns all tensors, each once, group after group: the order in which state() numbers them.
   [[nodiscard]] std::vector<at::Tensor> parameters() const;
 
-  /// Changes the number of rows of `params`, such as of points that are split and removed: row k becomes the old row
-  /// `rows`[k] (int64), and the optimizer's state of it too in the first `kept` rows; the state of the others becomes
-  /// 0. Their gradients are dropped. The tensors stay the same objects. Under a Fabric use
-  /// FabricOptimizer::select_rows. Throws Error, changing nothing, for a tensor of another optimizer, rows that do not
-  /// exist, and state that does not have its parameter's shape (StateLayout::own_shape).
-  void select_rows(const std::vector<at::Tensor>& params, const at::Tensor& rows, int64_t kept);
-
   /// Drops the gradients, or fills them with zeros (needed where gradients are views of communication buckets).
   void zero_grad(bool set_to_none = true);
 
@@ -187,7 +180,6 @@ class Optimizer {
 
  private:
   void check_group(const ParamGroup& group) const;
-  void check_rows(const std::vector<at::Tensor>& params, const at::Tensor& rows, int64_t kept) const;
   Group defaults_;
 };
 

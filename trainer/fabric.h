@@ -134,9 +134,9 @@ class FabricOptimizer {
   void step(const Optimizer::Closure& closure = {});
   /// Drops the gradients of the optimizer's parameters.
   void zero_grad();
-  /// Changes the number of rows of `params` between two optimizer steps: see Optimizer::select_rows. Recordings of
-  /// steps are made again, and checkpoints restore the sizes. Every rank selects the same rows. Throws Error while
-  /// gradients wait for an optimizer step, with fsdp and with dp on several devices, and as Optimizer::select_rows.
+  /// Changes the number of rows of `params` between two optimizer steps: see levin::select_rows. Recordings of steps
+  /// are made again, and checkpoints restore the sizes. Every rank selects the same rows. Throws Error while gradients
+  /// wait for an optimizer step, with fsdp and with dp on several devices, and as levin::select_rows.
   void select_rows(const std::vector<at::Tensor>& params, const at::Tensor& rows, int64_t kept);
   /// Returns the optimizer, whose groups have the learning rates. Throws Error if setup() got no optimizer.
   [[nodiscard]] Optimizer& optimizer() const;

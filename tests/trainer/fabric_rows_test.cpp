@@ -4,6 +4,8 @@
 
 #include "levin/optim/adafactor.h"
 #include "levin/optim/adam.h"
+#include "levin/optim/lookahead.h"
+#include "levin/optim/schedule_free_adamw.h"
 #include "levin/optim/sgd.h"
 #include "levin/trainer/fabric.h"
 #include "support/error_text.h"
@@ -184,13 +186,20 @@ TEST(FabricRows, MistakesAreErrorsThatChangeNothing) {
   optimizer.select_rows({bumps.places, bumps.heights}, rows(), kKept);
 }
 
-TEST(FabricRows, StateOfAnotherShapeIsAnError) {
-  Bumps bumps;
-  Fabric fabric({.num_threads = 1});
-  FabricOptimizer optimizer = fabric.setup(bumps, Adafactor(bumps.parameters()));
-  (void)fabric.step(data(), [&](const Batch& batch) { return bumps.loss(batch); });
-  expect_parts(error_of<Error>([&] { optimizer.select_rows({bumps.places}, rows(), kKept); }),
-               {"Adafactor.select_rows: its state", "does not have the shape", "such as Adam or SGD"});
+TEST(FabricRows, StateThatNewRowsCannotHaveIsAnError) {
+  const auto error_with = [](const auto& make) {
+    Bumps bumps;
+    Fabric fabric({.num_threads = 1});
+    FabricOptimizer optimizer = fabric.setup(bumps, make(bumps.parameters()));
+    (void)fabric.step(data(), [&](const Batch& batch) { return bumps.loss(batch); });
+    return error_of<Error>([&] { optimizer.select_rows({bumps.places}, rows(), kKept); });
+  };
+  expect_parts(error_with([](const auto& parameters) { return Adafactor(parameters); }),
+               {"Adafactor: its state", "does not have the shape", "such as Adam or SGD"});
+  expect_parts(error_with([](const auto& parameters) { return ScheduleFreeAdamW(parameters); }),
+               {"ScheduleFreeAdamW: its state holds weights", "such as Adam or SGD"});
+  expect_parts(error_with([](const auto& parameters) { return Lookahead(SGD(parameters, {.lr = 0.1})); }),
+               {"Lookahead: its state holds weights"});
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "levin/core/options/error.h"
 #include "levin/libtorch/tensor_memory.h"
+#include "levin/optim/select_rows.h"
 #include "levin/trainer/lightning_optimizer.h"
 #include "levin/trainer/loops/fabric_run.h"
 #include "levin/trainer/run/ranks.h"
@@ -33,7 +34,7 @@ void FabricRun::select_rows(size_t optimizer, const std::vector<at::Tensor>& par
   if (run.fit.window_is_open()) {
     throw Error("gradients wait for an optimizer step, and they have the old rows. Call it after the optimizer step.");
   }
-  resize(run, [&] { run.fit.optimizers()[optimizer].optimizer().select_rows(params, rows, kept); });
+  resize(run, [&] { levin::select_rows(run.fit.optimizers()[optimizer].optimizer(), params, rows, kept); });
   for (const auto& item : modules_->named_parameters()) {
     const auto is_it = [&](const at::Tensor& one) { return one.is_same(item.value()); };
     if (std::any_of(params.begin(), params.end(), is_it)) resized_.insert(item.key());
