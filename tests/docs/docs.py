@@ -3,8 +3,9 @@
 
   docs.py check ROOT               links, pictures and anchors of every *.md, ./dev words, the site's list of pages, and the
                                    YAML blocks that enabled.txt names
-  docs.py programs OUT.cpp FILE.md…  writes one program of the first C++ block of each FILE.md that holds `int main`
-  docs.py run PROGRAM FILE.md      runs that of FILE.md in a fresh folder, which is removed afterwards
+  docs.py programs OUT.cpp FILE.md…  writes one program of the first C++ block of each FILE.md that holds `int main`, and of
+                                   the same block after each of the page's diffs
+  docs.py run PROGRAM FILE.md      runs the program of FILE.md in a fresh folder, which is removed afterwards
   docs.py classes FILE.md OUT.h    writes all C++ blocks of FILE.md that open with #include <levin/levin.h> and hold no
                                    `int main`, for a test to include
 
@@ -173,23 +174,42 @@ def findings_of(root):
         yield from check_loops(root, path)
 
 
-def program_of(path):
+def edited(program, diff):
+    """Returns the program after a diff, whose hunks are separated by lines of @@. Exits unless each hunk has one place."""
+    for hunk in re.split(r"(?m)^@@.*\n", diff):
+        lines = hunk.splitlines(keepends=True)
+        before, after = ("".join(line[1:] for line in lines if not line.startswith(sign)) for sign in "+-")
+        found = list(re.finditer("(?m)^" + re.escape(before), program))
+        if len(found) != 1 or not before:
+            sys.exit(f"these lines are not exactly once in the program that is edited:\n{before}")
+        program = program[:found[0].start()] + after + program[found[0].end():]
+    return program
+
+
+def programs_of(path):
+    """Returns the first C++ program of a page, and the program after each of the ```diff blocks that follow it."""
+    programs = []
     for _, language, content in blocks_of(path.read_text(encoding="utf-8")):
-        if language == "cpp" and "int main" in content:
-            return content
-    sys.exit(f"{path}: no C++ block holds int main")
+        if language == "cpp" and "int main" in content and not programs:
+            programs.append(content)
+        elif language == "diff" and programs:
+            programs.append(edited(programs[-1], content))
+    return programs or sys.exit(f"{path}: no C++ block holds int main")
 
 
 def one_program(pages):
-    """Returns one program with the programs of all pages, each in its own namespace. Its argument selects the page."""
+    """Returns one program with the programs of all pages, each in its own namespace. Its argument selects the page, and
+    FILE.md#N the program after the N-th edit."""
     includes, bodies, calls = [], [], []
-    for number, page in enumerate(pages):
-        lines = program_of(page).splitlines()
+    selected = [(page.name + (f"#{edit}" if edit else ""), program)
+                for page in pages for edit, program in enumerate(programs_of(page))]
+    for number, (name, program) in enumerate(selected):
+        lines = program.splitlines()
         includes += [line for line in lines if line.startswith("#include") and line not in includes]
         body = "\n".join(line for line in lines if not line.startswith("#include"))
         body = re.sub(r"\n}\s*$", "\n  return 0;\n}", body)  # main ends with it in a program, but not in a namespace
         bodies.append(f"namespace page_{number} {{\n{body}\n}}  // namespace page_{number}\n")
-        calls.append(f'  if (page.ends_with("/{page.name}")) return page_{number}::main();\n')
+        calls.append(f'  if (page.ends_with("/{name}")) return page_{number}::main();\n')
     return ("\n".join(includes) + "\n#include <string>\n\n" + "\n".join(bodies) + "\nint main(int, char** argv) {\n"
             "  const std::string page = argv[1];\n" + "".join(calls) + "  return 2;\n}\n")
 

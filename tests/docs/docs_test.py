@@ -102,6 +102,24 @@ class Docs(unittest.TestCase):
             self.assertRegex(text, f"namespace page_{number} {{\\s+{re.escape(body)}\\s+}}")
             self.assertIn(f'page.ends_with("/{page}")) return page_{number}::main()', text)
 
+    def test_diffs_after_a_program_are_applied_one_after_another(self):
+        page = self.write("docs/b.md", "```cpp\n#include <a>\nint main() {\n  f();\n  g();\n}\n```\n"
+                                       "```diff\n-  f();\n+  h();\n@@\n   g();\n+  g(1);\n```\n```diff\n-#include <a>\n+#include <b>\n```\n")
+        out = self.root / "out.cpp"
+        subprocess.run([sys.executable, HERE / "docs.py", "programs", out, page], check=True)
+        text = out.read_text()
+        self.assertTrue(text.startswith("#include <a>\n#include <b>\n"), text)
+        for number, (body, name) in enumerate((("f();g();", "b.md"), ("h();g();g(1);", "b.md#1"), ("h();g();g(1);", "b.md#2"))):
+            self.assertIn(f"namespacepage_{number}{{intmain(){{{body}return0;}}}}", re.sub(r"\s", "", text))
+            self.assertIn(f'page.ends_with("/{name}")) return page_{number}::main()', text)
+
+    def test_a_diff_of_other_lines_is_an_error(self):
+        for lines in ("-  g();", "-  f();\n-  f();", "   f();", "+  g();"):
+            page = self.write("docs/b.md", f"```cpp\nint main() {{\n  f();\n  f();\n}}\n```\n```diff\n{lines}\n```\n")
+            done = subprocess.run([sys.executable, HERE / "docs.py", "programs", self.root / "out.cpp", page],
+                                  capture_output=True, text=True)
+            self.assertEqual("not exactly once" in done.stderr, lines != "-  f();\n-  f();", done.stderr)
+
     def test_classes_are_all_blocks_that_open_with_the_include(self):
         include = "#include <levin/levin.h>\n"
         source = self.write("README.md", f"```cpp\n{include}class A {{}};\n```\n```cpp\nint x = …;\n```\n"

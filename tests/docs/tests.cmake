@@ -53,6 +53,12 @@ foreach(line IN LISTS docs_lines)
     set_tests_properties(docs.${page} PROPERTIES LABELS docs TIMEOUT 300)
   endif()
 endforeach()
+# What a page says about its program after each of its edits.
+if(LEVIN_BUILD_TOOL)
+  add_test(NAME docs.your_loop COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/your_loop_test.py"
+    "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+  set_tests_properties(docs.your_loop PROPERTIES LABELS docs TIMEOUT 600)
+endif()
 set(docs_source "${CMAKE_CURRENT_BINARY_DIR}/docs_programs.cpp")
 add_custom_command(OUTPUT "${docs_source}" DEPENDS ${docs_programs} "${docs_script}"
   COMMAND Python3::Interpreter -B "${docs_script}" programs "${docs_source}" ${docs_programs} VERBATIM)
