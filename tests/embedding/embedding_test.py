@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""embedding_test.py THREADS EXIT LOGGING HOST FIRST SECOND: Levin in programs that own their process. The arguments are the
+"""embedding_test.py THREADS EXIT LOGGING STORE HOST FIRST SECOND: Levin in programs that own their process. The arguments are the
 programs and plugins of this folder."""
 
 import json
@@ -10,7 +10,10 @@ import sys
 import tempfile
 import unittest
 
-THREADS, EXIT, LOGGING, HOST, *PLUGINS = sys.argv[1:7]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from ports import free_port  # noqa: E402
+
+THREADS, EXIT, LOGGING, STORE, HOST, *PLUGINS = sys.argv[1:8]
 
 
 class Embedding(unittest.TestCase):
@@ -79,6 +82,26 @@ class Embedding(unittest.TestCase):
         self.assertEqual(errors.strip(), "warning: from Levin 0.50")
         log = (self.folder / "run" / "run.log").read_text()
         self.assertRegex(log, r" info +trainer +rank 0")
+
+    def test_a_host_with_its_own_store_and_openmp_settings_keeps_both(self):
+        self.run_program(STORE, self.folder, free_port())
+        port = free_port()
+        self.run_program(STORE, self.folder, port, RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1",
+                         MASTER_PORT=str(port))  # with one rank nothing connects there
+
+    def test_ranks_of_a_host_with_its_own_store_and_openmp_settings_keep_both(self):
+        variables = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        command = [STORE, str(self.folder), str(free_port())]
+        ranks = [subprocess.Popen(command, env={**variables, "RANK": str(rank), "LOCAL_RANK": str(rank)}, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for rank in range(2)]
+        try:
+            outputs = [rank.communicate(timeout=120)[0] for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+        self.assertEqual([rank.returncode for rank in ranks], [0, 0], outputs)
+        self.assertTrue(outputs[0].startswith(("0x", "-0x")), outputs)
+        self.assertEqual(*outputs)
 
 
 if __name__ == "__main__":

@@ -64,6 +64,7 @@ inline DataLoader small_loader() {
 inline void train_small(SmallNet& net, FabricOptions options, const std::string& folder) {
   options.num_threads = 1;
   Fabric fabric(options);
+  fabric.launch();
   (void)fabric.setup(net, net.optimizers());
   FabricLoader loader = fabric.setup_dataloaders(small_loader());
   for (int64_t epoch = fabric.current_epoch(); epoch < kSmallEpochs; ++epoch) {

@@ -3,9 +3,7 @@
 import json
 import os
 import pathlib
-import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +12,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 from forked_runs import ForkedRuns
+from ports import free_port  # noqa: F401
 
 PROGRAM = sys.argv.pop(1) if len(sys.argv) > 1 and os.path.exists(sys.argv[1]) else ""
 
@@ -37,18 +36,6 @@ FSDP_STAGES = (1, 2, 3)
 def fsdp(stage, *arguments):
     """Returns the arguments of a run with fsdp, in units so small that shards begin and end inside parameters."""
     return ["strategy=fsdp", f"stage={stage}", "unit_mb=0.0001", *arguments]
-
-
-def free_port(low=25000, high=32767):
-    """A port of this machine that nobody listens on. By default none that the kernel gives to others: between here and
-    rank 0's listening another test's rank could get it, and then rank 0 ends and rank 1 waits at a stranger's door."""
-    while True:
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", random.randint(low, high)))
-                return probe.getsockname()[1]
-            except OSError:
-                continue
 
 
 def state(pid):
