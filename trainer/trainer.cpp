@@ -41,7 +41,9 @@ TrainerOptions with_streams(TrainerOptions options) {
 
 Trainer::Trainer(TrainerOptions options) : run_(make_run(*this, with_streams(std::move(options)))) {}
 
-Trainer::Trainer(TrainerOptions options, Guest) : run_(make_run(*this, with_builtins(std::move(options)))) {}
+Trainer::Trainer(TrainerOptions options, Guest) : run_(make_run(*this, with_builtins(std::move(options)))) {
+  run_->trainer_callbacks.resize(run_->options.callbacks.size());  // without the defaults
+}
 
 std::unique_ptr<Trainer> RunAccess::make_guest(TrainerOptions options) {
   return std::unique_ptr<Trainer>(new Trainer(std::move(options), Trainer::Guest()));

@@ -1,18 +1,13 @@
 // Fabric as a guest of a program: what it leaves alone, what it writes, and its errors.
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <array>
 #include <chrono>
-#include <clocale>
-#include <csignal>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <stdexcept>
 #include <thread>
 
@@ -29,6 +24,7 @@
 #include "levin/trainer/nonfinite_loss_error.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
+#include "support/process_settings.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 #include "trainer/fabric_net.h"
@@ -38,51 +34,6 @@ namespace {
 
 using namespace test;
 using Json = nlohmann::json;
-
-size_t open_sockets() {
-  size_t count = 0;
-  for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code code;
-    if (std::filesystem::read_symlink(file.path(), code).string().starts_with("socket:")) ++count;
-  }
-  return count;
-}
-
-// What belongs to the program, and not to a guest.
-struct Process {
-  std::vector<std::pair<void*, int>> handlers = {};
-  std::set<std::string> environment = {};
-  std::string locale = std::setlocale(LC_ALL, nullptr);
-  int threads = at::get_num_threads();
-  caffe2::TypeMeta dtype = torch::get_default_dtype();
-  at::Tensor random = at::detail::getDefaultCPUGenerator().get_state().clone();
-  bool deterministic = at::globalContext().deterministicAlgorithms();
-  c10::WarningHandler* warnings = c10::WarningUtils::get_warning_handler();
-  size_t sockets = open_sockets();  // the program may have a store of its own
-
-  Process() {
-    for (int number = 1; number <= SIGRTMAX; ++number) {
-      struct sigaction action {};
-      if (sigaction(number, nullptr, &action) == 0) {
-        handlers.emplace_back(reinterpret_cast<void*>(action.sa_handler), action.sa_flags);
-      }
-    }
-    for (char** variable = environ; *variable != nullptr; ++variable) environment.insert(*variable);
-  }
-};
-
-void expect_unchanged(const Process& before) {
-  const Process now;
-  EXPECT_EQ(now.handlers, before.handlers);
-  EXPECT_EQ(now.environment, before.environment);
-  EXPECT_EQ(now.locale, before.locale);
-  EXPECT_EQ(now.threads, before.threads);
-  EXPECT_EQ(now.dtype, before.dtype);
-  EXPECT_TRUE(at::equal(now.random, before.random));
-  EXPECT_EQ(now.deterministic, before.deterministic);
-  EXPECT_EQ(now.warnings, before.warnings);
-  EXPECT_EQ(now.sockets, before.sockets);
-}
 
 CSVLogger csv(const TemporaryFolder& folder) {
   return CSVLogger({.save_dir = folder.path(), .name = "", .version = "run"});
@@ -99,7 +50,7 @@ OptimizerConfig sgd(FabricNet& net) {
 TEST(FabricGuest, LeavesTheProcessUnchanged) {
   const TemporaryFolder folder;
   FabricNet net;
-  const Process before;
+  const ProcessSettings before;
   {
     Fabric fabric({.precision = "bf16-mixed", .loggers = csv(folder)});
     FabricOptimizer optimizer = fabric.setup(net, sgd(net));
@@ -117,7 +68,7 @@ TEST(FabricGuest, LeavesTheProcessUnchanged) {
 
 TEST(FabricGuest, RecordedStepsLeaveTheProcessUnchanged) {
   FabricNet net(/*dropout=*/0);
-  const Process before;
+  const ProcessSettings before;
   {
     Fabric fabric({.record_steps = true});
     (void)fabric.setup(net, sgd(net));
@@ -128,6 +79,21 @@ TEST(FabricGuest, RecordedStepsLeaveTheProcessUnchanged) {
     expect_unchanged(before);
   }
   expect_unchanged(before);
+}
+
+TEST(FabricGuest, HasNoCallbackThatWasNotGiven) {
+  const TemporaryFolder folder;
+  FabricNet net;
+  Fabric fabric({.loggers = csv(folder)});
+  (void)fabric.setup(net, sgd(net));
+  fabric.call("setup");
+  fabric.call("on_train_start");
+  (void)fabric.step(fixed_batch(), [&](const Batch& batch) { return net.loss(batch); });
+  fabric.call("on_train_epoch_end");
+  fabric.call("on_train_end");
+  fabric.save(folder / "a.ckpt");
+  EXPECT_FALSE(std::filesystem::exists(folder / "run/checkpoints"));
+  EXPECT_EQ(read_file(folder / "a.ckpt").find("ModelCheckpoint"), std::string::npos);
 }
 
 size_t threads_of_process() {
@@ -163,7 +129,7 @@ TEST(FabricGuest, ItsThreadsEndWithIt) {
 
 TEST(FabricGuest, SettingsOfOptionsEndWithIt) {
   FabricNet net;
-  const Process before;
+  const ProcessSettings before;
   {
     Fabric fabric({.deterministic = true, .num_threads = 1});
     (void)fabric.setup(net);

@@ -39,6 +39,7 @@ levin_test(trainer TORCH COST 40 FILES
   trainer/param_groups_test.cpp
   trainer/plan_recomputation_test.cpp
   trainer/predict_outputs_test.cpp
+  trainer/process_settings_test.cpp
   trainer/replaced_parts_test.cpp
   trainer/resume_test.cpp
   trainer/resumed_length_test.cpp
