@@ -61,6 +61,7 @@
 #include "levin/data/loading/queue_loader.h"
 #include "levin/data/loading/replay_loader.h"
 #include "levin/data/loading/sequence_length_warmup.h"
+#include "levin/data/loading/wrapped_loader.h"
 #include "levin/data/loading/stratified.h"
 #include "levin/data/loading/weighted_sampler.h"
 #include "levin/data/sets/csv.h"

@@ -8,10 +8,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 
 #include "levin/core/options/fields.h"
-#include "levin/data/loader.h"
+#include "levin/data/loading/wrapped_loader.h"
 
 namespace levin {
 
@@ -38,7 +37,7 @@ struct SequenceLengthWarmupOptions {
 /// Another loader's batches, cut: of each tensor (batch, full_length, …) the first positions, as views. Tensors with
 /// a different second dimension stay unchanged. The length is a function of epoch and batch, so a run that resumes
 /// continues with the same ones, and all ranks have the same.
-class SequenceLengthWarmup final : public Loader {
+class SequenceLengthWarmup final : public WrappedLoader {
  public:
   using Options = SequenceLengthWarmupOptions;
 
@@ -47,20 +46,9 @@ class SequenceLengthWarmup final : public Loader {
 
   void start(int64_t epoch, int64_t first_batch = 0) override;
   bool next(Batch& batch) override;
-  void stop() override { loader_->stop(); }
-  [[nodiscard]] std::optional<int64_t> num_batches() const override { return loader_->num_batches(); }
-  [[nodiscard]] std::optional<int64_t> batch_size() const override { return loader_->batch_size(); }
-  bool set_batch_size(int64_t samples) override { return loader_->set_batch_size(samples); }
-  void use_sequential_order() override { loader_->use_sequential_order(); }
-  bool shard(int64_t rank, int64_t world_size, bool padded) override {
-    return loader_->shard(rank, world_size, padded);
-  }
-  void pin_memory(bool pins) override { loader_->pin_memory(pins); }
   [[nodiscard]] ConfigNode written_options() const override;
-  [[nodiscard]] int64_t num_workers() const override { return loader_->num_workers(); }
 
  private:
-  std::shared_ptr<Loader> loader_;
   int64_t full_length_;
   SequenceLengthWarmupOptions options_;
   int64_t batch_ = 0;  // of the run

@@ -8,6 +8,7 @@
 
 #include "levin/core/options/error.h"
 #include "levin/data/loading/dataloader.h"
+#include "levin/data/loading/replay_loader.h"
 #include "levin/data/sets/text.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
@@ -86,6 +87,30 @@ TEST(SequenceLengthWarmup, IsAnOptionOfTextFile) {
   val->start(0);
   ASSERT_TRUE(val->next(batch));
   EXPECT_EQ(batch[0].size(1), 16);
+}
+
+TEST(SequenceLengthWarmup, ContinuesAReplayLoaderFromItsState) {
+  const auto made = [] {
+    auto buffer = std::make_shared<ReplayBuffer>(ReplayBufferOptions{.capacity = 64, .seed = 3});
+    buffer->add_many({at::arange(40 * 16).view({40, 16})});
+    return SequenceLengthWarmup(
+        std::make_shared<ReplayLoader>(buffer, ReplayLoaderOptions{.batch_size = 4, .batches_per_epoch = 10}), 16,
+        {.start_length = 2, .batches = 14, .multiple_of = 2});
+  };
+  SequenceLengthWarmup whole = made(), resumed = made();
+  EXPECT_FALSE(whole.may_be_read_ahead());
+  Batch batch, other;
+  whole.start(0);
+  for (int k = 0; k < 3; ++k) ASSERT_TRUE(whole.next(batch));
+  State state = whole.state();
+  whole.add_to_checkpoint(state);
+  resumed.load_state(state);
+  resumed.start(0, 3);
+  for (int k = 3; k < 10; ++k) {
+    ASSERT_TRUE(whole.next(batch));
+    ASSERT_TRUE(resumed.next(other));
+    EXPECT_TRUE(at::equal(batch[0], other[0]));
+  }
 }
 
 TEST(SequenceLengthWarmup, RefusesWhatCannotGrow) {

@@ -29,7 +29,8 @@ levin_test(data LIBS OpenSSL::Crypto ZLIB::ZLIB FILES
   data/text_csv_test.cpp
   data/text_test.cpp
   data/token_file_test.cpp
-  data/weighted_sampler_test.cpp)
+  data/weighted_sampler_test.cpp
+  data/wrapped_loader_test.cpp)
 
 # The same tokens as Hugging Face's package; skipped where it is not installed.
 add_test(NAME data.tokenizer_peers COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/tokenizer_peers.py"
