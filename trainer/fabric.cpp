@@ -236,10 +236,7 @@ void Fabric::log(const std::string& name, const at::Tensor& value, std::optional
 }
 
 void Fabric::log_dict(const Metrics& metrics, std::optional<int64_t> step) {
-  named_call(*run_, "Fabric.log", [&] {
-    const Run& run = run_->open();
-    run_->trainer().log_now(metrics, step.value_or(run.progress.global_step));
-  });
+  named_call(*run_, "Fabric.log", [&] { run_->log(metrics, step); });
 }
 
 Metrics Fabric::callback_metrics() {

@@ -243,8 +243,8 @@ class Fabric {
   }
   /// Returns the handles of all optimizers, in the order in which they were set up.
   [[nodiscard]] std::vector<FabricOptimizer> optimizers();
-  /// Returns the schedulers of all optimizers. step() moves the schedulers that do not watch a metric. The loop
-  /// moves the others, and with backward() all of them: lr_schedulers()[0].scheduler->step().
+  /// Returns the schedulers of all optimizers. In a loop with step(), it moves the schedulers that do not watch a
+  /// metric, and log() the others. A loop with backward() moves all of them: lr_schedulers()[0].scheduler->step().
   [[nodiscard]] std::vector<LRSchedulerConfig>& lr_schedulers();
   /// Returns a scope in which modules are created in the precision's type; null if that is float32.
   [[nodiscard]] std::shared_ptr<void> init_module();
@@ -338,7 +338,8 @@ class Fabric {
   [[nodiscard]] int64_t current_epoch();
   /// Returns the number of optimizer steps.
   [[nodiscard]] int64_t global_step();
-  /// Writes a row to the loggers. `step`: unset: global_step(). Callbacks that monitor the name see the value. Throws
+  /// Writes a row to the loggers. `step`: unset: global_step(). Callbacks that monitor the name see the value. In a
+  /// loop with step(), each value moves the schedulers that monitor the name, on all ranks by rank 0's value. Throws
   /// Error for a name that is empty or reserved.
   void log(const std::string& name, double value, std::optional<int64_t> step = std::nullopt);
   /// Same as above; reads the one element of the tensor, which waits for its device.

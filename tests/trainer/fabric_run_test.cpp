@@ -17,6 +17,7 @@
 #include "levin/loggers/csv_logger.h"
 #include "levin/optim/cyclic_schedulers.h"
 #include "levin/optim/lbfgs.h"
+#include "levin/optim/reduce_lr_on_plateau.h"
 #include "levin/optim/sgd.h"
 #include "levin/precision/mixed_precision.h"
 #include "levin/strategies/device/model_parallel.h"
@@ -179,6 +180,71 @@ TEST(FabricLoggers, AnExceptionThatLeavesTheLoopIsRecorded) {
             "mine");  // of user code: unchanged
   EXPECT_EQ(record(folder)["status"], "failed");
   EXPECT_TRUE(has(record(folder)["error"].get<std::string>(), "mine"));
+}
+
+OptimizerConfig sgd_with_plateau(FabricNet& net, int64_t frequency = 1) {
+  return {SGD(net.parameters(), {.lr = 1e-3}),
+          ReduceLROnPlateau({.factor = 0.5, .patience = 0}),
+          {.frequency = frequency, .monitor = "val_loss"}};
+}
+
+TEST(FabricSchedulers, LoggedValuesMoveWhatWatchesAMetric) {
+  const TemporaryFolder folder;
+  FabricNet net;
+  Fabric fabric;
+  const FabricOptimizer optimizer = fabric.setup(net, sgd_with_plateau(net));
+  std::vector<double> rates;
+  for (const double value : {1.0, 2.0, 3.0, 0.5, 0.6}) {
+    (void)fabric.step(fixed_batch(), [&](const Batch& batch) { return net.loss(batch); });
+    fabric.end_epoch();
+    fabric.log("val_loss", value);
+    fabric.log("another", value);
+    fabric.save(folder / (std::to_string(value) + ".ckpt"));
+    rates.push_back(optimizer.optimizer().groups()[0].lr);
+  }
+  EXPECT_EQ(rates, (std::vector<double>{1e-3, 5e-4, 2.5e-4, 2.5e-4, 1.25e-4}));
+
+  FabricNet resumed_net;
+  Fabric resumed;
+  const FabricOptimizer resumed_optimizer = resumed.setup(resumed_net, sgd_with_plateau(resumed_net));
+  (void)resumed.load(folder / (std::to_string(0.5) + ".ckpt"));
+  EXPECT_EQ(resumed_optimizer.optimizer().groups()[0].lr, 2.5e-4);
+  (void)resumed.step(fixed_batch(), [&](const Batch& batch) { return resumed_net.loss(batch); });
+  resumed.log("val_loss", 0.6);
+  EXPECT_EQ(resumed_optimizer.optimizer().groups()[0].lr, 1.25e-4);
+}
+
+TEST(FabricSchedulers, ALoopWithBackwardMovesThemItself) {
+  FabricNet net;
+  Fabric fabric;
+  FabricOptimizer optimizer = fabric.setup(net, sgd_with_plateau(net));
+  for (const double value : {1.0, 2.0}) {
+    optimizer.zero_grad();
+    fabric.backward(net.loss(fixed_batch()));
+    optimizer.step();
+    fabric.log("val_loss", value);
+    EXPECT_EQ(optimizer.optimizer().groups()[0].lr, 1e-3);
+  }
+  for (const double value : {1.0, 2.0}) fabric.lr_schedulers()[0].scheduler->step(value);
+  EXPECT_EQ(optimizer.optimizer().groups()[0].lr, 5e-4);
+}
+
+TEST(FabricSchedulers, AMetricThatIsNeverLoggedIsAWarning) {
+  FabricNet net;
+  const CapturedConsole console;
+  Fabric fabric;
+  (void)fabric.setup(net, sgd_with_plateau(net));
+  (void)fabric.step(fixed_batch(), [&](const Batch& batch) { return net.loss(batch); });
+  fabric.log("loss", 1.0);
+  fabric.finish();
+  EXPECT_TRUE(console.has("ReduceLROnPlateau was never moved: no value of \"val_loss\" was logged. Call fabric.log"))
+      << console.text();
+}
+
+TEST(FabricSchedulers, OneThatWatchesAMetricHasNoFrequency) {
+  FabricNet net;
+  expect_parts(error_of<ConfigError>([&] { (void)Fabric().setup(net, sgd_with_plateau(net, 2)); }),
+               {"Fabric.setup: ReduceLROnPlateau.frequency: 2", "fabric.log(\"val_loss\"", "Leave it unset"});
 }
 
 TEST(FabricCallbacks, CallRunsTheHooksThatItNames) {

@@ -45,6 +45,11 @@ void FabricRun::check_new_module(const torch::nn::Module& module, const Optimize
     }
   }
   for (const auto& scheduled : config.schedulers()) {
+    if (scheduled.scheduler->wants_metric() && scheduled.options.frequency != 1) {
+      throw ConfigError(scheduled.scheduler->name() + ".frequency: " + std::to_string(scheduled.options.frequency) +
+                        " is not possible, because each value of fabric.log(\"" + scheduled.options.monitor +
+                        "\", …) moves it. Leave it unset, and log the metric as often as it should be moved.");
+    }
     if (!scheduled.scheduler->wants_total_steps()) continue;
     throw ConfigError(scheduled.scheduler->name() +
                       ".total_steps: it is unset, and the length of the loop is not known. Set total_steps.");

@@ -1,6 +1,7 @@
 #include "levin/trainer/loops/fabric_run.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -251,6 +252,32 @@ void FabricRun::finish_steps(Run& run) {
   step_schedulers(run, Interval::epoch, false);
 }
 
+// Here, because only the loop knows when a value belongs to an epoch; so a checkpoint that is saved after log() has the
+// move. All ranks use rank 0's value, which is the one that the loggers get.
+void FabricRun::move_plateau_schedulers(Run& run, const Metrics& metrics) {
+  for (const LRSchedulerConfig& config : run.fit.schedulers) {
+    const auto found = metrics.find(config.options.monitor);
+    if (!config.scheduler->wants_metric() || found == metrics.end()) continue;
+    config.scheduler->step(
+        run.strategy->ranks().gather(at::scalar_tensor(found->second, at::kDouble))[0].item<double>());
+  }
+}
+
+void FabricRun::warn_of_unmoved_schedulers(const Run& run) {
+  for (const LRSchedulerConfig& config : run.fit.schedulers) {
+    if (!config.scheduler->wants_metric() || config.scheduler->last_epoch > 0) continue;
+    Console::instance().warn("Fabric: " + config.scheduler->name() + " was never moved: no value of \"" +
+                             config.options.monitor + "\" was logged. Call fabric.log(\"" + config.options.monitor +
+                             "\", value) after each epoch.");
+  }
+}
+
+void FabricRun::log(const Metrics& metrics, std::optional<int64_t> step) {
+  Run& run = open();
+  trainer_->log_now(metrics, step.value_or(run.progress.global_step));
+  if (loop_ == Loop::steps) move_plateau_schedulers(run, metrics);
+}
+
 void FabricRun::start_epoch(Run& run, int64_t epoch) {
   run.fit.engine->finish_checks(/*receives_flags=*/true);
   run.progress.epoch = run.progress.processed = epoch;
@@ -442,6 +469,7 @@ void FabricRun::finish() {
     if (run.fit.engine != nullptr) run.fit.engine->finish_checks(/*receives_flags=*/true);
     if (run.entry.stop_reason.empty()) run.entry.stop_reason = "its loop has ended";
     report_skipped_steps(*run.precision, run.progress);
+    if (loop_ == Loop::steps) warn_of_unmoved_schedulers(run);
     entry_->succeed();
   } catch (...) {
     error_ = exception_text(std::current_exception());

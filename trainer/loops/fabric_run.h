@@ -83,6 +83,8 @@ class FabricRun {
   void save(const std::string& path, const State& user);
   State load(const std::string& path);
 
+  void log(const Metrics& metrics, std::optional<int64_t> step);
+
   /// Calls one hook of all callbacks, and writes the checkpoints that they request.
   void call(Hook hook, const std::function<void(Callback&, Trainer&, LightningModule&)>& on_callback);
   [[nodiscard]] Trainer& trainer() { return *trainer_; }
@@ -122,6 +124,10 @@ class FabricRun {
   static void count_pass(Run& run, OpenPass* pass);
   /// Does what follows the last Fabric::step of an epoch: the update of an open window, and the schedulers of epochs.
   void finish_steps(Run& run);
+  /// Moves the schedulers that watch one of these metrics.
+  static void move_plateau_schedulers(Run& run, const Metrics& metrics);
+  /// Warns of schedulers that watch a metric and were never moved.
+  static void warn_of_unmoved_schedulers(const Run& run);
   /// Makes `epoch` the epoch to begin with, once the losses of all steps are known.
   static void start_epoch(Run& run, int64_t epoch);
   /// Does what follows the last batch of a pass that trained.
