@@ -80,7 +80,8 @@ struct FabricOptions {
     using O = FabricOptions;
     return levin::fields(
         field("accelerator", &O::accelerator, "cpu, gpu (or cuda), auto, or another backend of LibTorch by name"),
-        field("strategy", &O::strategy, "how devices work together: auto, single_device, ddp, fsdp, dp or dp_balanced"),
+        field("strategy", &O::strategy,
+              "how devices work together: auto, single_device, ddp, fsdp, dp, dp_balanced or ModelParallel"),
         field("devices", &O::devices, "auto, a number of devices (-1: all GPUs), or the GPUs' indices"),
         field("num_nodes", &O::num_nodes, "number of machines").min(1),
         field("precision", &O::precision,
@@ -339,8 +340,8 @@ class Fabric {
   /// Returns the number of optimizer steps.
   [[nodiscard]] int64_t global_step();
   /// Writes a row to the loggers. `step`: unset: global_step(). Callbacks that monitor the name see the value. In a
-  /// loop with step(), each value moves the schedulers that monitor the name, by rank 0's value; then every rank calls it.
-  /// Throws Error for a name that is empty or reserved.
+  /// loop with step(), each value moves the schedulers that monitor the name, by rank 0's value; then every rank calls
+  /// it. Throws Error for a name that is empty or reserved.
   void log(const std::string& name, double value, std::optional<int64_t> step = std::nullopt);
   /// Same as above; reads the one element of the tensor, which waits for its device.
   void log(const std::string& name, const at::Tensor& value, std::optional<int64_t> step = std::nullopt);

@@ -132,11 +132,15 @@ void ModelParallel::PartsPlacement::fill_sequentials(torch::nn::Module& module, 
 void ModelParallel::PartsPlacement::begin_run(const ModuleTensors& module, bool training) {
   calls_checked_ = false;
   if (!pipeline_ || !training) return;
+  std::vector<at::Tensor> placed;
+  for (const PlacedPart& part : parts_) {
+    for (const at::Tensor& parameter : part.module->parameters()) placed.push_back(parameter);
+  }
   for (const auto& [name, parameter] : module.parameters) {
-    const std::string& owned = name;
-    const bool placed =
-        std::any_of(parts_.begin(), parts_.end(), [&](const auto& part) { return belongs_to(owned, part); });
-    if (placed || !parameter.requires_grad()) continue;
+    const at::Tensor& wanted = parameter;
+    const bool is_placed =
+        std::any_of(placed.begin(), placed.end(), [&](const at::Tensor& one) { return one.is_same(wanted); });
+    if (is_placed || !parameter.requires_grad()) continue;
     throw ConfigError(
         "ModelParallelOptions.placement: " + name +
         " belongs to no part, and with a pipeline every parameter that is trained must belong to a stage. " +

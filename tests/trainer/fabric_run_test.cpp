@@ -20,7 +20,6 @@
 #include "levin/optim/reduce_lr_on_plateau.h"
 #include "levin/optim/sgd.h"
 #include "levin/precision/mixed_precision.h"
-#include "levin/strategies/device/model_parallel.h"
 #include "levin/trainer/fabric.h"
 #include "levin/trainer/nonfinite_loss_error.h"
 #include "support/captured_console.h"
@@ -300,8 +299,6 @@ TEST(FabricErrors, NameTheOptionsOfFabric) {
   expect_parts(error_of<ConfigError>([] { Fabric({.loggers = std::shared_ptr<CSVLogger>()}); }),
                {"FabricOptions.loggers[0]: "});
   expect_parts(error_of<Error>([] { Fabric({.devices = 2}).barrier(); }), {"Fabric.barrier: ", "launch()"});
-  Fabric parallel({.strategy = ModelParallel(), .devices = 2});
-  expect_parts(error_of<ConfigError>([&] { parallel.launch(); }), {"FabricOptions.strategy: ModelParallel", "Use ddp"});
 }
 
 TEST(FabricErrors, OfReplicas) {

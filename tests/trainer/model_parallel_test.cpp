@@ -7,6 +7,7 @@
 #include <set>
 
 #include "levin/core/module_call.h"
+#include "levin/trainer/fabric.h"
 #include "support/parted_module.h"
 
 namespace levin::model_parallel_test {
@@ -53,6 +54,62 @@ TEST(ModelParallel, IsBitwiseIdenticalToOneDevice) {
     EXPECT_TRUE(parted.weights.equal(alone.weights));
     EXPECT_EQ(parted.metrics, alone.metrics);
   }
+}
+
+ModelParallel two_parts(std::optional<PipelineOptions> pipeline = std::nullopt) {
+  return ModelParallel({.placement = Placement{{"encoder", 1}, {"decoder", 2}}, .pipeline = pipeline});
+}
+
+// Trains by `step`, which gets a batch, with Fabric.
+at::Tensor train_with_fabric(ModelParallel strategy, double dropout,
+                             const std::function<void(Fabric&, PartedModule&, const Batch&)>& step) {
+  PartedModule module(dropout);
+  seed_everything(7);
+  Fabric fabric({.strategy = std::move(strategy), .devices = 3});
+  (void)fabric.setup(module, module.wanted_optimizers());
+  FabricLoader loader = fabric.setup_dataloaders(classes(48, 16));
+  for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    for (const Batch& batch : loader.epoch(epoch)) step(fabric, module, batch);
+  }
+  return weights(module);
+}
+
+TEST(ModelParallel, FabricEndsWithTheTrainersWeights) {
+  const at::Tensor alone = train_alone(0.5).weights;
+  const auto by_step = [](Fabric& fabric, PartedModule&, const Batch& batch) { (void)fabric.step(batch); };
+  const auto by_closure = [](Fabric& fabric, PartedModule& module, const Batch& batch) {
+    (void)fabric.step(batch, [&](const Batch& each) {
+      return torch::nn::functional::cross_entropy(module.forward(each[0]), each[1]);
+    });
+  };
+  const auto by_hand = [](Fabric& fabric, PartedModule& module, const Batch& batch) {
+    fabric.optimizers()[0].zero_grad();
+    fabric.backward(torch::nn::functional::cross_entropy(module.forward(batch[0]), batch[1]));
+    fabric.optimizers()[0].step();
+  };
+  EXPECT_TRUE(train_with_fabric(two_parts(), 0.5, by_step).equal(alone));
+  EXPECT_TRUE(train_with_fabric(two_parts(), 0.5, by_closure).equal(alone));
+  EXPECT_TRUE(train_with_fabric(two_parts(), 0.5, by_hand).equal(alone));
+  EXPECT_TRUE(train_with_fabric(two_parts(PipelineOptions{4}), 0, by_hand).equal(train_alone().weights));
+}
+
+TEST(ModelParallel, FabricsPipelineEndsWithTheTrainersWeights) {
+  PartedModule module;
+  seed_everything(7);
+  Trainer(parts_options(std::make_shared<ModelParallel>(two_parts(PipelineOptions{4})), 3))
+      .fit(module, classes(48, 16));
+  EXPECT_TRUE(
+      train_with_fabric(two_parts(PipelineOptions{4}), 0, [](Fabric& fabric, PartedModule&, const Batch& batch) {
+        (void)fabric.step(batch);
+      }).equal(weights(module)));
+}
+
+TEST(ModelParallel, FabricPlacesOneModule) {
+  PartedModule module, other;
+  Fabric fabric({.strategy = two_parts(), .devices = 3});
+  (void)fabric.setup(module);
+  expect_parts(error_of<Error>([&] { (void)fabric.setup(other, {}, "other"); }),
+               {"Fabric.setup: ModelParallel places the parts of one module", "submodules"});
 }
 
 TEST(ModelParallel, MovesTensorsAtTheBordersOnly) {

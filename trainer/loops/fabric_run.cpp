@@ -96,12 +96,6 @@ void FabricRun::start() {
   trainer_ = RunAccess::make_guest(options_);
   Run& run = RunAccess::of(*trainer_);
   try {
-    DevicePlacement& placement = run.strategy->placement();
-    if (placement.takes_several_devices() && placement.replica_slots().empty()) {
-      throw ConfigError("FabricOptions.strategy: " + run.strategy->name() +
-                        " spreads one module over several devices, which needs the Trainer. Use ddp, fsdp, dp or "
-                        "single_device.");
-    }
     run.fit = Fit(run.plan);
     entry_.emplace(run, EntryTarget{.module = *modules_, .host = EntryHost::guest});
     check_same_options(run);
@@ -157,6 +151,12 @@ std::optional<size_t> FabricRun::setup(const std::shared_ptr<torch::nn::Module>&
   }
   if (module == nullptr) throw Error("the module is a null pointer.");
   check_new_module(*module, config, name);
+  const DevicePlacement& placement = run.strategy->placement();
+  if (placement.takes_several_devices() && placement.replica_slots().empty() && !set_up_.empty()) {
+    throw Error(run.strategy->name() +
+                " places the parts of one module, and a module was set up before. Set up one module that has the "
+                "others as submodules.");
+  }
   if (const auto dtype = run.precision->dtype()) module->to(*dtype);
   run.strategy->placement().place(*module);
   modules_->register_module(name, module);
