@@ -110,6 +110,10 @@ void FabricRun::check_manual(const Run& run) const {
     throw Error(run.strategy->name() +
                 " computes on replicas of the module, which only Fabric.step does. Use it, or ddp.");
   }
+  if (run.strategy->gradients().micro_batches() > 1) {
+    throw Error("the pipeline of " + run.strategy->name() +
+                " splits each batch, which only Fabric.step does. Use it, or leave pipeline unset.");
+  }
   const RunPlan& plan = run.plan;
   if (plan.accumulate_grad_batches > 1) {
     refuse_option("accumulate_grad_batches", std::to_string(plan.accumulate_grad_batches),
