@@ -4,10 +4,12 @@
 #include <ATen/Parallel.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "embedding/small_training.h"
 #include "levin/core/options/error.h"
