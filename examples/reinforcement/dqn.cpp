@@ -5,7 +5,6 @@
 //
 // With --checkpoint, the program writes FILE every 20 rollouts and at the end; started again, it continues from there
 // and ends with bitwise identical weights.
-#include <filesystem>
 #include <iostream>
 
 #include "cart_pole.h"
@@ -17,7 +16,6 @@ namespace {
 
 constexpr int64_t kRollout = 256, kGradientSteps = 128, kBatch = 64;  // a rollout is followed by this many batches
 constexpr int64_t kLearningStarts = 1000;                             // steps with random actions and without training
-constexpr int64_t kSaveEvery = 20;                                    // rollouts
 constexpr double kLearningRate = 2.3e-3, kGamma = 0.99;
 constexpr double kExplorationFraction = 0.16, kFinalEpsilon = 0.04;
 
@@ -33,38 +31,31 @@ struct QNetwork : torch::nn::Module {
 class Dqn {
  public:
   explicit Dqn(const CommandLine& options)
-      : steps_(options.number("steps", 1)),
+      : steps_(options.number("steps")),
         checkpoint_(options.text("checkpoint")),
         fabric_({.accelerator = "cpu",
                  .gradient_clip_val = 10.0,
                  .record_steps = options.record_steps(),
                  .num_threads = 1}),
         loader_(set_up()) {
-    copy_to_target();
-    if (checkpoint_.empty() || !std::filesystem::exists(checkpoint_)) return;
-    const levin::State saved = fabric_.load(checkpoint_);
-    rollout_ = saved.get<int64_t>("rollout");
-    environment_.load_state(saved.part("environment"));
+    rollout_ = load(fabric_, checkpoint_, environment_);
   }
 
   void train() {
-    const auto start = std::chrono::steady_clock::now();
+    Stopwatch stopwatch;
     const int64_t first = rollout_, rollouts = (steps_ + kRollout - 1) / kRollout;
     while (rollout_ < rollouts) {
       for (int64_t i = 0; i < kRollout; ++i) act(rollout_ * kRollout + i);
-      copy_to_target();  // every 10 steps in the zoo, but the weights change only between rollouts
       ++rollout_;
-      if (rollout_ * kRollout > kLearningStarts) {
-        for (const levin::Batch& batch : loader_.epoch(fabric_.current_epoch())) {
-          fabric_.step(batch, [&](const levin::Batch& each) { return loss(each); });
-        }
-      }
-      if (rollout_ % kSaveEvery == 0 || rollout_ == rollouts) save();
+      if (rollout_ * kRollout > kLearningStarts) learn();
+      if (rollout_ % std::max<int64_t>(1, rollouts / 10) != 0) continue;
+      save(fabric_, checkpoint_, environment_, rollout_);
+      std::cerr << rollout_ * kRollout << " steps, reward " << environment_.mean_return() << std::endl;
     }
-    const auto elapsed = std::chrono::steady_clock::now() - start;
+    stopwatch.stop();
+    save(fabric_, checkpoint_, environment_, rollout_);
     const double evaluation = evaluate<CartPole>([&](const torch::Tensor& seen) { return best_action(seen); });
-    print_result(environment_.episodes(), environment_.mean_return(), evaluation, (rollout_ - first) * kRollout,
-                 elapsed);
+    stopwatch.print((rollout_ - first) * kRollout, environment_.mean_return(), evaluation);
   }
 
  private:
@@ -75,10 +66,15 @@ class Dqn {
         levin::ReplayLoader(buffer_, {.batch_size = kBatch, .batches_per_epoch = kGradientSteps}));
   }
 
-  void copy_to_target() {
-    const torch::NoGradGuard no_grad;
-    const auto from = net_.parameters(), to = target_.parameters();
-    for (size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+  void learn() {
+    {  // The zoo does this every 10 steps; but between two calls of learn() the weights do not change.
+      const torch::NoGradGuard no_grad;
+      const auto from = net_.parameters(), to = target_.parameters();
+      for (size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+    }
+    for (const levin::Batch& batch : loader_.epoch(fabric_.current_epoch())) {
+      fabric_.step(batch, [&](const levin::Batch& each) { return loss(each); });
+    }
   }
 
   torch::Tensor best_action(const torch::Tensor& observations) {
@@ -112,16 +108,6 @@ class Dqn {
                                  wanted);
   }
 
-  void save() {
-    std::cerr << rollout_ * kRollout << " steps, reward " << environment_.mean_return() << std::endl;
-    if (checkpoint_.empty()) return;
-    levin::State user;
-    user.set("rollout", rollout_);
-    user.put("environment", environment_.state());
-    fabric_.save(checkpoint_, user);
-    std::cerr << "saved " << checkpoint_ << std::endl;
-  }
-
   int64_t steps_;
   std::string checkpoint_;
   int64_t rollout_ = 0;  // complete rollouts
@@ -138,9 +124,9 @@ class Dqn {
 
 int main(int argc, char** argv) {
   using namespace reinforcement;
-  return guarded([&] {
+  return levin::main_guard([&] {
     const CommandLine options(argc, argv, {{"steps", "50000"}, {"seed", "1"}, {"record", "auto"}, {"checkpoint", ""}});
-    levin::seed_everything(options.number("seed", 0));
+    levin::seed_everything(options.number("seed"));
     Dqn(options).train();
   });
 }

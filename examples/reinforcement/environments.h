@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <numeric>
+#include <string>
 #include <vector>
 
 namespace reinforcement {
@@ -122,6 +124,25 @@ class Environments {
   std::vector<Running> running_;
   std::vector<double> returns_;  // of the episodes that ended, in this order
 };
+
+// Writes a checkpoint of `fabric` with the environments and the number of complete rollouts, unless `path` is empty.
+template <class Task>
+void save(levin::Fabric& fabric, const std::string& path, const Environments<Task>& environments, int64_t rollouts) {
+  if (path.empty()) return;
+  levin::State user;
+  user.set("rollouts", rollouts);
+  user.put("environments", environments.state());
+  fabric.save(path, user);
+}
+
+// Continues from the checkpoint, if there is one, and returns the number of complete rollouts.
+template <class Task>
+int64_t load(levin::Fabric& fabric, const std::string& path, Environments<Task>& environments) {
+  if (path.empty() || !std::filesystem::exists(path)) return 0;
+  const levin::State user = fabric.load(path);
+  environments.load_state(user.part("environments"));
+  return user.get<int64_t>("rollouts");
+}
 
 // Runs episodes one after another with the actions of `act`, and returns their mean return.
 template <class Task, class Act>

@@ -2,7 +2,10 @@
 // cart-pole, Gaussian ones on the pendulum. Hyperparameters and initialisation are those of stable-baselines3 with the
 // values that rl-baselines3-zoo publishes for CartPole-v1 and Pendulum-v1, without state-dependent exploration.
 //
-//   ppo [--task cart_pole|pendulum] [--steps 100000] [--seed 1] [--record auto|true|false] [--save FILE]
+//   ppo [--task cart_pole|pendulum] [--steps 100000] [--seed 1] [--record auto|true|false] [--checkpoint FILE]
+//
+// With --checkpoint, FILE is written ten times during the training. A program that is started again continues from it,
+// and ends with bitwise identical weights.
 #include <iostream>
 
 #include "cart_pole.h"
@@ -87,7 +90,8 @@ template <class Task>
 class Ppo {
  public:
   explicit Ppo(const CommandLine& options)
-      : rollouts_((options.number("steps", 1) + kRollout - 1) / kRollout),
+      : rollouts_((options.number("steps") + kRollout - 1) / kRollout),
+        checkpoint_(options.text("checkpoint")),
         fabric_({.accelerator = "cpu",
                  .gradient_clip_val = 0.5,
                  .record_steps = options.record_steps(),
@@ -98,22 +102,22 @@ class Ppo {
   }
 
   void train() {
-    const auto start = std::chrono::steady_clock::now();
-    for (int64_t rollout = 0; rollout < rollouts_; ++rollout) {
+    Stopwatch stopwatch;
+    const int64_t first = load(fabric_, checkpoint_, environments_);
+    for (int64_t rollout = first; rollout < rollouts_; ++rollout) {
       if (kHyper.decays) net_.clip_range.fill_(kHyper.clip_range * remaining(rollout));
-      update(collect());
+      learn(collect());
       fabric_.end_epoch();  // moves the learning rate
-      if ((rollout + 1) % std::max<int64_t>(1, rollouts_ / 10) == 0) {
-        std::cerr << (rollout + 1) * kRollout << " steps, reward " << environments_.mean_return() << std::endl;
-      }
+      if ((rollout + 1) % std::max<int64_t>(1, rollouts_ / 10) != 0) continue;
+      save(fabric_, checkpoint_, environments_, rollout + 1);
+      std::cerr << (rollout + 1) * kRollout << " steps, reward " << environments_.mean_return() << std::endl;
     }
-    const auto elapsed = std::chrono::steady_clock::now() - start;
+    stopwatch.stop();
+    save(fabric_, checkpoint_, environments_, rollouts_);
     const torch::NoGradGuard no_grad;
     const double evaluation = evaluate<Task>([&](const torch::Tensor& seen) { return net_.best_action(seen); });
-    print_result(environments_.episodes(), environments_.mean_return(), evaluation, rollouts_ * kRollout, elapsed);
+    stopwatch.print((rollouts_ - first) * kRollout, environments_.mean_return(), evaluation);
   }
-
-  void save(const std::string& path) { fabric_.save(path); }
 
  private:
   static constexpr Hyperparameters kHyper = kHyperparameters<Task>;
@@ -149,7 +153,7 @@ class Ppo {
             {"returns", (advantages + values).flatten()}};
   }
 
-  void update(const levin::Batch& rollout) {
+  void learn(const levin::Batch& rollout) {
     const auto loss = [&](const levin::Batch& batch) { return net_.loss(batch); };
     for (int64_t epoch = 0; epoch < kHyper.epochs; ++epoch) {
       for (const torch::Tensor& rows : torch::randperm(kRollout).split(kHyper.batch_size)) {
@@ -160,31 +164,26 @@ class Ppo {
     }
   }
 
-  int64_t rollouts_;
+  int64_t rollouts_;  // of the complete training
+  std::string checkpoint_;
   ActorCritic<Task> net_;
   Environments<Task> environments_{kHyper.environments};
   levin::Fabric fabric_;  // destroyed before the module
 };
-
-template <class Task>
-void train(const CommandLine& options) {
-  Ppo<Task> ppo(options);
-  ppo.train();
-  if (!options.text("save").empty()) ppo.save(options.text("save"));
-}
 
 }  // namespace
 }  // namespace reinforcement
 
 int main(int argc, char** argv) {
   using namespace reinforcement;
-  return guarded([&] {
+  return levin::main_guard([&] {
     const CommandLine options(
-        argc, argv, {{"task", "cart_pole"}, {"steps", "100000"}, {"seed", "1"}, {"record", "auto"}, {"save", ""}});
+        argc, argv,
+        {{"task", "cart_pole"}, {"steps", "100000"}, {"seed", "1"}, {"record", "auto"}, {"checkpoint", ""}});
     const std::string& task = options.text("task");
-    levin::seed_everything(options.number("seed", 0));
-    if (task == "cart_pole") return train<CartPole>(options);
-    if (task == "pendulum") return train<Pendulum>(options);
+    levin::seed_everything(options.number("seed"));
+    if (task == "cart_pole") return Ppo<CartPole>(options).train();
+    if (task == "pendulum") return Ppo<Pendulum>(options).train();
     throw levin::ConfigError("command line: --task must be cart_pole or pendulum, got \"" + task + "\".");
   });
 }
