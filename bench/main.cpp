@@ -20,6 +20,7 @@ constexpr Program kPrograms[] = {
     {"gpt", bench::gpt::run_program},
     {"plan", bench::plan::run_program},
     {"recompute", bench::recompute::run_program},
+    {"reinforcement", bench::reinforcement::run_program},
 #endif
     {"devices", bench::devices::run_program},
     {"freed_memory", bench::freed_memory::run_program},

@@ -51,6 +51,9 @@ int run_program(int argc, char** argv);
 namespace recorded {
 int run_program(int argc, char** argv);
 }
+namespace reinforcement {
+int run_program(int argc, char** argv);
+}
 namespace startup {
 int run_program(int argc, char** argv);
 }

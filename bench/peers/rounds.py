@@ -16,7 +16,7 @@ def _answer(value):
 
 
 def _versions():
-    modules = {name: sys.modules.get(name) for name in ("torch", "lightning", "peft")}
+    modules = {name: sys.modules.get(name) for name in ("torch", "lightning", "peft", "stable_baselines3")}
     return {"python": sys.version.split()[0],
             **{name: module.__version__ for name, module in modules.items() if module is not None}}
 

@@ -31,6 +31,8 @@ OWN = {
     "token_batches": {"by_length_to_fixed", "by_length_to_longest"},
     "metrics": set(),
     "recorded": {f"{shape}_to_loop" for shape in ("mlp16", "mlp784", "gru", "lstm", "cnn", "gpt")},
+    "reinforcement": {f"{task}_{key}" for task in ("ppo_cart_pole", "ppo_pendulum", "dqn_cart_pole")
+                      for key in ("reward", "recorded_to_eager")},
     "startup": {"trainer_to_loop"},
     "gpt": {"to_libtorch_loop"},
     "recompute": {"time_to_plain", "memory_to_plain", "selective_time_to_plain", "selective_memory_to_plain"},
@@ -61,6 +63,8 @@ WITH_PEERS = {
                 "BLEUScore", "ROUGEScore", "EditDistance", "JaccardIndex", "DiceScore", "MeanIoU", "PeakSignalNoiseRatio",
                 "StructuralSimilarity", "MeanMetric", "SumMetric", "MinMetric", "MaxMetric", "MetricCollection"},
     "recorded": {f"{shape}_compiled_to_recorded" for shape in ("mlp16", "mlp784", "gru", "lstm")},
+    "reinforcement": {f"{task}_{key}" for task in ("ppo_cart_pole", "ppo_pendulum", "dqn_cart_pole")
+                      for key in ("reward_of_sb3", "speed_to_sb3")},
     "startup": {"lightning_to_trainer", "memory_to_lightning"},
     "gpt": {"to_raw_pytorch", "to_lightning"},
     "recompute": {"time_to_plain_of_python", "slowdown_to_python", "time_to_python", "memory_to_python"},
@@ -280,7 +284,7 @@ def add_test(case, name, check, bench):
 for each in OWN:
     often = each in ("overhead", "startup")
     add_test(Bench if often else EachAlone, f"test_{each}_writes_its_ratios", Benchmarks.check_alone, each)
-for each in ("overhead", "checkpoint", "gpt", "images", "metrics"):
+for each in ("overhead", "checkpoint", "gpt", "images", "metrics", "reinforcement"):
     often = each == "overhead"
     add_test(Bench if often else EachAlone, f"test_{each}_writes_the_ratios_to_its_peers", Benchmarks.check_with_peers, each)
 
