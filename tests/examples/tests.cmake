@@ -27,12 +27,17 @@ if(NOT LEVIN_SANITIZE)
   set_tests_properties(examples.pendulum PROPERTIES LABELS examples TIMEOUT 300 COST 30)
 endif()
 
-# The models that the tool brings along.
+add_test(NAME examples.reinforcement COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/reinforcement_test.py"
+  "${PROJECT_BINARY_DIR}/bin")
+set_tests_properties(examples.reinforcement PROPERTIES LABELS examples TIMEOUT 600 COST 60)
+
+# The models that the tool brings along, and parts of the agents.
 levin_test(examples TORCH LIBS levin_example_models FILES
   examples/bible_test.cpp
   examples/encoder_test.cpp
   examples/gpt_test.cpp
   examples/memory_plan_test.cpp
+  examples/reinforcement_test.cpp
   examples/resnet_test.cpp
   examples/thousand_layers_test.cpp)
 target_include_directories(examples_test PRIVATE "${PROJECT_SOURCE_DIR}/examples" "${PROJECT_SOURCE_DIR}/bench")
