@@ -13,7 +13,7 @@ from pathlib import Path
 
 BIN = Path(sys.argv.pop(1)).resolve()
 AGENTS = {"ppo": ["ppo", "--steps", "10000"], "ppo on the pendulum": ["ppo", "--task", "pendulum", "--steps", "20000"],
-          "dqn": ["dqn", "--steps", "4000"]}
+          "dqn": ["dqn", "--steps", "8000"]}
 
 
 def tensors_of(checkpoint):
