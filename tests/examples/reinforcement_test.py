@@ -97,7 +97,7 @@ class Reinforcement(unittest.TestCase):
                                (["ppo", "--steps", "many"], ["--steps", "positive whole number", '"many"']),
                                (["ppo", "--task", "walk"], ["cart_pole or pendulum", '"walk"'])):
             status, _, errors = self.run_to_end(*command)
-            self.assertEqual(status, 1, errors)
+            self.assertEqual(status, 2, errors)
             for part in parts:
                 self.assertIn(part, errors)
 
