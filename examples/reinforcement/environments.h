@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <numeric>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace reinforcement {
@@ -59,10 +61,10 @@ class Environments {
 
   [[nodiscard]] int64_t episodes() const { return static_cast<int64_t>(returns_.size()); }
 
-  // The mean return of the last episodes that ended.
+  // The mean return of the last episodes that ended; 0 if none has.
   [[nodiscard]] double mean_return(int64_t last = 100) const {
     const int64_t count = std::min(last, episodes());
-    return std::accumulate(returns_.end() - count, returns_.end(), 0.0) / static_cast<double>(count);
+    return std::accumulate(returns_.end() - count, returns_.end(), 0.0) / static_cast<double>(std::max<int64_t>(count, 1));
   }
 
   // The state for a checkpoint, without the generator of random numbers.

@@ -6,7 +6,10 @@
 //
 // With --checkpoint, FILE is written ten times during the training. A program that is started again continues from it,
 // and ends with bitwise identical weights.
+#include <cmath>
 #include <iostream>
+#include <numbers>
+#include <type_traits>
 
 #include "cart_pole.h"
 #include "environments.h"
