@@ -64,7 +64,8 @@ class Environments {
   // The mean return of the last episodes that ended; 0 if none has.
   [[nodiscard]] double mean_return(int64_t last = 100) const {
     const int64_t count = std::min(last, episodes());
-    return std::accumulate(returns_.end() - count, returns_.end(), 0.0) / static_cast<double>(std::max<int64_t>(count, 1));
+    return std::accumulate(returns_.end() - count, returns_.end(), 0.0) /
+           static_cast<double>(std::max<int64_t>(count, 1));
   }
 
   // The state for a checkpoint, without the generator of random numbers.
