@@ -1,7 +1,7 @@
 // Reinforcement learning: the programs of examples/reinforcement, with steps recorded and eager, compared with
 // stable-baselines3 with the same hyperparameters (peers/reinforcement.py). Each round trains once with a new seed; all
-// candidates have one thread. The table shows environment steps per second of the training; the reward is that of 20
-// episodes without exploration after it, the median over the rounds.
+// candidates have one thread. The table shows environment steps per second of the training; the reward is the mean of
+// 20 episodes without exploration after the training, and its median over the rounds.
 //
 //   bench_reinforcement [--rounds N] [ppo_cart_pole] [ppo_pendulum] [dqn_cart_pole]      without names: all
 #include <algorithm>

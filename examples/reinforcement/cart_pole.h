@@ -1,6 +1,6 @@
 // The cart-pole task: a pole stands on a cart, and pushes of the cart to the left or right keep it upright. The
-// equations are those of Barto, Sutton and Anderson 1983 with the corrected friction-free form of Florian 2007;
-// constants, limits and rewards are those of Gymnasium's CartPole-v1.
+// equations come from Barto, Sutton and Anderson 1983, without friction and corrected as in Florian 2007; constants,
+// limits and rewards are Gymnasium's for CartPole-v1.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // DQN (Mnih et al. 2015, https://doi.org/10.1038/nature14236) on the cart-pole, as a loop over levin::Fabric. The
-// hyperparameters are those that rl-baselines3-zoo publishes for CartPole-v1.
+// hyperparameters are rl-baselines3-zoo's for CartPole-v1.
 //
 //   dqn [--steps 50000] [--seed 1] [--record auto|true|false] [--checkpoint FILE]
 //

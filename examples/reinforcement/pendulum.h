@@ -1,5 +1,5 @@
-// The pendulum task: a torque too weak to lift a pendulum swings it up and holds it there. Constants, limits and costs
-// are those of Gymnasium's Pendulum-v1.
+// The pendulum task: a torque too weak to lift a pendulum directly swings it up and holds it there. Constants, limits
+// and costs are Gymnasium's for Pendulum-v1.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // PPO (Schulman et al. 2017, https://arxiv.org/abs/1707.06347) as a loop over levin::Fabric: discrete actions on the
-// cart-pole, Gaussian ones on the pendulum. Hyperparameters and initialisation are those of stable-baselines3 with the
-// values that rl-baselines3-zoo publishes for CartPole-v1 and Pendulum-v1, without state-dependent exploration.
+// cart-pole, Gaussian ones on the pendulum. The initialisation is stable-baselines3's, and the
+// hyperparameters are rl-baselines3-zoo's for CartPole-v1 and Pendulum-v1, without state-dependent exploration.
 //
 //   ppo [--task cart_pole|pendulum] [--steps 100000] [--seed 1] [--record auto|true|false] [--checkpoint FILE]
 //

@@ -23,7 +23,7 @@ nlohmann::json reference() {
   return nlohmann::json::parse(file);
 }
 
-// Gymnasium computes some of these numbers in another order.
+// Gymnasium computes some of these numbers in a different order.
 template <class Numbers>
 void expect_near(const Numbers& numbers, const nlohmann::json& expected, double tolerance) {
   ASSERT_EQ(numbers.size(), expected.size());
