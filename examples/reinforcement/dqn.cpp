@@ -3,7 +3,7 @@
 //
 //   dqn [--steps 50000] [--seed 1] [--record auto|true|false] [--checkpoint FILE]
 //
-// With --checkpoint, the program writes FILE every 20 rollouts and at the end; started again, it continues from there
+// With --checkpoint, FILE is written ten times during the training. A program that is started again continues from it,
 // and ends with bitwise identical weights.
 #include <iostream>
 
