@@ -2,6 +2,7 @@
 // as one of the ranks that its environment names. Prints the weights.
 //   store_host FOLDER STORE_PORT   MASTER_PORT is Levin's port
 #include <ATen/Parallel.h>
+#include <omp.h>
 
 #include <cstdint>
 #include <cstdlib>
@@ -14,22 +15,8 @@
 #include "embedding/small_training.h"
 #include "levin/core/options/error.h"
 
-// The interface of OpenMP, declared here because clang does not find GCC's omp.h.
-extern "C" {
-void omp_set_num_threads(int threads);
-int omp_get_max_threads();
-void omp_set_dynamic(int dynamic);
-int omp_get_dynamic();
-void omp_set_max_active_levels(int levels);
-int omp_get_max_active_levels();
-void omp_set_schedule(int kind, int chunk);
-void omp_get_schedule(int* kind, int* chunk);
-}
-
 namespace levin::test {
 namespace {
-
-constexpr int kGuided = 3;  // omp_sched_guided
 
 int64_t number(const char* variable, int64_t otherwise) {
   const char* text = std::getenv(variable);
@@ -61,8 +48,8 @@ struct OpenMp {
   int threads = omp_get_max_threads();
   int dynamic = omp_get_dynamic();
   int levels = omp_get_max_active_levels();
-  std::pair<int, int> schedule = [] {
-    std::pair<int, int> now;
+  std::pair<omp_sched_t, int> schedule = [] {
+    std::pair<omp_sched_t, int> now;
     omp_get_schedule(&now.first, &now.second);
     return now;
   }();
@@ -74,7 +61,7 @@ void configure_openmp() {
   omp_set_num_threads(3);
   omp_set_dynamic(1);
   omp_set_max_active_levels(2);
-  omp_set_schedule(kGuided, 7);
+  omp_set_schedule(omp_sched_guided, 7);
 }
 
 int64_t sum_of_region() {
