@@ -30,7 +30,7 @@
 
 namespace levin {
 
-// The tables of runs in an SQLite file (docs/logging.md lists them), as one run writes them.
+// The tables of runs in an SQLite file (docs/sqlite_logger.md lists them), as one run writes them.
 
 /// A value of a run that waits to be written.
 struct SqliteRow {
@@ -105,7 +105,7 @@ struct SQLiteLoggerOptions {
   }
 };
 
-/// A logger that writes to a file that many runs share (docs/logging.md lists its tables). Rows wait in memory for
+/// A logger that writes to a file that many runs share (docs/sqlite_logger.md lists its tables). Rows wait in memory for
 /// flush_every, or until there are flush_logs_every_n_rows of them; a locked file or a full disk delays them further.
 class SQLiteLogger final : public Logger {
  public:

@@ -159,7 +159,7 @@ def main():
     classes, files = build_api(root, work, output)
     pages = Pages(root, work / "pages")
     parts = parts_of((HERE / "order.txt").read_text(encoding="utf-8"))
-    parts[-1][1].append("api_reference.md")
+    dict(parts)["Reference"].append("api_reference.md")
     pages.add("README.md", navigation(parts))
     for page in (page for _, listed in parts for page in listed if page != "api_reference.md"):
         pages.add(page)

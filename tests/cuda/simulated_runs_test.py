@@ -1,4 +1,4 @@
-"""Runs of the tool on simulated GPUs (docs/gpu.md#without-a-gpu): on two, each strategy gives what one gives; and the
+"""Runs of the tool on simulated GPUs (docs/simulated_gpu.md): on two, each strategy gives what one gives; and the
 steps of gpu_check.py that need neither a real GPU's time nor its traces.
 
   simulated_runs_test.py LEVIN SIMULATED_GPU SIMULATED_OPERATORS [unittest's arguments]

@@ -144,8 +144,21 @@ def enabled(root, what):
     return {name for kind, name in pairs if kind == what}
 
 
+def check_index(root, pages):
+    """The first page of a group of the site links to all others of the group."""
+    index = root / pages[0]
+    if not index.is_file():
+        return
+    links = LINK.finditer(without_blocks(index.read_text(encoding="utf-8")))
+    targets = [next(group for group in match.groups() if group) for match in links]
+    linked = {(index.parent / target.partition("#")[0]).resolve() for target in targets}
+    for page in pages[1:]:
+        if (root / page).is_file() and (root / page).resolve() not in linked:
+            yield f"{pages[0]}: a link to {page}, a page of its group in docs/site/order.txt, is missing."
+
+
 def check_order(root):
-    """The site lists every page of docs/ once, and no page that does not exist."""
+    """The site lists every page of docs/ once, and no page that does not exist; each group begins with its index page."""
     order = root / "docs/site/order.txt"
     if not order.is_file():
         return
@@ -159,6 +172,8 @@ def check_order(root):
             yield f"docs/site/order.txt: {page} does not exist."
         elif listed.count(page) > 1:
             yield f"docs/site/order.txt: {page} is listed {listed.count(page)} times."
+    for group in re.split(r"(?m)^## .*$", "\n".join(lines))[1:]:
+        yield from check_index(root, [line.strip() for line in group.splitlines() if line.strip() and not line.startswith("#")])
 
 
 def findings_of(root):

@@ -64,8 +64,15 @@ class Docs(unittest.TestCase):
         self.assertEqual(self.check()[0], 0, self.check()[1])
         self.write("docs/articles/new.md", "# New\n")
         self.assert_found("order.txt", "docs/articles/new.md is not listed")
-        self.write("docs/site/order.txt", "## Learn\ndocs/other.md\ndocs/gone.md\ndocs/articles/new.md\n")
+        self.write("docs/site/order.txt", "## Learn\ndocs/other.md\n## Articles\ndocs/articles/new.md\ndocs/gone.md\n")
         self.assert_found("order.txt", "docs/gone.md does not exist")
+
+    def test_the_index_page_of_a_group_links_to_all_its_pages(self):
+        self.write("docs/site/order.txt", "## Learn\ndocs/other.md\ndocs/a.md\n")
+        self.write("docs/a.md", "# A\n")
+        self.assert_found("docs/other.md", "a link to docs/a.md")
+        self.write("docs/other.md", "# Other\n[a](a.md#a)\n")
+        self.assertEqual(self.check()[0], 0, self.check()[1])
 
     def test_an_unknown_word_of_dev_is_named(self):
         self.write("README.md", "`./dev check` and\n`./dev deploy`\n")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs a command on the simulated GPU (docs/gpu.md#without-a-gpu), with the variables of settings.h:
+# Runs a command on the simulated GPU (docs/simulated_gpu.md), with the variables of settings.h:
 #   tests/support/simulated_gpu/run.sh build/release/bin/levin fit --config configs/gpt.yaml --trainer.accelerator=gpu
 set -eu
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
