@@ -6,6 +6,15 @@ add_test(NAME docs.figures_finds_what_is_planted COMMAND Python3::Interpreter -B
 set_tests_properties(docs.tree docs.finds_what_is_planted docs.figures_finds_what_is_planted
   PROPERTIES LABELS docs TIMEOUT 120)
 
+# The pages of docs/options, compared with what the tool prints.
+add_test(NAME docs.reference_finds_what_is_planted COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/reference_test.py")
+set_tests_properties(docs.reference_finds_what_is_planted PROPERTIES LABELS docs TIMEOUT 120)
+if(LEVIN_BUILD_TOOL AND LEVIN_ALL_PARTS)
+  add_test(NAME docs.reference COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/docs/site/reference.py" check
+    "${PROJECT_BINARY_DIR}/bin/levin")
+  set_tests_properties(docs.reference PROPERTIES LABELS docs TIMEOUT 600 COST 60)
+endif()
+
 # Numbers that pages quote, compared with what the programs print: one test per page.
 if(LEVIN_BUILD_EXAMPLES AND LEVIN_BUILD_TOOL)
   set(docs_figures "${CMAKE_CURRENT_LIST_DIR}/figures.py")
