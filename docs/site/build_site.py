@@ -22,6 +22,7 @@ MAIN_PAGE = """# Levin's API
 Made from the comments in the public headers. Start with levin::LightningModule, levin::Trainer and levin::TrainerOptions; then
 levin::DataModule, levin::DataLoader and levin::Callback. A file's page (Files, above) shows how its classes are used.
 """
+PICTURES = {".svg", ".png"}
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 
 
@@ -107,7 +108,11 @@ class Pages:
             if not target or re.match(r"[a-z]+:", target):
                 return match.group(0)
             path = (self.root / page).parent.joinpath(target).resolve().relative_to(self.root).as_posix()
-            if path == "README.md":
+            if Path(path).suffix in PICTURES:
+                copy = self.folder / path
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(self.root / path, copy)
+            elif path == "README.md":
                 path = "index.md"
             elif not path.endswith(".md") or path.startswith("tests/"):
                 self.sources.add(path)

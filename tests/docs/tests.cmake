@@ -15,6 +15,13 @@ if(LEVIN_BUILD_TOOL AND LEVIN_ALL_PARTS)
   set_tests_properties(docs.reference PROPERTIES LABELS docs TIMEOUT 600 COST 60)
 endif()
 
+# The pictures of the README, made again.
+if(LEVIN_BUILD_EXAMPLES AND LEVIN_BUILD_TOOL)
+  add_test(NAME docs.pictures COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/pictures_test.py"
+    "${PROJECT_BINARY_DIR}/bin")
+  set_tests_properties(docs.pictures PROPERTIES LABELS docs TIMEOUT 300 COST 30)
+endif()
+
 # Numbers that pages quote, compared with what the programs print: one test per page.
 if(LEVIN_BUILD_EXAMPLES AND LEVIN_BUILD_TOOL)
   set(docs_figures "${CMAKE_CURRENT_LIST_DIR}/figures.py")
