@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks what the documentation promises against the tree.
 
-  docs.py check ROOT               links, pictures and anchors of every *.md, ./dev words, the site's list of pages, and the
-                                   YAML blocks that enabled.txt names
+  docs.py check ROOT               links, pictures and anchors of every *.md, ./dev words, the site's list of pages, numbers
+                                   that several pages quote (same_numbers.py), and the YAML blocks that enabled.txt names
   docs.py programs OUT.cpp FILE.md…  writes one program of the first C++ block of each FILE.md that holds `int main`, and of
                                    the same block after each of the page's diffs
   docs.py run PROGRAM FILE.md      runs the program of FILE.md in a fresh folder, which is removed afterwards
@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from same_numbers import check_same
 
 FENCE = re.compile(r"^```(\w*)\s*$")
 # [text](target "title") and images, [name]: target, <a href="target">, <img src="target">
@@ -178,8 +180,10 @@ def check_order(root):
 
 def findings_of(root):
     known = words_of_dev(root)
+    pages = sorted(p for p in root.rglob("*.md") if not {"build", ".git"} & set(p.relative_to(root).parts))
     yield from check_order(root)
-    for path in sorted(p for p in root.rglob("*.md") if not {"build", ".git"} & set(p.relative_to(root).parts)):
+    yield from check_same({path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in pages})
+    for path in pages:
         yield from check_links(root, path)
         yield from check_dev_words(root, path, known)
         yield from check_loops(root, path)

@@ -74,6 +74,20 @@ class Docs(unittest.TestCase):
         self.write("docs/other.md", "# Other\n[a](a.md#a)\n")
         self.assertEqual(self.check()[0], 0, self.check()[1])
 
+    def test_numbers_that_pages_quote_agree(self):
+        self.write("README.md", "<!-- same\nstart_ms: 274\ncompile_s: 15\n-->\nIt takes 274 ms, compiled in 15 s.\n")
+        page = "# A\n\n<!-- same\nstart_ms: 274\ncompile_s: 15.1\n-->\n| 274 | **15.1** |\n```sh\n# no heading\n```\n## B\n"
+        self.write("docs/a.md", page)
+        self.assertEqual(self.check()[0], 0, self.check()[1])
+        self.write("docs/a.md", page.replace("15.1", "15.6"))
+        self.assert_found("docs/a.md:5", "compile_s is 15.6 here and 15 in README.md:3")
+        self.write("docs/a.md", page.replace("| 274", "| 275"))
+        self.assert_found("docs/a.md:4", "no 274")
+        self.write("docs/a.md", page.replace("-->\n|", "-->\n## B\n|").replace("compile_s: 15.1\n", ""))
+        status, output = self.check()
+        self.assertIn("docs/a.md:4: start_ms: the text up to the next heading has no 274", output)
+        self.assertIn("README.md:3: compile_s is quoted only here", output)
+
     def test_an_unknown_word_of_dev_is_named(self):
         self.write("README.md", "`./dev check` and\n`./dev deploy`\n")
         self.assert_found("README.md:2", "deploy")
