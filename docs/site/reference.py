@@ -7,16 +7,18 @@
 LEVIN is the program `levin`, built with all parts.
 """
 import difflib
+import fcntl
+import os
+import pty
 import re
+import struct
+import subprocess
 import sys
+import termios
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-FOLDER = HERE.parent / "options"
-sys.path.insert(0, str(HERE))
-from terminal import run_in_terminal  # noqa: E402
-
+FOLDER = Path(__file__).resolve().parents[1] / "options"
 WIDE = 8000  # columns of the terminal, so that no line is broken
 NOTE = "<!-- Written by docs/site/reference.py from the output of `levin help`. Change the texts in the code instead. -->\n"
 # What `levin list` calls a kind of classes, the title of its page, and the page that shows how they are used.
@@ -36,9 +38,22 @@ KINDS = {
 
 
 def output_of(levin, *arguments):
-    """The lines that levin prints in a very wide terminal."""
-    written = run_in_terminal([levin, *arguments], WIDE)
-    return b"".join(data for _, data in written).decode().replace("\r\n", "\n").splitlines()
+    """The lines that levin prints in a very wide terminal. Raises RuntimeError with its output if it fails."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, WIDE, 0, 0))
+    output = b""
+    with subprocess.Popen([levin, *arguments], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        with open(ours, "rb", buffering=0) as terminal:
+            try:
+                while data := terminal.read(1 << 16):
+                    output += data
+            except OSError:  # how Linux reports that the program has closed its end
+                pass
+    text = output.decode(errors="replace").replace("\r\n", "\n")
+    if process.returncode != 0:
+        raise RuntimeError(f"levin {' '.join(arguments)} ended with status {process.returncode}:\n{text}")
+    return text.splitlines()
 
 
 def cell(text):
