@@ -2,19 +2,24 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "levin/callbacks/prediction_writer.h"
+#include "levin/cli/commands/check.h"
 #include "levin/cli/commands/checkpoint_tool.h"
+#include "levin/cli/commands/completion.h"
 #include "levin/cli/commands/convert.h"
 #include "levin/cli/commands/export_model.h"
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/list_runs.h"
 #include "levin/cli/commands/make_report.h"
+#include "levin/cli/commands/new_project.h"
 #include "levin/cli/commands/plan_cluster.h"
 #include "levin/cli/commands/plan_memory.h"
 #include "levin/cli/commands/report.h"
 #include "levin/cli/commands/run_report.h"
+#include "levin/cli/commands/schema.h"
 #include "levin/cli/commands/submit.h"
 #include "levin/cli/commands/sweep.h"
 #include "levin/cli/commands/top.h"
@@ -162,17 +167,55 @@ int run_plan(const std::vector<std::string>& arguments, int width) {
   return kExitBadConfig;
 }
 
+int run_schema(const std::vector<std::string>& arguments, int width) {
+  return run_schema(arguments, width, {&open_plugins, &all_kinds, &describe_options<TrainerOptions>});
+}
+
 // The commands that read their arguments themselves.
-constexpr std::array kTools{std::pair{Command::checkpoint, &run_checkpoint_tool},
-                            std::pair{Command::submit, &run_submit},
-                            std::pair{Command::plan, &run_plan},
-                            std::pair{Command::tune, &run_tune},
-                            std::pair{Command::sweep, &run_sweep_tool},
-                            std::pair{Command::top, &run_top},
-                            std::pair{Command::convert, &run_convert},
-                            std::pair{Command::export_model, &run_export},
-                            std::pair{Command::runs, &run_list_runs},
-                            std::pair{Command::report, &run_make_report}};
+constexpr std::array kTools{
+    std::pair{Command::checkpoint, &run_checkpoint_tool},
+    std::pair{Command::submit, &run_submit},
+    std::pair{Command::plan, &run_plan},
+    std::pair{Command::tune, &run_tune},
+    std::pair{Command::sweep, &run_sweep_tool},
+    std::pair{Command::top, &run_top},
+    std::pair{Command::convert, &run_convert},
+    std::pair{Command::export_model, &run_export},
+    std::pair{Command::runs, &run_list_runs},
+    std::pair{Command::report, &run_make_report},
+    std::pair{Command::new_project, &run_new_project},
+    std::pair{Command::check, &run_check},
+    std::pair{Command::schema, static_cast<int (*)(const std::vector<std::string>&, int)>(&run_schema)}};
+
+template <class Options>
+OwnArguments arguments_of() {
+  return {own_options(Options::fields())};
+}
+
+OwnArguments own_plan_arguments() {
+  OwnArguments both = arguments_of<PlanClusterOptions>();
+  for (auto& option : own_options(PlanMemoryOptions::fields())) both.options.push_back(std::move(option));
+  both.actions = {"cluster", "memory"};
+  return both;
+}
+
+// For completion: what these commands read.
+OwnArguments own_arguments_of_tool(Command command) {
+  switch (command) {
+    case Command::checkpoint: return own_checkpoint_arguments();
+    case Command::submit: return {own_submit_options()};
+    case Command::plan: return own_plan_arguments();
+    case Command::tune: return arguments_of<TuneOptions>();
+    case Command::sweep: return own_sweep_arguments();
+    case Command::top: return arguments_of<TopOptions>();
+    case Command::convert: return arguments_of<ConvertOptions>();
+    case Command::export_model: return arguments_of<ExportOptions>();
+    case Command::runs: return {own_list_runs_options()};
+    case Command::report: return {own_make_report_options()};
+    case Command::schema: return arguments_of<SchemaOptions>();
+    default: return {};
+  }
+}
 
 // If results cannot be printed, the command has failed. The results of a fit without a test are in files.
 int check_output(int status, bool prints_results) {
@@ -187,7 +230,7 @@ int check_output(int status, bool prints_results) {
   return status == kExitOk ? kExitRunFailed : status;
 }
 
-int run_checked(const Arguments& arguments, Problems& problems, bool& prints_results) {
+int run_checked(const Arguments& arguments, const std::string& program, Problems& problems, bool& prints_results) {
   Console& console = Console::instance();
   const int width = console.width();
   if (arguments.command == Command::list || arguments.command == Command::help) {
@@ -198,6 +241,10 @@ int run_checked(const Arguments& arguments, Problems& problems, bool& prints_res
     if (command == arguments.command) {
       return run(arguments.help ? std::vector<std::string>{"--help"} : arguments.own, width);
     }
+  }
+  if (arguments.command == Command::completion) {
+    return run_completion(arguments.help ? std::vector<std::string>{"--help"} : arguments.own, width, program,
+                          {all_kinds(), describe_options<TrainerOptions>(), &own_arguments_of_tool});
   }
   if (arguments.command == Command::version) {
     console.print(std::string("levin ") + version() + ", LibTorch " + torch_version());
@@ -247,7 +294,8 @@ int run_cli(int argc, char** argv) {
     const Arguments arguments = parse_arguments(take_init_method({argv + 1, argv + argc}), trainer_options, problems);
     if (!problems.empty()) return report_mistakes(problems);
     bool prints_results = true;
-    const int status = run_checked(arguments, problems, prints_results);
+    const std::string program = std::filesystem::path(argv[0]).filename().string();
+    const int status = run_checked(arguments, program, problems, prints_results);
     return check_output(status, prints_results);
   });
 }

@@ -433,9 +433,15 @@ std::string checkpoint_usage(int width) {
 
 }  // namespace
 
+OwnArguments own_checkpoint_arguments() {
+  OwnArguments own{{{"tensors", OwnOption::Kind::flag}}};
+  for (const Action& action : kActions) own.actions.emplace_back(action.name);
+  return own;
+}
+
 int run_checkpoint_tool(const std::vector<std::string>& arguments, int width) {
   Problems problems;
-  const std::vector<OwnOption> own{{"tensors", OwnOption::Kind::flag}};
+  const std::vector<OwnOption> own = own_checkpoint_arguments().options;
   const SplitArguments read = split_arguments(arguments, own, problems);
   if (read.help) return print_usage(checkpoint_usage(width));
   refuse_rest(read.rest, own, SIZE_MAX, "", problems);

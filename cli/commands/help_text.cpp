@@ -72,13 +72,6 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
   return out;
 }
 
-// A class without options is its name.
-std::string default_of(const FieldInfo& field) {
-  constexpr std::string_view key = "class_path: ";
-  const std::string text = one_line_text(field.default_text);
-  return text.starts_with(key) && text.find(':', key.size()) == std::string::npos ? text.substr(key.size()) : text;
-}
-
 // Where a class comes from, in the order of the sections: the user's program and plugins come first.
 enum class Origin { own, levin, example, article };
 constexpr std::array kOrigins{std::pair{Origin::own, "yours"}, std::pair{Origin::levin, "Levin's"},
@@ -127,10 +120,12 @@ std::vector<FieldInfo> top_level_fields() {
 }
 
 constexpr std::array kCommandDocs{
+    std::pair{"new FOLDER", "write a project with a model, its data and a run file"},
     std::pair{"fit", "train the model"},
     std::pair{"validate", "evaluate on the validation set"},
     std::pair{"test", "evaluate on the test set"},
     std::pair{"predict", "predict; --output FILE writes the predictions"},
+    std::pair{"check FILE…", "find the mistakes of a run file without training"},
     std::pair{"checkpoint ACTION FILE…", "inspect, verify, diff or consolidate checkpoints"},
     std::pair{"submit --config FILE…", "hand a run to Slurm; --dry-run prints the job's script"},
     std::pair{"plan cluster …", "predict step times on many devices from a step measured here"},
@@ -143,6 +138,8 @@ constexpr std::array kCommandDocs{
     std::pair{"runs [FOLDER]", "a table of all runs below a folder, sorted and filtered"},
     std::pair{"report RUN…", "one HTML page about runs: health, curves, differences"},
     std::pair{"list [KIND]", "the classes that a run file can name; with --plugins also the classes of your libraries"},
+    std::pair{"schema", "a JSON schema of run files, for editors"},
+    std::pair{"completion SHELL", "a script that completes commands and options in bash, zsh or fish"},
     std::pair{"help [NAME]", "every option of a class, of the trainer, or of a command: levin help fit"},
 };
 
@@ -248,6 +245,12 @@ std::string overview(const std::vector<FieldInfo>& options, int width) {
 
 }  // namespace
 
+std::string default_text(const FieldInfo& field) {
+  constexpr std::string_view key = "class_path: ";
+  const std::string text = one_line_text(field.default_text);
+  return text.starts_with(key) && text.find(':', key.size()) == std::string::npos ? text.substr(key.size()) : text;
+}
+
 std::string wrapped(const std::string& text, int width, int indent) {
   const auto pad = static_cast<size_t>(std::max(indent, 0));
   const auto all = static_cast<size_t>(std::max(width, 1));
@@ -264,7 +267,7 @@ std::string options_table(const std::vector<FieldInfo>& fields, int width) {
   constexpr size_t kLeastMeaning = 32;  // columns; fewer would make a tall, thin one
   if (fields.empty()) return "  no options\n";
   std::vector<std::vector<std::string>> rows{{"option", "type", "default", "meaning"}};
-  for (const auto& field : fields) rows.push_back({field.name, field.type, default_of(field), field.doc});
+  for (const auto& field : fields) rows.push_back({field.name, field.type, default_text(field), field.doc});
   const auto all = static_cast<size_t>(std::max(width, 0));
   const std::vector<size_t> widest{all, all / 5, all / 6};
   if (column_widths(rows, widest, all).back() >= kLeastMeaning) return table(rows, widest, all);

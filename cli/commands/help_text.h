@@ -15,15 +15,29 @@ struct ClassKind {
   std::string name = "";   // their name in "levin list NAME": "callbacks"
   std::string where = "";  // their key in a run file: "trainer.callbacks"
   std::vector<ClassEntry> classes = {};
+  std::string type = "";                  // the name of an option's type: "callback"
+  std::vector<std::string> aliases = {};  // further names of classes
+};
+
+/// The classes of this program, and the Trainer's options: functions, because a plugin adds classes, and because this
+/// file includes no LibTorch.
+struct KnownNames {
+  void (*open_plugins)(const std::vector<std::string>& paths, Problems& problems) = nullptr;
+  std::vector<ClassKind> (*kinds)() = nullptr;
+  std::vector<FieldInfo> (*trainer)() = nullptr;
 };
 
 /// The kind of all classes in a registry.
 template <class Interface>
 ClassKind class_kind(const std::string& name, const std::string& where) {
-  ClassKind kind{name, where, {}};
-  for (const auto& entry : Registry<Interface>::instance().entries()) kind.classes.push_back(entry);
+  const auto& registry = Registry<Interface>::instance();
+  ClassKind kind{name, where, {}, Interface::registry_name(), registry.aliases()};
+  for (const auto& entry : registry.entries()) kind.classes.push_back(entry);
   return kind;
 }
+
+/// The default of an option on one line; a class without options is its name.
+[[nodiscard]] std::string default_text(const FieldInfo& field);
 
 /// Breaks `text` into lines of at most `width` characters, at spaces if possible; each starts with `indent` spaces.
 [[nodiscard]] std::string wrapped(const std::string& text, int width, int indent = 0);

@@ -127,6 +127,10 @@ int run_send_logs(const std::vector<std::string>& arguments, int width) {
 
 }  // namespace
 
+std::vector<OwnOption> own_list_runs_options() {
+  return own_options(ListRunsOptions::fields());
+}
+
 int run_list_runs(const std::vector<std::string>& arguments, int width) {
   Console& console = Console::instance();
   if (!arguments.empty() && arguments[0] == "send") {

@@ -73,6 +73,10 @@ std::string make_report_usage(int width) {
 
 }  // namespace
 
+std::vector<OwnOption> own_make_report_options() {
+  return own_options(MakeReportOptions::fields());
+}
+
 int run_make_report(const std::vector<std::string>& arguments, int width) {
   Console& console = Console::instance();
   Problems problems;

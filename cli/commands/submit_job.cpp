@@ -57,21 +57,6 @@ void add_options(std::string& script, const SubmitJob& job) {
 
 constexpr int64_t kMaxTasks = 1000;  // Slurm's default limit of an array (MaxArraySize=1001)
 
-const std::vector<OwnOption>& own_submit_options() {
-  using Kind = OwnOption::Kind;
-  static const std::vector<OwnOption> options{{"nodes"},
-                                              {"ntasks-per-node"},
-                                              {"time"},
-                                              {"job-name"},
-                                              {"output"},
-                                              {"signal-before"},
-                                              {"slurm", Kind::values},
-                                              {"grid", Kind::values},
-                                              {"no-requeue", Kind::flag},
-                                              {"dry-run", Kind::flag}};
-  return options;
-}
-
 // Options of sbatch that submit writes itself.
 constexpr std::array kOwn{"nodes",   "ntasks-per-node", "time",   "job-name", "output", "array",    "signal",
                           "requeue", "no-requeue",      "ntasks", "chdir",    "wrap",   "open-mode"};
@@ -259,6 +244,20 @@ std::string job_script(const SubmitJob& job) {
     point = " \"${point[@]}\"";
   }
   return script + "exec srun " + shell_command(job.command) + point + "\n";
+}
+
+std::vector<OwnOption> own_submit_options() {
+  using Kind = OwnOption::Kind;
+  return {{"nodes"},
+          {"ntasks-per-node"},
+          {"time"},
+          {"job-name"},
+          {"output"},
+          {"signal-before"},
+          {"slurm", Kind::values},
+          {"grid", Kind::values},
+          {"no-requeue", Kind::flag},
+          {"dry-run", Kind::flag}};
 }
 
 SubmitOptions read_submit_options(const std::vector<std::string>& arguments, Problems& problems) {

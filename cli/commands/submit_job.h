@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "levin/cli/config/arguments.h"
 #include "levin/core/options/value.h"
 
 namespace levin {
@@ -73,5 +74,8 @@ struct SubmitOptions {
 /// Writes the job's script to `path` and gives it to sbatch; prints its answer, or its refusal in the name of
 /// `command`, and returns the exit code. Throws Error if sbatch cannot be started.
 [[nodiscard]] int submit_script(const std::string& path, const SubmitJob& job, const std::string& command);
+
+/// The options that this command reads itself.
+[[nodiscard]] std::vector<OwnOption> own_submit_options();
 
 }  // namespace levin

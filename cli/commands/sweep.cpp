@@ -54,17 +54,7 @@ struct SweepFolderCommand {
 
 // "--search.method=asha" or "--slots 4". Keys of `space` contain dots themselves, so they are in the file only.
 SweepArguments read_sweep_arguments(const std::vector<std::string>& arguments, Problems& problems) {
-  using Kind = OwnOption::Kind;
-  const std::vector<OwnOption> own{{"folder"},
-                                   {"params"},
-                                   {"value"},
-                                   {"output"},
-                                   {"timeout"},
-                                   {"json", Kind::flag},
-                                   {"prepare", Kind::flag},
-                                   {"slurm", Kind::flag},
-                                   {"slurm-option", Kind::values}};
-  const SplitArguments first = split_arguments(arguments, own, problems);
+  const SplitArguments first = split_arguments(arguments, own_sweep_arguments().options, problems);
   SweepArguments read;
   read.help = first.help;
   for (const auto& [name, text] :
@@ -515,6 +505,23 @@ std::string sweep_usage(int width) {
 }
 
 }  // namespace
+
+OwnArguments own_sweep_arguments() {
+  using Kind = OwnOption::Kind;
+  OwnArguments own{{{"folder"},
+                    {"params"},
+                    {"value"},
+                    {"output"},
+                    {"timeout"},
+                    {"json", Kind::flag},
+                    {"prepare", Kind::flag},
+                    {"slurm", Kind::flag},
+                    {"slurm-option", Kind::values}}};
+  for (const SweepFolderCommand& command : kSweepFolderCommands) {
+    if (command.run != &run_one_trial) own.actions.emplace_back(command.name);  // which only a sweep itself calls
+  }
+  return own;
+}
 
 int run_sweep_tool(const std::vector<std::string>& arguments, int width) {
   Problems problems;

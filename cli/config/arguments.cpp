@@ -27,6 +27,10 @@ constexpr std::array kCommands{
     std::pair{"export", Command::export_model},
     std::pair{"runs", Command::runs},
     std::pair{"report", Command::report},
+    std::pair{"new", Command::new_project},
+    std::pair{"check", Command::check},
+    std::pair{"schema", Command::schema},
+    std::pair{"completion", Command::completion},
     std::pair{"list", Command::list},
     std::pair{"help", Command::help},
 };
@@ -34,19 +38,6 @@ constexpr std::array kCommands{
 bool is_run(Command command) {
   return command == Command::fit || command == Command::validate || command == Command::test ||
          command == Command::predict;
-}
-
-std::vector<std::string> subcommands() {
-  std::vector<std::string> names;
-  for (const auto& [name, command] : kCommands) names.emplace_back(name);
-  return names;
-}
-
-std::optional<Command> find_command(const std::string& name) {
-  for (const auto& [known, command] : kCommands) {
-    if (name == known) return command;
-  }
-  return std::nullopt;
 }
 
 // Extracts files and overrides, in order, and leaves all other arguments in `rest`.
@@ -176,16 +167,6 @@ void set_option(ConfigNode& options, const std::string& name, const OwnOption& o
   }
 }
 
-// The options that are not part of a run's configuration. --version stands alone.
-std::vector<OwnOption> options_of(std::optional<Command> command) {
-  using Kind = OwnOption::Kind;
-  if (!command) return {{"version", Kind::flag}};
-  if (!is_run(*command)) return {};
-  std::vector<OwnOption> options{{"print_config", Kind::flag}, {"log_level"}, {"log_format"}};
-  if (*command == Command::predict) options.push_back({"output"});
-  return options;
-}
-
 // "levin list" and "levin help" open the libraries that these name, and read nothing else of them.
 void check_sources(const Arguments& result, Problems& problems) {
   if (is_run(result.command)) return;
@@ -203,6 +184,28 @@ void check_sources(const Arguments& result, Problems& problems) {
 }
 
 }  // namespace
+
+std::vector<std::string> subcommands() {
+  std::vector<std::string> names;
+  for (const auto& [name, command] : kCommands) names.emplace_back(name);
+  return names;
+}
+
+std::optional<Command> find_command(const std::string& name) {
+  for (const auto& [known, command] : kCommands) {
+    if (name == known) return command;
+  }
+  return std::nullopt;
+}
+
+std::vector<OwnOption> own_options_of_run(std::optional<Command> command) {
+  using Kind = OwnOption::Kind;
+  if (!command) return {{"version", Kind::flag}};
+  if (!is_run(*command)) return {};
+  std::vector<OwnOption> options{{"print_config", Kind::flag}, {"log_level"}, {"log_format"}};
+  if (*command == Command::predict) options.push_back({"output"});
+  return options;
+}
 
 std::string command_word(Command command) {
   for (const auto& [word, known] : kCommands) {
@@ -226,7 +229,7 @@ Arguments parse_arguments(const std::vector<std::string>& args, const std::vecto
   for (const auto& arg : reader.rest) {
     if (!command && !arg.starts_with('-')) command = find_command(arg);
   }
-  const SplitArguments split = split_arguments(reader.rest, options_of(command), problems);
+  const SplitArguments split = split_arguments(reader.rest, own_options_of_run(command), problems);
   const auto text = [&](const char* name) {
     const ConfigNode* value = split.options.find(name);
     return value == nullptr ? "" : value->text;

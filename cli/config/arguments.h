@@ -6,6 +6,7 @@
 // Files and overrides keep their order; assemble_config() merges them from left to right.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,10 @@ enum class Command {
   export_model,
   runs,
   report,
+  new_project,
+  check,
+  schema,
+  completion,
   list,
   help,
   version
@@ -53,6 +58,12 @@ struct Arguments {
 [[nodiscard]] Arguments parse_arguments(const std::vector<std::string>& args,
                                         const std::vector<std::string>& trainer_options, Problems& problems);
 
+/// All subcommands, as they are written.
+[[nodiscard]] std::vector<std::string> subcommands();
+
+/// The subcommand of this name; nothing if there is none.
+[[nodiscard]] std::optional<Command> find_command(const std::string& name);
+
 /// The subcommand on the command line: "fit"; "--version" for Command::version.
 [[nodiscard]] std::string command_word(Command command);
 
@@ -62,6 +73,16 @@ struct OwnOption {
   std::string name = "";
   Kind kind = Kind::value;
 };
+
+/// What a command reads itself: its options, and the words of which one may follow it ("levin checkpoint inspect").
+struct OwnArguments {
+  std::vector<OwnOption> options = {};
+  std::vector<std::string> actions = {};
+};
+
+/// The options of fit, validate, test and predict that are not part of a run's configuration, of "levin" itself without
+/// a command, and nothing for other commands.
+[[nodiscard]] std::vector<OwnOption> own_options_of_run(std::optional<Command> command);
 
 /// A command's own options, and all its other arguments.
 struct SplitArguments {

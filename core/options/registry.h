@@ -163,6 +163,13 @@ class Registry {
     aliases_[alias] = {name, std::move(init_args), {}};
   }
 
+  /// The aliases, in alphabetical order.
+  [[nodiscard]] std::vector<std::string> aliases() const {
+    std::vector<std::string> names;
+    for (const auto& [alias, spec] : aliases_) names.push_back(alias);
+    return names;
+  }
+
   /// All classes, including the classes of every installed part of Levin.
   [[nodiscard]] const std::list<Entry>& entries() const {
     (void)detail::open_part_of(Interface::registry_name(), "");
