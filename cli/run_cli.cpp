@@ -21,6 +21,7 @@
 #include "levin/cli/commands/run_report.h"
 #include "levin/cli/commands/schema.h"
 #include "levin/cli/commands/submit.h"
+#include "levin/cli/commands/submit_job.h"
 #include "levin/cli/commands/sweep.h"
 #include "levin/cli/commands/top.h"
 #include "levin/cli/commands/tune.h"
@@ -167,25 +168,24 @@ int run_plan(const std::vector<std::string>& arguments, int width) {
   return kExitBadConfig;
 }
 
-int run_schema(const std::vector<std::string>& arguments, int width) {
+int run_schema_tool(const std::vector<std::string>& arguments, int width) {
   return run_schema(arguments, width, {&open_plugins, &all_kinds, &describe_options<TrainerOptions>});
 }
 
 // The commands that read their arguments themselves.
-constexpr std::array kTools{
-    std::pair{Command::checkpoint, &run_checkpoint_tool},
-    std::pair{Command::submit, &run_submit},
-    std::pair{Command::plan, &run_plan},
-    std::pair{Command::tune, &run_tune},
-    std::pair{Command::sweep, &run_sweep_tool},
-    std::pair{Command::top, &run_top},
-    std::pair{Command::convert, &run_convert},
-    std::pair{Command::export_model, &run_export},
-    std::pair{Command::runs, &run_list_runs},
-    std::pair{Command::report, &run_make_report},
-    std::pair{Command::new_project, &run_new_project},
-    std::pair{Command::check, &run_check},
-    std::pair{Command::schema, static_cast<int (*)(const std::vector<std::string>&, int)>(&run_schema)}};
+constexpr std::array kTools{std::pair{Command::checkpoint, &run_checkpoint_tool},
+                            std::pair{Command::submit, &run_submit},
+                            std::pair{Command::plan, &run_plan},
+                            std::pair{Command::tune, &run_tune},
+                            std::pair{Command::sweep, &run_sweep_tool},
+                            std::pair{Command::top, &run_top},
+                            std::pair{Command::convert, &run_convert},
+                            std::pair{Command::export_model, &run_export},
+                            std::pair{Command::runs, &run_list_runs},
+                            std::pair{Command::report, &run_make_report},
+                            std::pair{Command::new_project, &run_new_project},
+                            std::pair{Command::check, &run_check},
+                            std::pair{Command::schema, &run_schema_tool}};
 
 template <class Options>
 OwnArguments arguments_of() {

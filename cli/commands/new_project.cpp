@@ -107,7 +107,10 @@ int run_new_project(const std::vector<std::string>& arguments, int width) {
 
   for (const EmbeddedFile& file : kProjectFiles) {
     const fs::path path = folder / file.path;
-    fs::create_directories(path.parent_path());
+    std::error_code failed;
+    fs::create_directories(path.parent_path(), failed);
+    if (failed)
+      throw Error("levin new: cannot make the folder " + path.parent_path().string() + ": " + failed.message() + ".");
     write_output(path.string(), with_name(file.text, name));
   }
   Console::instance().print("The project " + name + " is written. To build it, train it and test it:\n  cd " +

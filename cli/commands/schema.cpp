@@ -199,7 +199,12 @@ std::string schema_usage(int width) {
 
 }  // namespace
 
-std::string schema_text(const std::vector<ClassKind>& kinds, const std::vector<FieldInfo>& trainer) {
+std::string schema_text(std::vector<ClassKind> kinds, const std::vector<FieldInfo>& trainer) {
+  for (ClassKind& kind : kinds) {
+    for (const FieldInfo& field : trainer) {  // strategy: auto is not a class
+      if (field.type == kind.type && !default_text(field).empty()) kind.aliases.push_back(default_text(field));
+    }
+  }
   const TypeSchemas types(kinds);
   Json definitions = {{"run", run_schema(kinds, types)},
                       {"sweep", sweep_schema(types)},

@@ -24,7 +24,7 @@ struct SchemaOptions {
 
 /// The schema (JSON Schema, draft 7) as text. It accepts what Levin reads, except that it does not know ranges of
 /// numbers and conditions between options.
-[[nodiscard]] std::string schema_text(const std::vector<ClassKind>& kinds, const std::vector<FieldInfo>& trainer);
+[[nodiscard]] std::string schema_text(std::vector<ClassKind> kinds, const std::vector<FieldInfo>& trainer);
 
 /// Runs the arguments after "levin schema"; returns the exit code.
 int run_schema(const std::vector<std::string>& arguments, int width, const KnownNames& known);
