@@ -294,7 +294,7 @@ int run_cli(int argc, char** argv) {
     const Arguments arguments = parse_arguments(take_init_method({argv + 1, argv + argc}), trainer_options, problems);
     if (!problems.empty()) return report_mistakes(problems);
     bool prints_results = true;
-    const std::string program = std::filesystem::path(argv[0]).filename().string();
+    const std::string program = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "levin";
     const int status = run_checked(arguments, program, problems, prints_results);
     return check_output(status, prints_results);
   });

@@ -128,6 +128,10 @@ void check_files(const RunConfig& config, const ConfigNode& written, Problems& p
     check(config.weights->path, "weights.path", weights != nullptr ? weights->find("path") : nullptr);
 }
 
+int report_found(const Problems& problems) {
+  return report_problems(problems, count_of(problems.size(), "problem") + "; nothing was run.");
+}
+
 }  // namespace
 
 int run_check(const std::vector<std::string>& arguments, int width) {
@@ -137,16 +141,22 @@ int run_check(const std::vector<std::string>& arguments, int width) {
   if (arguments.empty()) problems.add({}, "levin check", "no file was given. Write levin check FILE.");
   if (!problems.empty()) return report_problems(problems, "nothing was checked. See levin check --help.");
 
-  const FitArguments fit = resolve_fit_arguments(with_config(arguments), RunPlace::here, problems);
-  Checked checked;
-  if (fit.run.is_whole) {
-    Problems known;  // reported above
-    check_files(fit.run.config, assemble_config(fit.sources, known), problems);
-    check_model(fit.run.config, problems, checked);
-    check_data(fit.run.config, problems, checked);
+  const std::vector<std::string> fit = with_config(arguments);
+  Problems known;  // which resolve_fit_arguments reports
+  const ConfigNode written = assemble_config(read_fit_arguments(fit, known), known);
+  if (const ConfigNode* space = written.find("space"); space != nullptr && written.find("run") != nullptr) {
+    problems.add(space->mark, "", "this is a sweep file. levin sweep FILE --prepare checks it.");
+    return report_found(problems);
   }
-  for (const auto& notice : fit.run.notices) Console::instance().warn(notice);
-  if (!problems.empty()) return report_problems(problems, count_of(problems.size(), "problem") + "; nothing was run.");
+  const ResolvedRun run = resolve_fit_arguments(fit, RunPlace::here, problems).run;
+  Checked checked;
+  if (run.is_whole) {
+    check_files(run.config, written, problems);
+    check_model(run.config, problems, checked);
+    check_data(run.config, problems, checked);
+  }
+  for (const auto& notice : run.notices) Console::instance().warn(notice);
+  if (!problems.empty()) return report_found(problems);
   Console::instance().print("No problem found: " + join(checked.parts) + ".\nNot checked: " + checked.not_checked +
                             ". levin fit with the same files and --trainer.fast_dev_run=true runs one batch of each.");
   return kExitOk;

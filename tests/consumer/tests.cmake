@@ -18,6 +18,13 @@ if(LEVIN_INSTALL AND LEVIN_BUILD_TOOL AND NOT LEVIN_SANITIZE)
   set_tests_properties(consumer.other_user PROPERTIES LABELS consumer TIMEOUT 300 SKIP_RETURN_CODE 77)
 endif()
 
+# A project of `levin new`, built and tested with an installed Levin.
+if(LEVIN_INSTALL AND LEVIN_BUILD_TOOL AND NOT LEVIN_SANITIZE)
+  add_test(NAME consumer.new_project COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/new_project_test.py"
+    "${PROJECT_BINARY_DIR}" "${CMAKE_COMMAND}" "${CMAKE_CXX_COMPILER}")
+  set_tests_properties(consumer.new_project PROPERTIES LABELS consumer TIMEOUT 900 COST 100)
+endif()
+
 # As an archive and as a wheel, which run with a LibTorch of the user's.
 if(LEVIN_INSTALL AND LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES AND NOT LEVIN_SANITIZE)
   foreach(kind bundle wheel)
