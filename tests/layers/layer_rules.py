@@ -67,6 +67,7 @@ MAY_INCLUDE = {
     "cli/sweep": [*BELOW_TRAINER, "yaml", "cli/config", "cli/runs"],
     "cli/commands": [*BELOW_TRAINER, "yaml", "adapters", *TRAINER, "callbacks", *MODELS, ".", "cli/config", "cli/runs", "cli/sweep"],
     "c": [*BELOW_TRAINER, *TRAINER, "cli/config"],
+    "cli/new_project/src": [".", "cli"],  # what `levin new` writes: a user's program
     "cli": [*BELOW_TRAINER, *TRAINER, "callbacks", *MODELS, ".", "cli/config", "cli/runs", "cli/commands"],
 }
 
@@ -80,8 +81,9 @@ PARTS = {"core": [], "arrays": [], "images": [], "text": [], "downloads": [], "m
 TORCH_FREE = ["yaml", "cli/runs", "cli/sweep",
               *(f"cli/config/{unit}" for unit in ("arguments", "commented_yaml", "lightning_class", "merge", "old_options",
                                                   "run_config", "text_layout")),
-              *(f"cli/commands/{unit}" for unit in ("convert", "help_text", "list_runs", "make_report", "plan_devices",
-                                                    "report", "step_model", "submit_job", "top", "top_view"))]
+              *(f"cli/commands/{unit}" for unit in ("completion", "convert", "embedded_files", "help_text", "list_runs",
+                                                    "make_report", "new_project", "plan_devices", "report", "schema",
+                                                    "step_model", "submit_job", "top", "top_view"))]
 
 # Headers with this ending are precompiled, named in a CMakeLists.txt, included by nobody and not installed.
 PRECOMPILED = "_pch.h"

@@ -354,7 +354,7 @@ def set_up_for_tests(with_peers):
     """Installs packages that only tests need. Tests whose packages cannot be installed are skipped, with the reason."""
     if is_root():
         make_munge_key()
-        apt_packages("apt packages for tests", "launchers", "languages", "search", "loggers", "browser", "bundle", "packages", "debian")
+        apt_packages("apt packages for tests", "launchers", "languages", "search", "loggers", "editors", "browser", "bundle", "packages", "debian")
         with continues_without("clang 14, which this Debian may not have; fuzzing and other tests with it are skipped."):
             apt_packages("apt packages for tests with clang", "fuzz")
     set_up_python()
