@@ -64,7 +64,7 @@ void collect_problems(const Mark& mark, const std::string& path, Problems& probl
 // What was checked, for the last line.
 struct Checked {
   std::vector<std::string> parts = {};
-  std::string not_checked = "the model's steps, its optimizer";
+  std::string not_checked = "the model's steps and its optimizer";
 };
 
 void check_model(const RunConfig& config, Problems& problems, Checked& checked) {
@@ -98,7 +98,7 @@ void check_loaders(const std::string& use, const Loaders& loaders, std::string& 
 }
 
 void check_data(const RunConfig& config, Problems& problems, Checked& checked) {
-  if (!config.data) checked.not_checked += ", the loaders of the model";
+  if (!config.data) checked.not_checked = "the model's steps, its optimizer and its loaders";
   if (!config.data || has_problem(problems, "data")) return;
   collect_problems(config.data->mark, "data", problems, [&] {
     const auto data = Registry<DataModule>::instance().make(*config.data, "data");
@@ -157,8 +157,9 @@ int run_check(const std::vector<std::string>& arguments, int width) {
   }
   for (const auto& notice : run.notices) Console::instance().warn(notice);
   if (!problems.empty()) return report_found(problems);
-  Console::instance().print("No problem found: " + join(checked.parts) + ".\nNot checked: " + checked.not_checked +
-                            ". levin fit with the same files and --trainer.fast_dev_run=true runs one batch of each.");
+  Console::instance().print(
+      "No problem found: " + join(checked.parts) + ".\nNot checked: " + checked.not_checked +
+      ". levin fit with the same files and --trainer.fast_dev_run=true runs one batch of each loop.");
   return kExitOk;
 }
 

@@ -21,7 +21,12 @@ constexpr std::array kRunCommands{Command::fit,   Command::validate,    Command:
                                   Command::tune,  Command::submit,      Command::plan, Command::sweep,
                                   Command::check, Command::export_model};
 
-// Finds what fits in place of the last word.
+// "levin.bash" is for bash.
+std::string shell_of(const EmbeddedFile& script) {
+  return std::string(script.path.substr(script.path.find('.') + 1));
+}
+
+// Finds the completions of the last word.
 class Completer {
  public:
   Completer(const std::vector<std::string>& words, const CompletedProgram& program)
@@ -37,7 +42,7 @@ class Completer {
     } else if (command_ == Command::list) {
       for (const ClassKind& kind : program_.kinds) add(kind.name);
     } else if (command_ == Command::completion) {
-      for (const EmbeddedFile& script : kShellScripts) add(std::string(script.path.substr(script.path.find('.') + 1)));
+      for (const EmbeddedFile& script : kShellScripts) add(shell_of(script));
     } else if (command_) {
       add_arguments();
     }
@@ -221,7 +226,7 @@ std::string completion_usage(int width) {
          "  fish  config.fish:    levin completion fish | source\n";
 }
 
-// The script for a program of another name, whose functions must not replace those of levin.
+// Returns the script for a program with a different name; its functions must not replace levin's.
 std::string script_for(std::string_view script, const std::string& program) {
   std::string identifier = program;
   for (char& c : identifier) {
@@ -237,13 +242,19 @@ std::string script_for(std::string_view script, const std::string& program) {
   return out.append(script);
 }
 
+// The console adds one.
+std::string without_last_newline(std::string text) {
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
 void print_completions(const Completions& found, bool with_meanings) {
   std::string out;
   for (const Completion& each : found.words) {
     out += each.word + (with_meanings && !each.meaning.empty() ? "\t" + cut_text(each.meaning) : "") + "\n";
   }
   if (found.files) out += ":files\n";
-  if (!out.empty()) Console::instance().print(out.substr(0, out.size() - 1));
+  if (!out.empty()) Console::instance().print(without_last_newline(out));
 }
 
 }  // namespace
@@ -254,27 +265,25 @@ Completions complete(const std::vector<std::string>& words, const CompletedProgr
 
 int run_completion(const std::vector<std::string>& arguments, int width, const std::string& program,
                    const CompletedProgram& known) {
-  std::vector<std::string> shells;
-  for (const EmbeddedFile& script : kShellScripts) {
-    shells.emplace_back(script.path.substr(script.path.find('.') + 1));
-    if (arguments.empty() || arguments[0] != shells.back()) continue;
-    if (arguments.size() == 1) {
-      const std::string text = script_for(script.text, program);
-      Console::instance().print(text.substr(0, text.size() - 1));
-      return kExitOk;
-    }
-    if (arguments[1] != "--") break;
-    print_completions(complete({arguments.begin() + 2, arguments.end()}, known), arguments[0] != "bash");
-    return kExitOk;
-  }
   if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h"))
     return print_usage(completion_usage(width));
+  std::vector<std::string> shells;
+  for (const EmbeddedFile& script : kShellScripts) {
+    shells.emplace_back(shell_of(script));
+    if (arguments.empty() || arguments[0] != shells.back()) continue;
+    if (arguments.size() > 1 && arguments[1] == "--") {
+      print_completions(complete({arguments.begin() + 2, arguments.end()}, known), arguments[0] != "bash");
+      return kExitOk;
+    }
+    if (arguments.size() == 1) return print_usage(without_last_newline(script_for(script.text, program)));
+  }
   Problems problems;
   const std::string given = arguments.empty() ? "" : arguments[0];
+  const bool is_known = std::find(shells.begin(), shells.end(), given) != shells.end();
   problems.add({}, "levin completion",
-               given.empty()
-                   ? "a shell is missing. Known: " + join(shells) + "."
-                   : "unexpected arguments \"" + cut_text(join(arguments)) + "\"." + known_names(given, shells));
+               given.empty() ? "a shell is missing. Known: " + join(shells) + "."
+               : is_known    ? "unexpected argument \"" + cut_text(arguments[1]) + "\"."
+                             : "unknown shell \"" + cut_text(given) + "\"." + known_names(given, shells));
   return report_problems(problems, "nothing was printed. See levin completion --help.");
 }
 

@@ -1,4 +1,4 @@
-// "levin completion": scripts for bash, zsh and fish, which ask the tool itself what fits after some words.
+// "levin completion": scripts for bash, zsh and fish, which ask the tool itself for completions.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace levin {
 
-/// A word that fits, and its meaning, "" without one.
+/// A word that completes the typed one, and its meaning, "" without one.
 struct Completion {
   std::string word = "";
   std::string meaning = "";
 };
 
-/// What fits in place of the last word.
+/// The completions of one word.
 struct Completions {
   std::vector<Completion> words = {};
   bool files = false;  // also the name of a file or folder
@@ -28,8 +28,8 @@ struct CompletedProgram {
   OwnArguments (*own_arguments)(Command command) = nullptr;  // of a command that reads its arguments itself
 };
 
-/// What fits in place of the last of `words`, which follow the program's name. The run files that the words name are
-/// read, for their classes; the libraries that these name are not opened.
+/// Returns the completions of the last of `words`, which are the words after the program's name. Reads the run files
+/// that the words name, for their classes, and does not open the libraries that these files name.
 [[nodiscard]] Completions complete(const std::vector<std::string>& words, const CompletedProgram& program);
 
 /// Runs the arguments after "levin completion"; returns the exit code. `program` is the name of the program.

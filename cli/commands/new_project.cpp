@@ -80,14 +80,13 @@ std::string with_name(std::string_view text, const std::string& name) {
   return out.append(text);
 }
 
-// "-Dlevin_DIR=…" if this Levin is installed where CMake does not look.
+// What CMake needs to find this Levin; "" if it looks there anyway.
 std::string package_option() {
   const fs::path libraries = folder_of_code(reinterpret_cast<const void*>(&run_new_project));
   const fs::path package = libraries / "cmake/levin";
-  const bool is_found_anyway = libraries.string().starts_with("/usr/");
   std::error_code ignored;
-  if (is_found_anyway || !fs::exists(package / "levinConfig.cmake", ignored)) return "";
-  return " " + shell_argument("-Dlevin_DIR=" + package.string());
+  if (!fs::exists(package / "levinConfig.cmake", ignored)) return " -DCMAKE_PREFIX_PATH=FOLDER";
+  return libraries.string().starts_with("/usr/") ? "" : " " + shell_argument("-Dlevin_DIR=" + package.string());
 }
 
 }  // namespace
@@ -113,10 +112,15 @@ int run_new_project(const std::vector<std::string>& arguments, int width) {
       throw Error("levin new: cannot make the folder " + path.parent_path().string() + ": " + failed.message() + ".");
     write_output(path.string(), with_name(file.text, name));
   }
+  const std::string option = package_option();
   Console::instance().print("The project " + name + " is written. To build it, train it and test it:\n  cd " +
-                            shell_argument(folder.string()) + "\n  cmake --preset release" + package_option() +
+                            shell_argument(folder.string()) + "\n  cmake --preset release" + option +
                             " && cmake --build --preset release\n  build/" + name +
                             " fit --config run.yaml\n  ctest --preset release\nREADME.md explains its files.");
+  if (option.ends_with("=FOLDER"))
+    Console::instance().warn(
+        "This levin has no CMake package next to its libraries: FOLDER is where Levin is installed with "
+        "its headers (cmake --install, or the package levin-dev).");
   return kExitOk;
 }
 

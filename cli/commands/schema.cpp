@@ -81,7 +81,7 @@ class TypeSchemas {
         {"float", {{"type", "number"}}},
         {"null", {{"type", "null"}}},
         {"map", {{"type", {"object", "null"}}}},
-        {"string", {{"type", {"string", "number", "boolean"}}}},  // any scalar: its text is used as it is written
+        {"string", {{"type", {"string", "number", "boolean"}}}},  // the text of any scalar
         {"duration", {{"type", {"string", "number"}}}},
         {"amount of memory", {{"type", {"string", "number"}}}}};
     if (const auto found = simple.find(type); found != simple.end()) return {found->second};

@@ -58,10 +58,10 @@ struct Arguments {
 [[nodiscard]] Arguments parse_arguments(const std::vector<std::string>& args,
                                         const std::vector<std::string>& trainer_options, Problems& problems);
 
-/// All subcommands, as they are written.
+/// The names of all subcommands.
 [[nodiscard]] std::vector<std::string> subcommands();
 
-/// The subcommand of this name; nothing if there is none.
+/// Returns the subcommand with this name, or nothing.
 [[nodiscard]] std::optional<Command> find_command(const std::string& name);
 
 /// The subcommand on the command line: "fit"; "--version" for Command::version.

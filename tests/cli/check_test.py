@@ -37,8 +37,13 @@ class Check(unittest.TestCase):
         status, output = self.check_file(GOOD)
         self.assertEqual(status, 0, output)
         self.assertRegex(output, r"No problem found: model Classifier \(\d+ weights\), data CsvData \(\d+ batch")
-        self.assertIn("Not checked: the model's steps, its optimizer. levin fit", output)
+        self.assertIn("Not checked: the model's steps and its optimizer. levin fit", output)
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["points.csv", "run.yaml"])
+
+    def test_a_model_with_loaders_of_its_own_is_checked_without_them(self):
+        status, output = self.check_file("model: Classifier\n")
+        self.assertEqual(status, 0, output)
+        self.assertIn("Not checked: the model's steps, its optimizer and its loaders. levin fit", output)
 
     def test_all_problems_are_found_at_once(self):
         status, output = self.check_file("seed_everythin: 1\n"

@@ -133,9 +133,11 @@ class WithoutAShell(unittest.TestCase):
         self.assertNotIn("levin", script)
 
     def test_an_unknown_shell_is_refused(self):
-        done = self.levin("completion", "tcsh")
-        self.assertEqual(done.returncode, 2)
-        self.assertIn('levin completion: unexpected arguments "tcsh". Known: bash, fish, zsh.', done.stderr)
+        for arguments, part in ((["tcsh"], 'unknown shell "tcsh". Known: bash, fish, zsh.'), ([], "a shell is missing."),
+                                (["bash", "fit"], 'unexpected argument "fit".')):
+            done = self.levin("completion", *arguments)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("levin completion: " + part, done.stderr)
 
     def test_a_run_file_with_mistakes_does_no_harm(self):
         with tempfile.TemporaryDirectory() as folder:
