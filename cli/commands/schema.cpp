@@ -162,7 +162,7 @@ Json trainer_schema(const TypeSchemas& types, const std::vector<FieldInfo>& trai
 }
 
 // Each key of a run file with the type that RunConfig keeps as a tree.
-Json run_schema(const std::vector<ClassKind>& kinds, const TypeSchemas& types) {
+Json run_file_schema(const std::vector<ClassKind>& kinds, const TypeSchemas& types) {
   const std::map<std::string, Json> known{
       {"trainer", reference("trainer")},
       {"model", reference(kind_at(kinds, "model").type)},
@@ -206,7 +206,7 @@ std::string schema_text(std::vector<ClassKind> kinds, const std::vector<FieldInf
     }
   }
   const TypeSchemas types(kinds);
-  Json definitions = {{"run", run_schema(kinds, types)},
+  Json definitions = {{"run", run_file_schema(kinds, types)},
                       {"sweep", sweep_schema(types)},
                       {"trainer", trainer_schema(types, trainer)},
                       {"class", {{"type", {"object", "string", "null"}}}}};

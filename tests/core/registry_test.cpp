@@ -119,6 +119,7 @@ TEST(Registry, AnAliasIsTakenAsTheClassItStandsForAndReported) {
   EXPECT_TRUE(console.has("animal \"zoo.Tripod\" is called Dog with legs: 3 here. It is taken as that."))
       << console.text();
   EXPECT_EQ(registry.names(), std::vector<std::string>{"Dog"});
+  EXPECT_EQ(registry.aliases(), std::vector<std::string>{"Tripod"});
 }
 
 TEST(ClassSpec, IsANameOrAMap) {
