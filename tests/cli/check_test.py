@@ -93,6 +93,12 @@ class Check(unittest.TestCase):
                 self.assertEqual(status, 2, output)
                 self.assertIn(part, output)
 
+    def test_classes_of_a_library_that_cannot_be_opened_are_no_problem_of_their_own(self):
+        status, output = self.check_file("plugins: [nowhere.so]\nmodel: MyModel\n")
+        self.assertEqual(status, 2, output)
+        self.assertIn("plugins: no file nowhere.so", output)
+        self.assertIn("error: 1 problem; nothing was run.", output)
+
     def test_a_sweep_file_is_named_as_one(self):
         status, output = self.check(CONFIGS / "sweep_fashion_mnist.yaml")
         self.assertEqual(status, 2, output)
