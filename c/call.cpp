@@ -5,6 +5,9 @@
 #include <atomic>
 #include <exception>
 #include <new>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "levin/core/process/main_guard.h"
 #include "levin/core/version.h"
@@ -56,6 +59,17 @@ levin_status status_of_exception() {
   }
 }
 
+// A program in another language knows the options by their names in the run file.
+std::string in_run_file_words(std::string text) {
+  for (const auto& [cpp, yaml] : {std::pair{"FabricOptions.loggers", "trainer.logger"},
+                                  std::pair{"FabricOptions.", "trainer."}, std::pair{"TrainerOptions.", "trainer."}}) {
+    for (size_t at = text.find(cpp); at != std::string::npos; at = text.find(cpp, at)) {
+      text.replace(at, std::string_view(cpp).size(), yaml);
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 void set_last_error(const char* text) noexcept {
@@ -78,7 +92,8 @@ const char* last_error() noexcept {
 levin_status report_exception(const char* function) noexcept {
   const levin_status status = status_of_exception();
   try {
-    set_last_error((std::string(function) + ": " + exception_text(std::current_exception())).c_str());
+    const std::string text = in_run_file_words(exception_text(std::current_exception()));
+    set_last_error((std::string(function) + ": " + text).c_str());
   } catch (...) {
     lacks_memory = true;
   }

@@ -106,6 +106,16 @@ std::vector<std::string> names_of(const torch::nn::Module& module) {
   return names;
 }
 
+std::vector<std::string> hooks_without_arguments() {
+  std::vector<std::string> names{"setup", "teardown"};
+  for (const std::string part : {"fit", "sanity_check", "train", "train_epoch", "validation", "validation_epoch",
+                                 "test", "test_epoch", "predict", "predict_epoch"}) {
+    names.push_back("on_" + part + "_start");
+    names.push_back("on_" + part + "_end");
+  }
+  return names;
+}
+
 // Plugins register classes and the seed is the process's, so runs are made one after another.
 std::mutex& creation() {
   static auto* mutex = new std::mutex;
@@ -155,7 +165,6 @@ GuestRun::~GuestRun() {
     });
   } catch (const std::exception& error) {
     Console::instance().warn("levin_run_free: " + std::string(error.what()));
-    (void)fabric_.release();  // of the parent process
   }
 }
 
@@ -173,11 +182,23 @@ void GuestRun::create(const ConfigSource& base, const std::vector<std::string>& 
   names_ = names_of(*parts_.model);
   fabric_ = std::make_unique<Fabric>(std::move(options));
   if (joins) fabric_->launch();
-  (void)fabric_->setup(std::static_pointer_cast<torch::nn::Module>(parts_.model), parts_.model->wanted_optimizers());
+  const OptimizerConfig optimizers = parts_.model->wanted_optimizers();
+  has_optimizer_ = !optimizers.optimizers().empty();
+  (void)fabric_->setup(std::static_pointer_cast<torch::nn::Module>(parts_.model), optimizers);
+}
+
+void GuestRun::check_has_not_ended() const {
+  if (has_ended_) throw InvalidArgument("the run has ended (levin_run_finish). Create another run.");
 }
 
 double GuestRun::step(const Batch& batch, bool reads_loss) {
   return with_fabric([&](Fabric& fabric) {
+    check_has_not_ended();
+    if (!has_optimizer_) {
+      throw Error(
+          "there is no optimizer to train with. Name one in the run file, such as `optimizer: AdamW`, or make it "
+          "in the model's configure_optimizers.");
+    }
     const at::Tensor loss = fabric.step(fabric.to_device(batch));
     if (!reads_loss) return 0.0;
     return loss.defined() ? loss.item().toDouble() : std::numeric_limits<double>::quiet_NaN();
@@ -185,11 +206,15 @@ double GuestRun::step(const Batch& batch, bool reads_loss) {
 }
 
 void GuestRun::evaluate(const Batch& batch) {
-  (void)with_fabric([&](Fabric& fabric) { return fabric.evaluate(fabric.to_device(batch)); });
+  worker_.run([&] {
+    check_has_not_ended();
+    (void)fabric_->evaluate(fabric_->to_device(batch));
+  });
 }
 
 at::Tensor GuestRun::predict(const Batch& batch) {
   return with_fabric([&](Fabric& fabric) {
+    check_has_not_ended();
     const at::Tensor prediction = fabric.predict(fabric.to_device(batch));
     if (!prediction.defined()) throw Error("predict_step returned no tensor. Return one.");
     at::Tensor result = prediction.detach().cpu().contiguous();
@@ -200,15 +225,35 @@ at::Tensor GuestRun::predict(const Batch& batch) {
 }
 
 void GuestRun::end_epoch() {
-  worker_.run([&] { fabric_->end_epoch(); });
+  worker_.run([&] {
+    check_has_not_ended();
+    fabric_->end_epoch();
+  });
 }
 
 void GuestRun::call(const std::string& hook) {
-  worker_.run([&] { fabric_->call(hook); });
+  const std::vector<std::string> known = hooks_without_arguments();
+  if (std::find(known.begin(), known.end(), hook) == known.end()) {
+    throw InvalidArgument("no hook without arguments is called \"" + cut_text(hook) + "\"." + known_names(hook, known));
+  }
+  worker_.run([&] {
+    check_has_not_ended();
+    fabric_->call(hook);
+  });
+}
+
+bool GuestRun::should_stop() {
+  return with_fabric([&](Fabric& fabric) {
+    check_has_not_ended();
+    return fabric.should_stop();
+  });
 }
 
 void GuestRun::log(const std::string& name, double value) {
-  worker_.run([&] { fabric_->log(name, value); });
+  worker_.run([&] {
+    check_has_not_ended();
+    fabric_->log(name, value);
+  });
 }
 
 double GuestRun::metric(const std::string& name) {
@@ -249,15 +294,25 @@ void GuestRun::set_weight(const std::string& name, const at::Tensor& value) {
 }
 
 void GuestRun::save(const std::string& path) {
-  worker_.run([&] { fabric_->save(path); });
+  worker_.run([&] {
+    check_has_not_ended();
+    fabric_->save(path);
+  });
 }
 
 void GuestRun::load(const std::string& path) {
-  worker_.run([&] { (void)fabric_->load(path); });
+  worker_.run([&] {
+    check_has_not_ended();
+    (void)fabric_->load(path);
+  });
 }
 
 void GuestRun::finish() {
-  worker_.run([&] { fabric_->finish(); });
+  worker_.run([&] {
+    check_has_not_ended();
+    has_ended_ = true;
+    fabric_->finish();
+  });
 }
 
 }  // namespace levin::c

@@ -47,7 +47,9 @@ class GuestRun {
   /// Returns the prediction on the CPU; it shares no memory with the batch.
   [[nodiscard]] at::Tensor predict(const Batch& batch);
   void end_epoch();
+  /// Throws InvalidArgument, with the hooks that exist, for a hook that does not exist or has arguments.
   void call(const std::string& hook);
+  [[nodiscard]] bool should_stop();
   void log(const std::string& name, double value);
   /// Throws InvalidArgument with the names that exist.
   [[nodiscard]] double metric(const std::string& name);
@@ -61,16 +63,23 @@ class GuestRun {
 
   void save(const std::string& path);
   void load(const std::string& path);
+  /// Afterwards weights, metrics and counters can be used; all other functions throw InvalidArgument.
   void finish();
+
+  /// Throws Error where the run can be neither used nor destroyed: in a child process, and in code of the run itself.
+  void check_caller() const { worker_.check_caller(); }
 
  private:
   void create(const ConfigSource& base, const std::vector<std::string>& arguments);
+  void check_has_not_ended() const;
   [[nodiscard]] at::Tensor find_weight(const std::string& name) const;
 
   RunParts parts_ = {};  // outlives the Fabric
   std::unique_ptr<Fabric> fabric_ = nullptr;
   std::vector<std::string> names_ = {};
   bool is_sharded_ = false;
+  bool has_optimizer_ = false;
+  bool has_ended_ = false;
   Worker worker_ = {};
 };
 

@@ -88,7 +88,9 @@ levin_status levin_run_finish(levin_run* run) {
 
 levin_status levin_run_free(levin_run* run) {
   return call("levin_run_free", [&] {
-    if (run != nullptr) (void)Handles::instance().take(HandleKind::run, run);
+    if (run == nullptr) return;
+    run_of(run)->check_caller();
+    (void)Handles::instance().take(HandleKind::run, run);
   });
 }
 
@@ -140,9 +142,7 @@ levin_status levin_run_call(levin_run* run, const char* hook) {
 }
 
 levin_status levin_run_should_stop(levin_run* run, int32_t* value) {
-  return get("levin_run_should_stop", run, value, "value", [](GuestRun& guest) {
-    return guest.with_fabric([](levin::Fabric& fabric) { return fabric.should_stop() ? 1 : 0; });
-  });
+  return get("levin_run_should_stop", run, value, "value", [](GuestRun& guest) { return guest.should_stop() ? 1 : 0; });
 }
 
 levin_status levin_run_weight_count(levin_run* run, int32_t* count) {

@@ -37,10 +37,6 @@ Worker::Worker() : process_(getpid()) {
 }
 
 Worker::~Worker() {
-  if (getpid() != process_) {
-    thread_.detach();
-    return;
-  }
   {
     const std::lock_guard lock(mutex_);
     ends_ = true;
@@ -49,7 +45,7 @@ Worker::~Worker() {
   thread_.join();
 }
 
-void Worker::run(const std::function<void()>& action) {
+void Worker::check_caller() const {
   if (getpid() != process_) {
     throw Error(
         "the run belongs to the process that has created it, and this is a child of that process. Create "
@@ -58,6 +54,10 @@ void Worker::run(const std::function<void()>& action) {
   if (std::this_thread::get_id() == thread_.get_id()) {
     throw Error("the call comes from code of the same run, such as its model, which runs already. Call it after that.");
   }
+}
+
+void Worker::run(const std::function<void()>& action) {
+  check_caller();
   const std::lock_guard turn(turn_);
   std::unique_lock lock(mutex_);
   action_ = &action;

@@ -16,13 +16,15 @@ namespace levin::c {
 class Worker {
  public:
   Worker();
-  /// Ends the thread. Called on another thread.
+  /// Ends the thread. Called where check_caller() does not throw.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  /// Runs `action` on the thread, waits for it, and throws what it throws. Throws Error on the thread itself, which
-  /// would wait for itself, and in a child process, where the thread does not exist.
+  /// Throws Error on the thread itself, which would wait for itself, and in a child process, where the thread does not
+  /// exist.
+  void check_caller() const;
+  /// Runs `action` on the thread, waits for it, and throws what it throws. Throws as check_caller().
   void run(const std::function<void()>& action);
 
  private:

@@ -1,9 +1,13 @@
 // The C interface: what it does with runs and tensors, and that no argument harms the program.
 #include <ATen/dlpack.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "c/guest_model.h"
@@ -189,6 +193,24 @@ TEST_F(CApi, ARunContinuesFromItsCheckpointBitwise) {
             0U);
 }
 
+TEST_F(CApi, OptionsThatAreOthersThanInTheCheckpointAreWarnedOf) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "last.ckpt";
+  const GuestBatch batch;
+  Guest first;
+  (void)first.step(batch);
+  EXPECT_OK(levin_run_save(first.run, path.c_str()));
+  std::string file = guest_run_file("  accumulate_grad_batches: 2\n");
+  file.replace(file.find("lr: 0.1"), 7, "lr: 0.2");
+  const Guest changed(file);
+  const CapturedConsole console;
+  EXPECT_OK(levin_run_load(changed.run, path.c_str()));
+  ASSERT_EQ(console.lines().size(), 2u) << console.text();
+  EXPECT_TRUE(console.lines()[0].starts_with("warning: Continuing from " + path + ": SGD.lr was 0.1 and is 0.2 now"))
+      << console.text();
+  EXPECT_TRUE(holds(console.lines()[1], {"warning: Continuing from ", "accumulate_grad_batches was 1 and is 2 now"}));
+}
+
 TEST_F(CApi, ARunWritesToItsLoggers) {
   const TemporaryFolder folder;
   const std::string file =
@@ -200,7 +222,114 @@ TEST_F(CApi, ARunWritesToItsLoggers) {
   EXPECT_EQ(guest.metric("height"), 2.5);
   EXPECT_OK(levin_run_finish(guest.run));
   EXPECT_TRUE(std::filesystem::exists(folder / "levin_logs/version_0/metrics.csv"));
-  EXPECT_TRUE(holds(error_of(levin_run_log(guest.run, "height", 2.5), LEVIN_RUN_ERROR), {"the run has ended"}));
+}
+
+TEST_F(CApi, ARunThatHasEndedIsOnlyRead) {
+  const Guest guest;
+  const GuestBatch batch;
+  double value = 0;
+  EXPECT_OK(levin_run_step(guest.run, batch.tensors(), nullptr, 2, &value));
+  EXPECT_OK(levin_run_finish(guest.run));
+  const auto refused = [](const char* function, levin_status status) {
+    EXPECT_EQ(error_of(status, LEVIN_INVALID_ARGUMENT),
+              std::string(function) + ": the run has ended (levin_run_finish). Create another run.");
+  };
+  int32_t flag = 0;
+  levin_tensor* out = nullptr;
+  refused("levin_run_finish", levin_run_finish(guest.run));
+  refused("levin_run_step", levin_run_step(guest.run, batch.tensors(), nullptr, 2, &value));
+  refused("levin_run_evaluate", levin_run_evaluate(guest.run, batch.tensors(), nullptr, 2));
+  refused("levin_run_predict", levin_run_predict(guest.run, batch.tensors(), nullptr, 1, &out));
+  refused("levin_run_end_epoch", levin_run_end_epoch(guest.run));
+  refused("levin_run_log", levin_run_log(guest.run, "height", 2.5));
+  refused("levin_run_call", levin_run_call(guest.run, "on_fit_end"));
+  refused("levin_run_should_stop", levin_run_should_stop(guest.run, &flag));
+  refused("levin_run_save", levin_run_save(guest.run, "never"));
+  refused("levin_run_load", levin_run_load(guest.run, "never"));
+  int64_t steps = 0;
+  EXPECT_OK(levin_run_global_step(guest.run, &steps));
+  EXPECT_EQ(steps, 1);
+  EXPECT_OK(levin_run_current_epoch(guest.run, &steps));
+  EXPECT_OK(levin_run_metric(guest.run, "train_loss", &value));
+  EXPECT_OK(levin_run_get_weight(guest.run, "layer.weight", &out));
+  EXPECT_OK(levin_tensor_free(out));
+}
+
+TEST_F(CApi, AChildProcessCannotUseOrFreeItsParentsRun) {
+  Guest guest;
+  const GuestBatch batch;
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);  // ends a child that waits
+    const auto refused = [](levin_status status) {
+      return status == LEVIN_RUN_ERROR && test::has(levin_last_error(), "this is a child of that process");
+    };
+    const bool all = refused(levin_run_step(guest.run, batch.tensors(), nullptr, 2, nullptr)) &&
+                     refused(levin_run_finish(guest.run)) && refused(levin_run_free(guest.run));
+    _exit(all ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  (void)guest.step(batch);  // the parent's run is as before
+}
+
+TEST_F(CApi, HooksAreThoseWithoutArguments) {
+  const Guest guest;
+  for (const char* hook : {"setup",
+                           "teardown",
+                           "on_fit_start",
+                           "on_fit_end",
+                           "on_sanity_check_start",
+                           "on_sanity_check_end",
+                           "on_train_start",
+                           "on_train_end",
+                           "on_train_epoch_start",
+                           "on_train_epoch_end",
+                           "on_validation_start",
+                           "on_validation_end",
+                           "on_validation_epoch_start",
+                           "on_validation_epoch_end",
+                           "on_test_start",
+                           "on_test_end",
+                           "on_test_epoch_start",
+                           "on_test_epoch_end",
+                           "on_predict_start",
+                           "on_predict_end",
+                           "on_predict_epoch_start",
+                           "on_predict_epoch_end"}) {
+    EXPECT_OK(levin_run_call(guest.run, hook));
+  }
+  const std::string error = error_of(levin_run_call(guest.run, "on_train_batch_end"), LEVIN_INVALID_ARGUMENT);
+  EXPECT_TRUE(holds(error, {"no hook without arguments is called \"on_train_batch_end\".", "on_train_epoch_end"}));
+  EXPECT_EQ(error.find("on_train_batch_start"), std::string::npos);
+}
+
+TEST_F(CApi, ErrorsNameOptionsAsTheRunFileDoes) {
+  const TemporaryFolder folder;
+  std::string file = guest_run_file();
+  file.erase(file.find("optimizer: "), file.find("trainer:") - file.find("optimizer: "));
+  const Guest guest(file);
+  GuestBatch batch;
+  EXPECT_EQ(error_of(levin_run_step(guest.run, batch.tensors(), nullptr, 2, nullptr), LEVIN_RUN_ERROR),
+            "levin_run_step: there is no optimizer to train with. Name one in the run file, such as `optimizer: "
+            "AdamW`, or make it in the model's configure_optimizers.");
+  EXPECT_OK(levin_run_evaluate(guest.run, batch.tensors(), nullptr, 2));
+  Guest trained;
+  batch.x[0] = NAN;
+  const std::string error =
+      error_of(levin_run_step(trained.run, batch.tensors(), nullptr, 2, nullptr), LEVIN_NONFINITE_LOSS);
+  EXPECT_TRUE(holds(error, {"trainer.nonfinite_loss"}));
+  EXPECT_EQ(error.find("FabricOptions"), std::string::npos) << error;
+}
+
+TEST_F(CApi, AFolderThatCannotBeMadeIsACheckpointError) {
+  const TemporaryFolder folder;
+  { std::ofstream(folder / "file") << "x"; }
+  const Guest guest;
+  EXPECT_TRUE(holds(error_of(levin_run_save(guest.run, (folder / "file/x.ckpt").c_str()), LEVIN_CHECKPOINT_ERROR),
+                    {"levin_run_save: Fabric.save: saving checkpoint", "file/x.ckpt", "cannot create the folder",
+                     "Not a directory"}));
 }
 
 TEST_F(CApi, ArgumentsAreThoseOfTheCommandLine) {
