@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include "levin/checkpoint/safetensors_writer.h"
@@ -67,6 +68,15 @@ LockedFile write_checkpoint(const std::string& path, const State& state) {
   try {
     const std::vector<SafetensorsItem> items = safetensors_items(state.tensors);
     return write_safetensors_file(path, checkpoint_header(state, items), items);
+  } catch (const Error& error) {
+    throw CheckpointError("saving checkpoint " + path + ": " + error.what());
+  }
+}
+
+void make_checkpoint_folder(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  try {
+    if (!folder.empty()) make_folder(folder);
   } catch (const Error& error) {
     throw CheckpointError("saving checkpoint " + path + ": " + error.what());
   }

@@ -15,6 +15,9 @@ namespace levin {
 /// kept. For the result see write_file_durably.
 LockedFile write_checkpoint(const std::string& path, const State& state);
 
+/// Creates the folder of a checkpoint at `path`, if there is one in it. Throws CheckpointError.
+void make_checkpoint_folder(const std::string& path);
+
 /// Throws CheckpointError naming the path and what is wrong with it: missing, truncated, damaged (which tensor), not a
 /// checkpoint.
 [[nodiscard]] State read_checkpoint(const std::string& path);

@@ -44,7 +44,7 @@ void write_one(const CheckpointRequest& request) {
     throw CheckpointError("saving checkpoint " + request.path + ": a link on the way leads out of " + request.folder +
                           ". Remove the link, or save under a different name.");
   }
-  if (const fs::path folder = fs::path(request.path).parent_path(); !folder.empty()) make_folder(folder.string());
+  make_checkpoint_folder(request.path);
   if (request.shard) return write_sharded_checkpoint(request.path, request.state, *request.shard);
   const SaveInProgress saving;
   if (request.link_to.empty()) {

@@ -1,13 +1,11 @@
 // Actions of a Trainer for callbacks and modules: checkpoints, a pass over the training batches, and what is logged
 // besides what `log` reduces.
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "levin/checkpoint/checkpoint_file.h"
-#include "levin/core/files/files.h"
 #include "levin/core/options/error.h"
 #include "levin/core/options/utf8.h"
 #include "levin/core/process/console.h"
@@ -139,8 +137,7 @@ void Trainer::save_checkpoint(const std::string& path, bool weights_only) {
                           " needs all ranks for one, and after a failure they cannot be asked. Continue from an older "
                           "one.");
   }
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  if (run_->strategy->ranks().rank() == 0 && !folder.empty()) make_folder(folder);
+  if (run_->strategy->ranks().rank() == 0) make_checkpoint_folder(path);
   CheckpointRequest request{path};
   request.state = gather_checkpoint(*run_, weights_only);
   prepare_for_writing(*run_->strategy, run_->fit, request);
