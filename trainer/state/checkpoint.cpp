@@ -285,11 +285,11 @@ at::Tensor laid_out_as(const at::Tensor& parameter, const at::Tensor& saved) {
   return at::empty_like(parameter.detach()).copy_(gradient);
 }
 
-void print_other_seed(const std::string& path, bool was_set, uint64_t given) {
+void note_other_seed(const Run& run, const std::string& path, bool was_set, uint64_t given) {
   if (!was_set || given == default_seed()) return;
-  Console::instance().print("Continuing from " + path + ": the seed of this start, " + std::to_string(given) +
-                            ", is not used; the order of the data follows the run's own, " +
-                            std::to_string(default_seed()) + ".");
+  run.note_continuing(path, "the seed of this start, " + std::to_string(given) +
+                                ", is not used; the order of the data follows the run's own, " +
+                                std::to_string(default_seed()) + ".");
 }
 
 void restore_run(Run& run, const State& checkpoint, const std::string& path) {
@@ -301,7 +301,7 @@ void restore_run(Run& run, const State& checkpoint, const std::string& path) {
   const bool seed_was_set = seed_is_set();
   const uint64_t given_seed = default_seed();
   load_progress(run, checkpoint.part("progress"));
-  print_other_seed(path, seed_was_set, given_seed);
+  note_other_seed(run, path, seed_was_set, given_seed);
   // A run that had decided to stop does so when it resumes automatically; a user who names a checkpoint wants to
   // continue.
   if (!run.auto_resume && !run.fit.epoch.running) run.entry.stop = false;

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "levin/core/options/error.h"
-#include "levin/core/process/console.h"
 #include "levin/trainer/run/configured_training.h"
 #include "levin/trainer/run/fit_length.h"
 #include "levin/trainer/run/loader_set.h"
@@ -96,11 +95,11 @@ class Resumed {
     use_numbers();
     moves_schedules() ? move_schedules() : keep_lowest_rates();
     const double after = optimizer().groups()[0].lr;
-    Console::instance().print(
-        "Continuing from " + path + ": " + changes_text(changes_) + ". Training continues with the present options; " +
-        (before == after ? "the learning rate is still " + short_number(after)
-                         : "the learning rate is " + short_number(after) + " instead of " + short_number(before)) +
-        ".");
+    run_.note_continuing(path, changes_text(changes_) + ". Training continues with the present options; " +
+                                   (before == after ? "the learning rate is still " + short_number(after)
+                                                    : "the learning rate is " + short_number(after) + " instead of " +
+                                                          short_number(before)) +
+                                   ".");
   }
 
  private:
@@ -331,9 +330,9 @@ void restore_optimization(Run& run, const State& checkpoint, const std::string& 
   const int64_t now = run.plan.accumulate_grad_batches;
   if (before == now) return;
   run.set_accumulation(now);
-  Console::instance().print("Continuing from " + path + ": TrainerOptions.accumulate_grad_batches was " +
-                            std::to_string(before) + (is_without ? " by a callback" : "") + " and is " +
-                            std::to_string(now) + " now, from the next optimizer step on.");
+  run.note_continuing(path, std::string(run.is_guest ? "Fabric" : "Trainer") + "Options.accumulate_grad_batches was " +
+                                std::to_string(before) + (is_without ? " by a callback" : "") + " and is " +
+                                std::to_string(now) + " now, from the next optimizer step on.");
 }
 
 }  // namespace levin
