@@ -1,11 +1,27 @@
 #include "levin/core/state.h"
 
+#include <vector>
+
 namespace levin {
 
 const at::Tensor& State::tensor(const std::string& name) const {
   const auto found = tensors.find(name);
   if (found == tensors.end()) throw CheckpointError("saved state has no tensor \"" + name + "\".");
   return found->second;
+}
+
+const ConfigNode& State::saved(const std::string& key, bool as_text) const {
+  const ConfigNode* node = values.find(key);
+  if (node == nullptr) {
+    std::vector<std::string> known;
+    for (const ConfigEntry& entry : values.entries) known.push_back(entry.key);
+    throw CheckpointError("saved state has no \"" + key + "\"." +
+                          (known.empty() ? " It is empty." : known_names(key, known)));
+  }
+  if (as_text && node->is_scalar() && !node->quoted) {
+    throw CheckpointError("saved state: " + key + ": expected a string, got " + node->shown() + ".");
+  }
+  return *node;
 }
 
 void State::put(const std::string& key, const State& part) {

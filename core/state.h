@@ -9,6 +9,8 @@
 
 #include <map>
 #include <string>
+#include <string_view>
+#include <type_traits>
 
 #include "levin/core/options/error.h"
 #include "levin/core/options/value.h"
@@ -21,9 +23,16 @@ struct State {
   ConfigNode values = ConfigNode::map();
   std::map<std::string, at::Tensor> tensors = {};
 
+  /// Sets the value of `key`: bool, int, int64_t, double, text, an enum or a random engine, or an optional, vector,
+  /// array, map or variant of these.
   template <class T>
   void set(const std::string& key, const T& value) {
-    values.set(key, ValueType<T>::write(value));
+    if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+      values.set(key, ValueType<std::string>::write(std::string(std::string_view(value))));
+    } else {
+      check_type<T>();
+      values.set(key, ValueType<T>::write(value));
+    }
   }
 
   [[nodiscard]] bool has(const std::string& key) const { return values.find(key) != nullptr; }
@@ -31,11 +40,11 @@ struct State {
   /// Returns the value of `key`. Throws CheckpointError naming the key if it is missing or has a different type.
   template <class T>
   [[nodiscard]] T get(const std::string& key) const {
-    const ConfigNode* node = values.find(key);
-    if (node == nullptr) throw CheckpointError("saved state has no \"" + key + "\".");
+    check_type<T>();
+    const ConfigNode& node = saved(key, std::is_same_v<T, std::string>);
     T value{};
     Problems problems;
-    if (!ValueType<T>::read(*node, value, key, problems)) throw CheckpointError("saved state: " + problems.lines()[0]);
+    if (!ValueType<T>::read(node, value, key, problems)) throw CheckpointError("saved state: " + problems.lines()[0]);
     return value;
   }
 
@@ -49,6 +58,19 @@ struct State {
 
   /// Returns the part put under `key`; empty if there is none.
   [[nodiscard]] State part(const std::string& key) const;
+
+ private:
+  template <class T>
+  static void check_type() {
+    static_assert(
+        HasValueType<T>,
+        "levin: a State holds bool, int, int64_t, double, std::string, an enum with EnumNames, a random engine "
+        "(core/options/random_engine.h), and optional, vector, array, map and variant of these. Convert the "
+        "value to one of them, or put a tensor into State::tensors");
+  }
+  /// Throws CheckpointError with the keys that exist if there is no such key, and, if `as_text`, for a number or a
+  /// bool, which an option would take as text.
+  [[nodiscard]] const ConfigNode& saved(const std::string& key, bool as_text) const;
 };
 
 }  // namespace levin

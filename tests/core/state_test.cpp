@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <string_view>
 
 #include "levin/core/options/random_engine.h"
 #include "support/error_text.h"
@@ -31,6 +32,17 @@ TEST(State, KeepsTypedValuesAndTensors) {
   EXPECT_TRUE(state.tensor("exp_avg").is_same(state.tensors["exp_avg"]));
 }
 
+TEST(State, KeepsTextOfEveryType) {
+  const char* pointer = "1.5";
+  State state;
+  state.set("literal", "hello");
+  state.set("pointer", pointer);
+  state.set("view", std::string_view("true"));
+  EXPECT_EQ(state.get<std::string>("literal"), "hello");
+  EXPECT_EQ(state.get<std::string>("pointer"), "1.5");
+  EXPECT_EQ(state.get<std::string>("view"), "true");
+}
+
 TEST(State, KeepsAGeneratorWhereItIs) {
   std::mt19937 generator(3);
   std::mt19937_64 other(3);
@@ -47,7 +59,13 @@ TEST(State, KeepsAGeneratorWhereItIs) {
 TEST(State, NamesWhatIsMissingOrOfADifferentType) {
   State state;
   state.set("name", std::string("x"));
-  EXPECT_EQ(error_of<CheckpointError>([&] { (void)state.get<double>("best"); }), "saved state has no \"best\".");
+  EXPECT_EQ(error_of<CheckpointError>([&] { (void)State().get<double>("best"); }),
+            "saved state has no \"best\". It is empty.");
+  state.set("bets", 1.5);
+  EXPECT_EQ(error_of<CheckpointError>([&] { (void)state.get<double>("best"); }),
+            "saved state has no \"best\". Did you mean \"bets\"? Known: bets, name.");
+  EXPECT_EQ(error_of<CheckpointError>([&] { (void)state.get<std::string>("bets"); }),
+            "saved state: bets: expected a string, got 1.5.");
   EXPECT_EQ(error_of<CheckpointError>([&] { (void)state.get<int64_t>("name"); }),
             "saved state: name: expected a whole number, got \"x\".");
   EXPECT_EQ(error_of<CheckpointError>([&] { (void)state.tensor("exp_avg"); }),
