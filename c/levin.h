@@ -117,9 +117,11 @@ levin_status levin_tensor_free(levin_tensor* tensor);
 levin_status levin_run_create(const char* path, const char* const* arguments, int32_t count, levin_run** out);
 /* Same as above; yaml is the run file's text. */
 levin_status levin_run_create_from_text(const char* yaml, const char* const* arguments, int32_t count, levin_run** out);
-/* Ends the run: waits for its checkpoints and loggers. Afterwards its weights can be read, and it can be freed. */
+/* Ends the run: waits for its checkpoints and loggers. Afterwards weights, metrics and counters can be read, and the run
+ * can be freed; other functions are LEVIN_INVALID_ARGUMENT. */
 levin_status levin_run_finish(levin_run* run);
-/* Frees the run; ends it before if levin_run_finish was not called. Null is allowed, and does nothing. */
+/* Frees the run; ends it before if levin_run_finish was not called. Null is allowed, and does nothing. An error, which
+ * frees nothing, in a child process of the one that has created the run, and in code of the run itself. */
 levin_status levin_run_free(levin_run* run);
 
 /* The next three functions take a batch: count tensors, with names or without (names: null). The tensors stay the
@@ -145,7 +147,7 @@ levin_status levin_run_log(levin_run* run, const char* name, double value);
 levin_status levin_run_global_step(levin_run* run, int64_t* value);
 /* Sets *value to the number of epochs that have ended. */
 levin_status levin_run_current_epoch(levin_run* run, int64_t* value);
-/* Calls a hook of all callbacks: "on_train_epoch_end". */
+/* Calls a hook without arguments of all callbacks: "on_train_epoch_end". */
 levin_status levin_run_call(levin_run* run, const char* hook);
 /* Sets *value to 1 if a callback has requested a stop, on any rank, and otherwise to 0. */
 levin_status levin_run_should_stop(levin_run* run, int32_t* value);
@@ -161,7 +163,7 @@ levin_status levin_run_set_weight(levin_run* run, const char* name, const levin_
 
 /* Writes everything that is needed to continue bitwise identically. */
 levin_status levin_run_save(levin_run* run, const char* path);
-/* Restores what levin_run_save has written, in a run of the same run file, before its first step. */
+/* Restores everything that levin_run_save has written, in a run of the same run file, at any time between two calls. */
 levin_status levin_run_load(levin_run* run, const char* path);
 
 #ifdef __cplusplus
