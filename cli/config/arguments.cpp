@@ -122,6 +122,7 @@ void report_extra(const std::string& extra, bool has_command, const std::vector<
     if (is_file)
       what += " Did you mean " + std::string(has_command ? "" : "fit ") + "--config " + cut_text(extra) + "?";
     if (!is_file && !has_command) what += did_you_mean(extra, subcommands());
+    if (has_command && extra.find('=') != std::string::npos) what += " Did you mean --" + cut_text(extra) + "?";
     problems.add({}, "\"" + cut_text(extra) + "\"", what);
     return;
   }

@@ -88,6 +88,8 @@ TEST(Arguments, TyposNameTheNearest) {
   expect_parts(errors({"fit", "--max_epochs=3"}), {"--max_epochs: unknown option. Did you mean --trainer.max_epochs?"});
   expect_parts(errors({"fit", "--lr=0.1"}), {"--lr: unknown option. One of the model's is written --model.lr"});
   expect_parts(errors({"fit", "run.yaml"}), {"\"run.yaml\": unexpected argument. Did you mean --config run.yaml?"});
+  expect_parts(errors({"fit", "trainer.precision=bf16-mixed"}),
+               {"\"trainer.precision=bf16-mixed\": unexpected argument. Did you mean --trainer.precision=bf16-mixed?"});
   expect_parts(errors({"run.yaml"}), {"unknown subcommand", "Did you mean fit --config run.yaml?"});
   expect_parts(errors({"fit", "--print-config"}), {"--print-config: unknown option. Did you mean --print_config?"});
 }
