@@ -220,19 +220,34 @@ State Fabric::load(const std::string& path) {
 }
 
 int64_t Fabric::current_epoch() {
-  return named_call(*run_, "Fabric.current_epoch", [&] { return run_->open().progress.epoch; });
+  return named_call(*run_, "Fabric.current_epoch", [&] { return run_->read().progress.epoch; });
 }
 
 int64_t Fabric::global_step() {
-  return named_call(*run_, "Fabric.global_step", [&] { return run_->open().progress.global_step; });
+  return named_call(*run_, "Fabric.global_step", [&] { return run_->read().progress.global_step; });
 }
 
 void Fabric::log(const std::string& name, double value, std::optional<int64_t> step) {
   log_dict({{name, value}}, step);
 }
 
+namespace {
+
+double number_of(const std::string& name, const at::Tensor& value) {
+  if (!value.defined()) {
+    throw Error("the tensor of \"" + cut_text(name) +
+                "\" is undefined. A pass that continues after its last batch has no batch that computes a value: log "
+                "only what was computed.");
+  }
+  if (value.numel() == 1) return value.item().toDouble();
+  throw Error("the tensor of \"" + cut_text(name) + "\" has " + count_of(value.numel(), "element") +
+              ". Reduce it to one number, e.g. by mean().");
+}
+
+}  // namespace
+
 void Fabric::log(const std::string& name, const at::Tensor& value, std::optional<int64_t> step) {
-  log_dict({{name, value.item().toDouble()}}, step);
+  named_call(*run_, "Fabric.log", [&] { run_->log({{name, number_of(name, value)}}, step); });
 }
 
 void Fabric::log_dict(const Metrics& metrics, std::optional<int64_t> step) {
@@ -241,7 +256,7 @@ void Fabric::log_dict(const Metrics& metrics, std::optional<int64_t> step) {
 
 Metrics Fabric::callback_metrics() {
   return named_call(*run_, "Fabric.callback_metrics", [&] {
-    (void)run_->open();
+    (void)run_->read();
     return run_->trainer().callback_metrics();
   });
 }

@@ -7,6 +7,7 @@
 #include <deque>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -267,13 +268,24 @@ bool QueueLoader::next(Batch& batch) {
   return true;
 }
 
+namespace {
+
+// The stacker's remedies are about a data set.
+std::string in_words_of_push(std::string text) {
+  constexpr std::string_view kOfDataset = "Make get() return";
+  const size_t at = text.find(kOfDataset);
+  return at == std::string::npos ? text : text.replace(at, kOfDataset.size(), "Push");
+}
+
+}  // namespace
+
 Batch QueueLoader::collated(std::vector<Batch> samples) const {
   const at::NoGradGuard no_grad;
   try {
     return collate_ ? collate_(std::move(samples)) : stack_samples(samples);
   } catch (...) {
     throw DataError("QueueLoader: the batch could not be made of the samples that were pushed: " +
-                    exception_text(std::current_exception()));
+                    in_words_of_push(exception_text(std::current_exception())));
   }
 }
 

@@ -6,7 +6,11 @@
 #include <vector>
 
 #include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/precision/precision.h"
+#include "levin/trainer/lightning_module.h"
 #include "levin/trainer/loops/fabric_run.h"
+#include "levin/trainer/run/run_access.h"
 #include "levin/trainer/step/step_engine.h"
 
 namespace levin {
@@ -67,9 +71,15 @@ size_t FabricRun::optimizer_of(const torch::nn::Module& module) const {
 
 void FabricRun::check_step(const Run& run) const {
   if (config_.optimizers().size() != 1) {
+    const auto is_lightning = [](const auto& child) {
+      return dynamic_cast<const LightningModule*>(child.get()) != nullptr;
+    };
+    const auto modules = modules_->children();
+    const bool has_own = std::any_of(modules.begin(), modules.end(), is_lightning);
     throw Error("it steps one optimizer, and " + count_of(config_.optimizers().size(), "optimizer") +
-                (config_.optimizers().size() == 1 ? " was" : " were") +
-                " set up. Give setup an optimizer; with several, call backward and optimizer.step().");
+                " were set up. Give setup an optimizer" +
+                (has_own ? ", such as the module's own: fabric.setup(module, module.wanted_optimizers())" : "") +
+                "; with several, call backward and optimizer.step().");
   }
   if (accumulates_) {
     throw Error("the gradients of backward() were not used yet. Call optimizer.step() or zero_grad() before.");
@@ -147,7 +157,7 @@ void FabricRun::check_gradients(const Run& run, size_t optimizer) const {
         "the gradients are not reduced over ranks: the last backward was inside the scope of no_backward_sync. End the "
         "scope before the last forward and backward pass of an optimizer step.");
   }
-  if (has_backward_[optimizer] || (!run.has_peers() && run.precision->scaler() == nullptr)) return;
+  if (gradients_[optimizer].has_backward || (!run.has_peers() && run.precision->scaler() == nullptr)) return;
   const std::vector<at::Tensor> parameters = config_.optimizers()[optimizer]->parameters();
   if (std::none_of(parameters.begin(), parameters.end(), [](const at::Tensor& one) { return one.grad().defined(); })) {
     return;
@@ -155,6 +165,85 @@ void FabricRun::check_gradients(const Run& run, size_t optimizer) const {
   throw Error(std::string("there are gradients that fabric.backward has not computed. loss.backward() does not ") +
               (run.has_peers() ? "reduce them over ranks" : "scale the loss, which the precision needs") +
               ". Call fabric.backward(loss) instead.");
+}
+
+// Note [Gradients that were used]
+// An optimizer step leaves its gradients, and without zero_grad the next backward adds to them. A loop may want that,
+// and with several optimizers one player's backward adds to the used gradients of another, who drops them before its
+// own turn. So it is a warning, and only of the optimizer that steps with such gradients. Fabric::step drops gradients
+// itself, so what it leaves is never wanted by a backward that follows.
+
+namespace {
+
+// Undefined if there is none.
+at::Tensor first_gradient(const Optimizer& optimizer) {
+  for (const Optimizer::Group& group : optimizer.groups()) {
+    for (const at::Tensor& parameter : group.params) {
+      if (parameter.grad().defined()) return parameter.grad();
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+void FabricRun::note_used(size_t optimizer) {
+  const at::Tensor gradient = first_gradient(*config_.optimizers()[optimizer]);
+  if (!gradient.defined()) return;
+  gradients_[optimizer].adds_to_used = false;
+  gradients_[optimizer].used = gradient.unsafeGetTensorImpl();
+  gradients_[optimizer].used_version = gradient._version();
+}
+
+// Whoever has changed the gradient since, such as zero_() by the user, has changed its version.
+bool FabricRun::has_used(size_t optimizer) const {
+  const Gradients& known = gradients_[optimizer];
+  if (known.used == nullptr) return false;
+  const at::Tensor gradient = first_gradient(*config_.optimizers()[optimizer]);
+  return gradient.defined() && gradient.unsafeGetTensorImpl() == known.used &&
+         gradient._version() == known.used_version;
+}
+
+void FabricRun::check_used_gradients() {
+  for (size_t k = 0; k < gradients_.size(); ++k) {
+    if (loop_ == Loop::steps && !accumulates_) {
+      const at::Tensor left = first_gradient(*config_.optimizers()[k]);
+      if (!left.defined() || !(left.is_sparse() ? left._values() : left).any().item<bool>()) continue;
+      throw Error(
+          "the gradients of the last Fabric.step are still there, and these would be added to them. Call "
+          "optimizer.zero_grad() before.");
+    }
+    if (has_used(k)) gradients_[k].adds_to_used = true;
+  }
+}
+
+void FabricRun::warn_of_gradients(size_t optimizer) {
+  if (warned_of_gradients_) return;
+  const bool has_none = !first_gradient(*config_.optimizers()[optimizer]).defined();
+  if (!has_none && !gradients_[optimizer].adds_to_used && !has_used(optimizer)) return;
+  warned_of_gradients_ = true;
+  warn_of_run(has_none ? "there are no gradients, so the weights are not trained. Call fabric.backward(loss) before."
+                       : "the gradients of the optimizer step before are used again, because they were not dropped "
+                         "since. Call optimizer.zero_grad() before the next fabric.backward.");
+}
+
+std::string FabricRun::types_text(const Batch& failed) const {
+  if (trainer_ == nullptr) return "";
+  const std::vector<at::Tensor> parameters = modules_->parameters();
+  const auto weight =
+      std::find_if(parameters.begin(), parameters.end(), [](const at::Tensor& one) { return one.is_floating_point(); });
+  if (weight == parameters.end()) return "";
+  const std::string wanted = c10::toString(weight->scalar_type());
+  std::string text = "The weights are " + wanted;
+  for (size_t k = 0; k < failed.count(); ++k) {
+    const at::Tensor& tensor = failed.tensors[k];
+    if (!tensor.defined() || !tensor.is_floating_point() || tensor.scalar_type() == weight->scalar_type()) continue;
+    text += ", and batch[" + std::to_string(k) + "] is " + c10::toString(tensor.scalar_type());
+  }
+  return text + ". Inputs and targets need the same type: " +
+         (RunAccess::of(*trainer_).precision->dtype() ? "give the batch to fabric.to_device(batch), which converts it"
+                                                      : "convert them, e.g. by .to(torch::k" + wanted + ")") +
+         ", or choose the weights' type with FabricOptions.precision.";
 }
 
 }  // namespace levin

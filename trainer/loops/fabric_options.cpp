@@ -43,9 +43,15 @@ TrainerOptions trainer_options(FabricOptions given) {
 }
 
 std::string text_for_call(const std::string& call, std::string text) {
-  for (const std::string_view place : {"training_step: ", "backward: ", "fit: "}) {
+  for (const std::string_view place : {"training_step: ", "backward: ", "fit: ", "log_now: "}) {
     if (text.starts_with(place)) text.erase(0, place.size());
   }
+  replace_all(text, "log_now(", "log(");
+  replace_all(text, "levin::FabricModules", "FabricModules");
+  replace_all(text, "FabricModules", "the modules that were set up");
+  // A plain module has no such functions.
+  replace_all(text, "; to train without gradients use set_automatic_optimization(false)", "");
+  replace_all(text, ", or let it load what fits (set_strict_loading(false))", "");
   replace_all(text, "TrainerOptions.logger", "FabricOptions.loggers");
   replace_all(text, "TrainerOptions.", "FabricOptions.");
   replace_all(text, "trainer.logger[", "FabricOptions.loggers[");

@@ -45,6 +45,23 @@ FabricPosition position_of(const State& saved) {
           .finished = saved.get<bool>("finished")};
 }
 
+std::string batches_text(int64_t num_batches, int64_t batch_size) {
+  return (num_batches == kUnlimited ? "an unknown number of batches" : count_of(num_batches, "batch", "batches")) +
+         (batch_size == 0 ? "" : " of " + count_of(batch_size, "sample"));
+}
+
+// A position is a number of batches, which are other samples if the batches are others.
+void check_batches(const FabricSource& source, size_t index, const State& position) {
+  if (!position.has("num_batches") || position.get<int64_t>("next_batch") == 0) return;
+  const auto num_batches = position.get<int64_t>("num_batches"), batch_size = position.get<int64_t>("batch_size");
+  if (num_batches == source.num_batches && batch_size == source.batch_size) return;
+  throw CheckpointError("it was saved inside a pass over loader " + std::to_string(index) + ", which had " +
+                        batches_text(num_batches, batch_size) + ", and now has " +
+                        batches_text(source.num_batches, source.batch_size) +
+                        ". Samples would be skipped or repeated: finish the pass with the loaders of then, in their "
+                        "order, and change them between two passes.");
+}
+
 }  // namespace
 
 OpenPass::OpenPass(Run& run, std::shared_ptr<FabricSource> source, int64_t epoch, PassEvents events)
@@ -101,6 +118,9 @@ std::shared_ptr<FabricSource> set_up_source(Run& run, const Loaders& loader, con
   if (options.use_distributed_sampler) share_out(run, *source->loader, options.padded);
   source->loader->identify_samples(false);
   source->num_batches = source->loader->num_batches().value_or(kUnlimited);
+  const bool is_shared = options.use_distributed_sampler && run.has_peers();
+  source->batch_size =
+      source->loader->batch_size().value_or(0) * (is_shared ? run.strategy->ranks().mesh().data().size() : 1);
   RankCollectives& ranks = run.strategy->ranks();
   const bool has_state = !source->loader->state().empty();
   source->has_state = options.padded ? check_same_batches(ranks, source->num_batches, has_state) : ranks.any(has_state);
@@ -113,7 +133,12 @@ State sources_state(const Run& run, const FabricSources& sources) {
   for (size_t k = 0; k < sources.size(); ++k) {
     const FabricSource& source = *sources[k];
     State one;
-    if (source.pass != nullptr) one.put("position", position_state(source.pass->saved_position()));
+    if (source.pass != nullptr) {
+      State position = position_state(source.pass->saved_position());
+      position.set("num_batches", source.num_batches);
+      position.set("batch_size", source.batch_size);
+      one.put("position", position);
+    }
     if (source.has_state) {
       State own = source.pass != nullptr ? source.pass->loader_state() : source.loader->state();
       source.loader->add_to_checkpoint(own);
@@ -126,7 +151,12 @@ State sources_state(const Run& run, const FabricSources& sources) {
 
 void check_sources(const FabricSources& sources, const State& saved) {
   const auto count = saved.get<int64_t>("loaders");
-  if (count == static_cast<int64_t>(sources.size())) return;
+  if (count == static_cast<int64_t>(sources.size())) {
+    for (size_t k = 0; k < sources.size(); ++k) {
+      check_batches(*sources[k], k, saved.part(key_of_source(k)).part("position"));
+    }
+    return;
+  }
   throw CheckpointError("it holds the positions of " + count_of(count, "loader") + ", and " +
                         std::to_string(sources.size()) +
                         " were set up. Call setup_dataloaders for the same loaders before load.");

@@ -29,6 +29,7 @@ struct FabricPosition {
 struct FabricSource {
   std::shared_ptr<Loader> loader;
   int64_t num_batches = kUnlimited;                      // kUnlimited: not known
+  int64_t batch_size = 0;                                // of all ranks together; 0: not known
   bool moves = true;                                     // its batches are moved to the device
   bool has_state = false;                                // the loader of some rank has a state
   const OpenPass* pass = nullptr;                        // the open pass; null: there is none
@@ -86,7 +87,8 @@ class OpenPass {
 using FabricSources = std::vector<std::shared_ptr<FabricSource>>;
 /// Returns the positions and states of the loaders. Every rank calls it.
 [[nodiscard]] State sources_state(const Run& run, const FabricSources& sources);
-/// Throws CheckpointError if the state is of a different number of loaders.
+/// Throws CheckpointError if the state is of a different number of loaders, or from inside a pass over a loader of
+/// other batches.
 void check_sources(const FabricSources& sources, const State& saved);
 /// Restores what sources_state() has returned.
 void restore_sources(const Run& run, const FabricSources& sources, const State& saved);

@@ -92,6 +92,10 @@ Run& FabricRun::open() {
   return RunAccess::of(*trainer_);
 }
 
+Run& FabricRun::read() {
+  return has_ended_ && trainer_ != nullptr ? RunAccess::of(*trainer_) : open();
+}
+
 void FabricRun::start() {
   trainer_ = RunAccess::make_guest(options_);
   Run& run = RunAccess::of(*trainer_);
@@ -168,7 +172,7 @@ std::optional<size_t> FabricRun::setup(const std::shared_ptr<torch::nn::Module>&
     }
   }
   set_up_.push_back({module.get(), first, config.optimizers().size()});
-  has_backward_.resize(config_.optimizers().size());
+  gradients_.resize(config_.optimizers().size());
   return config.optimizers().empty() ? std::nullopt : std::optional(first);
 }
 
@@ -181,6 +185,7 @@ at::Tensor FabricRun::step(const Batch& batch, const Fabric::ReplicaClosure& clo
   try {
     loss = train_batch(run, batch, passes_.empty() ? nullptr : passes_.back());
   } catch (...) {
+    failed_batch_ = batch;
     run.fit.epoch.batch_running = false;
     run.fit.engine->drop_window();
     throw;
@@ -343,11 +348,15 @@ std::shared_ptr<void> FabricRun::enter_forward() {
 }
 
 void FabricRun::backward(const at::Tensor& loss) {
+  if (closure_ != nullptr) {
+    throw Error("it was called in the closure of Fabric.step, which does the backward pass. Return the loss instead.");
+  }
   Run& run = begin();
   check_manual(run);
   if (run.has_peers()) check_forward();
   if (!loss.defined()) throw Error("the loss is undefined. Every rank gives a loss.");
   check_loss(loss);
+  check_used_gradients();
   use_loop(run, Loop::manual);
   OpenPass* pass = passes_.empty() ? nullptr : passes_.back();
   count_pass(run, pass);
@@ -365,7 +374,7 @@ void FabricRun::backward(const at::Tensor& loss) {
   // Backward uses the types of the forward pass.
   const Autocast plain(run.strategy->placement().device().type(), std::nullopt, {.enabled = false});
   run_backward(core, loss, syncs_);
-  has_backward_.assign(has_backward_.size(), true);
+  for (Gradients& each : gradients_) each.has_backward = true;
   is_unreduced_ = !syncs_;
 }
 
@@ -394,11 +403,15 @@ void FabricRun::clip_gradients(size_t optimizer, const ClipGradients& clip) {
 void FabricRun::step_optimizer(size_t optimizer, const Optimizer::Closure& closure) {
   Run& run = begin();
   check_manual(run);
-  if (!closure) check_gradients(run, optimizer);
+  if (!closure) {
+    check_gradients(run, optimizer);
+    warn_of_gradients(optimizer);
+  }
   use_loop(run, Loop::manual);
   const TimeSplit::Running timed(run.entry.time_split);
   run.fit.optimizers()[optimizer].step(closure);
   move_scale_of_batch(run.fit.engine->core());
+  note_used(optimizer);
   drop_gradients(run);
   ++run.progress.windows;
   between_batches(run);
@@ -408,12 +421,14 @@ void FabricRun::zero_grad(size_t optimizer) {
   Run& run = begin();
   check_no_open_step(run);
   run.fit.optimizers()[optimizer].zero_grad();
-  has_backward_[optimizer] = false;
+  gradients_[optimizer] = {};
   drop_gradients(run);
 }
 
 void FabricRun::save(const std::string& path, const State& user) {
-  (void)begin();
+  Run& run = begin();
+  run.drain_logs();
+  for (const auto& logger : run.loggers) logger->save();  // a loop that is killed later has the rows up to here
   const auto saving = set_in_scope(user_, &user);
   trainer_->save_checkpoint(path);
 }
@@ -424,6 +439,18 @@ void FabricRun::add_to_checkpoint(State& checkpoint) const {
   own.set("resized", std::vector<std::string>(resized_.begin(), resized_.end()));
   checkpoint.put("fabric", own);
   if (user_ != nullptr) checkpoint.put("user", *user_);
+}
+
+void FabricRun::forget_steps(Run& run) {
+  if (loop_) {
+    run.fit.engine->finish_checks(/*receives_flags=*/true);
+    run.fit.engine->end();
+    loop_.reset();
+  }
+  run.fit.engine->drop_window();
+  run.fit.epoch = Epoch();
+  for (LightningOptimizer& optimizer : run.fit.optimizers()) optimizer.zero_grad();
+  is_unreduced_ = false;
 }
 
 State FabricRun::load(const std::string& path) {
@@ -437,6 +464,7 @@ State FabricRun::load(const std::string& path) {
                           "the module before setup.");
   }
   naming_checkpoint(path, [&] { check_sources(sources_, own); });
+  forget_steps(run);
   Sharding& sharding = run.strategy->sharding();
   run.entry.ckpt_path = path;
   naming_checkpoint(path, [&] { resize_as_saved(run, checkpoint, own); });
@@ -447,7 +475,7 @@ State FabricRun::load(const std::string& path) {
   naming_checkpoint(path, [&] {
     restore_sources(run, sources_, own);
     accumulates_ = own.get<bool>("accumulates");
-    has_backward_.assign(has_backward_.size(), accumulates_);
+    gradients_.assign(gradients_.size(), {.has_backward = accumulates_});
   });
   restore_random_numbers(run);  // last, because nothing may draw from them before the loop
   return checkpoint.part("user");
@@ -506,6 +534,7 @@ void FabricRun::end_failed() noexcept {
 
 void FabricRun::rethrow_named(const std::string& call) {
   error_ = exception_text(std::current_exception());
+  const Batch failed = std::exchange(failed_batch_, {});
   try {
     throw;
   } catch (const c10::OutOfMemoryError& error) {
@@ -513,7 +542,7 @@ void FabricRun::rethrow_named(const std::string& call) {
     throw OutOfMemoryError(error_ = text_for_call(call, memory_report(RunAccess::of(*trainer_), call, error)));
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
-    throw Error(error_ = text_for_call(call, text + type_remedy(text)));
+    throw Error(error_ = text_for_call(call, text + type_remedy(text, types_text(failed))));
   } catch (const ConfigError& error) {
     throw config_error_for_call(call, error);
   } catch (const NonFiniteLossError& error) {

@@ -15,9 +15,11 @@
 #include "levin/core/process/process_exit.h"
 #include "levin/trainer/fabric.h"
 #include "levin/trainer/lightning_module.h"
+#include "levin/trainer/loops/fabric_options.h"
 #include "levin/trainer/loops/fabric_pass.h"
 #include "levin/trainer/loops/running_entry.h"
 #include "levin/trainer/run/run.h"
+#include "levin/trainer/step/run_messages.h"
 
 namespace levin {
 
@@ -50,6 +52,8 @@ class FabricRun {
   /// Returns the run with its ranks, loggers and callbacks; starts it if that was not done. Throws Error after the end,
   /// and without launch() if there are several ranks.
   Run& open();
+  /// Returns the run for a function that only reads, which may also be called after the end.
+  Run& read();
   /// Returns the run, ready to compute steps: the strategy has the modules, and the engine the optimizers.
   Run& begin();
 
@@ -118,6 +122,16 @@ class FabricRun {
   void check_forward() const;
   /// Throws unless the optimizer may use its gradients: backward() has computed and reduced them.
   void check_gradients(const Run& run, size_t optimizer) const;
+  /// Returns what to do about a tensor of the wrong type in the batch that failed, or in a loss.
+  [[nodiscard]] std::string types_text(const Batch& failed) const;
+  /// Throws or warns if backward() is about to add to gradients that an optimizer step has used.
+  void check_used_gradients();
+  /// Warns of an optimizer step that has no gradients, or has used its gradients before.
+  void warn_of_gradients(size_t optimizer);
+  /// Remembers that an optimizer step has used its present gradients.
+  void note_used(size_t optimizer);
+  /// Forgets gradients and recordings of the steps before a checkpoint is loaded.
+  void forget_steps(Run& run);
   at::Tensor train_batch(Run& run, const Batch& batch, OpenPass* pass);
   void close_window(Run& run, int64_t steps_before);
   /// Makes a pass the running epoch, once it trains. `pass`: null: none is open.
@@ -151,6 +165,15 @@ class FabricRun {
     size_t count;
   };
 
+  // What is known of an optimizer's gradients in a loop with backward().
+  struct Gradients {
+    bool has_backward = false;   // backward() was called since zero_grad()
+    bool adds_to_used = false;   // and has added to gradients that an optimizer step has used
+    const void* used = nullptr;  // the first gradient that an optimizer step has used, and its version then
+    int64_t used_version = 0;
+  };
+  [[nodiscard]] bool has_used(size_t optimizer) const;
+
   TrainerOptions options_;
   bool needs_launch_ = false;               // there are several ranks
   std::shared_ptr<FabricModules> modules_;  // outlives the trainer
@@ -158,10 +181,12 @@ class FabricRun {
   std::optional<RunningEntry> entry_;       // unset: not started, or ended
   OptimizerConfig config_ = {};             // of all modules
   std::vector<SetUp> set_up_ = {};
-  std::vector<bool> has_backward_ = {};  // by optimizer: backward() was called since its zero_grad()
+  std::vector<Gradients> gradients_ = {};  // by optimizer
   std::vector<std::shared_ptr<FabricSource>> sources_ = {};
-  std::vector<OpenPass*> passes_ = {};                // inner ones last
-  const Fabric::ReplicaClosure* closure_ = nullptr;   // of the running step
+  std::vector<OpenPass*> passes_ = {};               // inner ones last
+  const Fabric::ReplicaClosure* closure_ = nullptr;  // of the running step
+  Batch failed_batch_ = {};                          // of a step that has thrown, until the error has its text
+  bool warned_of_gradients_ = false;
   const State* user_ = nullptr;                       // while a checkpoint is saved by save()
   bool syncs_ = true;                                 // backward reduces gradients over ranks
   std::optional<bool> forward_syncs_ = std::nullopt;  // of the latest forward pass, with several ranks; unset: none
@@ -179,10 +204,11 @@ template <class T>
   return {nullptr, [&value, before = std::exchange(value, in_scope)](void*) { value = before; }};
 }
 
-/// Calls `action`; see FabricRun::rethrow_named. The exit of the process waits for it.
+/// Calls `action`; see FabricRun::rethrow_named. Its warnings name the call too. The exit of the process waits for it.
 template <class Action>
 auto named_call(FabricRun& run, const std::string& call, const Action& action) -> decltype(action()) {
   const CallBeforeExit running;
+  const GuestMessages messages(call, &text_for_call);
   try {
     return action();
   } catch (...) {

@@ -71,7 +71,7 @@ bool has_one_of(const std::string& text, const std::array<std::string_view, N>& 
 
 }  // namespace
 
-std::string type_remedy(const std::string& text) {
+std::string type_remedy(const std::string& text, const std::string& about_floats) {
   const std::string end = text.ends_with('.') ? " " : ". ";
   if (has_one_of(text, kWantIntegers)) {
     return end +
@@ -83,6 +83,7 @@ std::string type_remedy(const std::string& text) {
            "Masks and conditions are bool: convert them before the call, e.g. mask.to(torch::kBool) or mask != 0.";
   }
   if (has_one_of(text, kWantFloats)) {
+    if (!about_floats.empty()) return end + about_floats;
     return end +
            "Inputs and targets must have the type of the weights: give them so in the data, convert them before the "
            "call, e.g. batch[1].to(torch::kFloat), or choose the weights' type with TrainerOptions.precision.";

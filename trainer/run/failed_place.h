@@ -16,6 +16,7 @@ namespace levin {
 // LibTorch's errors about types name two types but no remedy.
 
 /// Returns what to do about LibTorch's error `text`: a separator and a sentence; "" if the error is not about types.
-[[nodiscard]] std::string type_remedy(const std::string& text);
+/// `about_floats`: the sentence about inputs and weights of different types; "": the Trainer's.
+[[nodiscard]] std::string type_remedy(const std::string& text, const std::string& about_floats = "");
 
 }  // namespace levin

@@ -6,8 +6,8 @@
 #include <typeinfo>
 
 #include "levin/core/options/registry.h"
-#include "levin/core/process/console.h"
 #include "levin/core/tensors.h"
+#include "levin/trainer/step/run_messages.h"
 
 namespace levin {
 
@@ -99,9 +99,9 @@ void restore_weights(LightningModule& module, const State& checkpoint, const std
                           "(set_strict_loading(false)).");
   }
   if (!differences.empty()) {
-    Console::instance().warn(path + ": these weights are left unchanged: " + join(differences) + ".");
+    warn_of_run(path + ": these weights are left unchanged: " + join(differences) + ".");
   } else if (const std::string other = other_class_text(module, checkpoint); !other.empty()) {
-    Console::instance().warn(path + ": " + other + ". The weights have the same names and shapes, so they are loaded.");
+    warn_of_run(path + ": " + other + ". The weights have the same names and shapes, so they are loaded.");
   }
   const State saved = checkpoint.part("model");
   const at::AutoGradMode no_grad(false);

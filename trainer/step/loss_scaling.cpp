@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "levin/core/options/error.h"
-#include "levin/core/process/console.h"
 #include "levin/core/process/log.h"
 #include "levin/core/tensors.h"
 #include "levin/precision/grad_scaler.h"
+#include "levin/trainer/step/run_messages.h"
 
 namespace levin {
 
@@ -41,9 +41,8 @@ void watch_scale(const StepCore& core, const GradScaler& scaler) {
                 "detect_anomaly, lower the learning rate, or use bf16-mixed.");
   }
   if (scale < 1 && scale >= scaler.options().backoff_factor) {
-    Console::instance().warn(name +
-                             ": the loss scale has fallen below 1: gradients are larger than float16 can hold. " +
-                             "If steps keep being skipped, lower the learning rate or use bf16-mixed.");
+    warn_of_run(name + ": the loss scale has fallen below 1: gradients are larger than float16 can hold. " +
+                "If steps keep being skipped, lower the learning rate or use bf16-mixed.");
   }
 }
 
@@ -87,10 +86,10 @@ void move_scale_of_batch(StepCore& core) {
 void report_skipped_steps(Precision& precision, const StepCounters& counters) {
   const int64_t skipped = counters.skipped_steps;
   if (skipped == 0 || precision.scaler() == nullptr) return;
-  Console::instance().print(precision.name() + ": " + std::to_string(skipped) + " of " +
-                            std::to_string(counters.global_step + skipped) +
-                            " optimizer steps were skipped, because a scaled gradient overflowed. The loss scale is " +
-                            number_text(precision.scaler()->scale_value()) + ".");
+  note_of_run(precision.name() + ": " + std::to_string(skipped) + " of " +
+              std::to_string(counters.global_step + skipped) +
+              " optimizer steps were skipped, because a scaled gradient overflowed. The loss scale is " +
+              number_text(precision.scaler()->scale_value()) + ".");
 }
 
 }  // namespace levin

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string_view>
 
-#include "levin/core/process/console.h"
 #include "levin/core/tensors.h"
+#include "levin/trainer/step/run_messages.h"
 
 namespace levin {
 
@@ -28,10 +28,10 @@ std::unique_ptr<at::ObserverContext> compare_shapes(const at::RecordFunction& ca
   const at::Tensor& prediction = inputs[0].toTensor();
   const at::Tensor& target = inputs[1].toTensor();
   if (!prediction.defined() || !target.defined() || prediction.sizes() == target.sizes()) return nullptr;
-  Console::instance().warn("training_step: " + std::string(call.name()).substr(6) + " compares a tensor " +
-                           shape_text(prediction.sizes()) + " with one " + shape_text(target.sizes()) +
-                           ": every element of one meets several of the other. Give both the same shape, e.g. by "
-                           "squeeze(1) or unsqueeze(1).");
+  warn_of_run("training_step: " + std::string(call.name()).substr(6) + " compares a tensor " +
+              shape_text(prediction.sizes()) + " with one " + shape_text(target.sizes()) +
+              ": every element of one meets several of the other. Give both the same shape, e.g. by "
+              "squeeze(1) or unsqueeze(1).");
   return nullptr;
 }
 

@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <utility>
 
-#include "levin/core/process/console.h"
 #include "levin/core/process/log.h"
+#include "levin/trainer/step/run_messages.h"
 
 namespace levin {
 
@@ -42,7 +42,7 @@ void RecordedSteps::stop() {
 }
 
 void RecordedSteps::give_up(const std::string& why) {
-  Console::instance().warn(about_recording(why + ". The " + name_ + " are not recorded, and run eagerly."));
+  warn_of_run(about_recording(why + ". The " + name_ + " are not recorded, and run eagerly."));
   stop();
 }
 

@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "levin/core/options/error.h"
-#include "levin/core/process/console.h"
 #include "levin/core/process/log.h"
 #include "levin/core/process/process_memory.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/step/automatic_step.h"
 #include "levin/trainer/step/check_recordable.h"
+#include "levin/trainer/step/run_messages.h"
 #include "levin/trainer/step/step_notes.h"
 #include "levin/trainer/step/step_values.h"
 #include "levin/trainer/step/undo_scope.h"
@@ -35,7 +35,7 @@ StepGraph::StepGraph(StepCore& core, RecordSteps record)
   if (!updates_on_host_) optimizer_.make_recordable();
   const std::string too_old = optimizer_.why_not_recordable();
   if (!too_old.empty()) {
-    Console::instance().warn(about_recording(too_old + " The host performs the update after each replay."));
+    warn_of_run(about_recording(too_old + " The host performs the update after each replay."));
   }
 }
 
@@ -149,7 +149,7 @@ void StepGraph::time_window(const WindowPart& window, double seconds) {
 
 void StepGraph::report(const RecordingTrial& trial) {
   if (trial.is_faster()) {
-    Console::instance().print("record_steps: auto: steps are replayed from a recording: " + trial.text() + " each.");
+    note_of_run("record_steps: auto: steps are replayed from a recording: " + trial.text() + " each.");
   } else {
     log::trainer.info("record_steps: auto: a recorded step is not faster ({}), so steps run eagerly", trial.text());
   }
@@ -173,7 +173,7 @@ void StepGraph::forget() {
   drop_recordings();
   warm_up_left_ = 1;
   if (++changes_ <= kMaxChanges) return;
-  Console::instance().warn(about_recording(
+  warn_of_run(about_recording(
       "what a step depends on (momentum, weight decay, frozen layers, the optimizer's tensors) has changed " +
       count_of(changes_, "time") + " since training began, so the steps are not recorded any more."));
   stop();
@@ -187,9 +187,8 @@ void StepGraph::stop() {
 
 at::Tensor StepGraph::run_eagerly(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
   if (!inputs_.empty() && !core_.skip_batch && !inputs_.fits(batch) && !std::exchange(warned_of_shape_, true)) {
-    Console::instance().warn(about_recording("batch " + std::to_string(batch_idx) + ' ' +
-                                             difference_text(batch, inputs_.batch()) +
-                                             ", so such batches are not repeated from the recording."));
+    warn_of_run(about_recording("batch " + std::to_string(batch_idx) + ' ' + difference_text(batch, inputs_.batch()) +
+                                ", so such batches are not repeated from the recording."));
   }
   return step_eagerly(batch, batch_idx, window);
 }

@@ -14,11 +14,11 @@
 
 #include "levin/core/options/error.h"
 #include "levin/core/options/registry.h"
-#include "levin/core/process/console.h"
 #include "levin/core/tensors.h"
 #include "levin/data/batch_rows.h"
 #include "levin/libtorch/graph_nodes.h"
 #include "levin/trainer/lightning_module.h"
+#include "levin/trainer/step/run_messages.h"
 #include "levin/trainer/step/step_core.h"
 
 namespace levin {
@@ -108,7 +108,7 @@ bool UnregisteredLeaves::report(const StepCore& core, const Batch& batch) const 
   if (core.strategy.ranks().rank() != 0) return true;
   const std::string model = detail::readable_type_name(typeid(core.module));
   const bool one = names.size() == 1;
-  Console::instance().warn(
+  warn_of_run(
       "training_step: the loss depends on " + count_of(names.size(), "tensor") + " that " +
       (one ? "requires a gradient and is" : "require gradients and are") + " not among the parameters of " + model +
       ": " + join(names) + ". " + (one ? "It is" : "They are") + " in no checkpoint" +

@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "levin/core/process/console.h"
 #include "levin/core/process/rank_status.h"
 #include "levin/core/tensors.h"
 #include "levin/precision/nonfinite.h"
@@ -23,6 +22,7 @@
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/nonfinite_loss_error.h"
 #include "levin/trainer/step/check_recordable.h"
+#include "levin/trainer/step/run_messages.h"
 #include "levin/trainer/step/step_core.h"
 #include "levin/trainer/step/step_notes.h"
 
@@ -416,7 +416,7 @@ void WindowVerdict::act(const NonFiniteFinding& found) {
   core_.window.has_nonfinite_loss = true;
   ++nonfinite_losses_;
   if (kept_buffers_ != nullptr) kept_buffers_->restore_nonfinite();
-  if (policy == NonFiniteLoss::skip) Console::instance().warn(found.text + " Its update is skipped.");
+  if (policy == NonFiniteLoss::skip) warn_of_run(found.text + " Its update is skipped.");
   if (policy == NonFiniteLoss::rollback) rollback_due_ = found.text;
 }
 
