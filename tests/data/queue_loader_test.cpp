@@ -109,6 +109,18 @@ TEST(QueueLoader, UsesTheCollateFunction) {
   EXPECT_EQ(batches_left(loader), (std::vector<Numbers>{{3}}));
 }
 
+TEST(QueueLoader, SamplesThatDifferAreRefusedInTheWordsOfPush) {
+  QueueLoader loader({.batch_size = 2});
+  const QueueProducer producer = loader.producer();
+  EXPECT_TRUE(producer.push({at::ones({2})}));
+  EXPECT_TRUE(producer.push({at::ones({3})}));
+  producer.close();
+  Batch batch;
+  const std::string text = error_of<DataError>([&] { (void)loader.next(batch); });
+  EXPECT_TRUE(holds(text, {"QueueLoader: ", "Push samples that are alike"}));
+  EXPECT_FALSE(has(text, "get()"));
+}
+
 TEST(QueueLoader, IsNotReadAheadAndHasNoLength) {
   QueueLoader loader;
   EXPECT_FALSE(loader.may_be_read_ahead());

@@ -138,6 +138,44 @@ TEST(FabricCheckpoint, TheLossScaleIsContinued) {
   expect_equal_weights(Loop{.options = scaled(), .load_from = path}.run().weights, whole.weights);
 }
 
+// Trains, loads an earlier checkpoint into the same process, and trains on.
+std::vector<at::Tensor> weights_after_going_back(const FabricOptions& options, const std::string& path) {
+  torch::manual_seed(99);
+  FabricNet net(/*dropout=*/0.5);
+  Fabric fabric(options);
+  (void)fabric.setup(net,
+                     OptimizerConfig(AdamW(net.parameters(), {.lr = 0.05}), StepLR({.step_size = 1, .gamma = 0.7})));
+  FabricLoader loader = fabric.setup_dataloaders(shuffled());
+  const auto train = [&](int64_t most) {
+    for (int64_t epoch = fabric.current_epoch(); epoch < kEpochs; ++epoch) {
+      for (const Batch& batch : loader.epoch(epoch)) {
+        (void)fabric.step(batch, [&](const Batch& each) { return net.loss(each); });
+        if (--most == 0) return;
+      }
+    }
+  };
+  train(17);  // with a window of 2, one batch of an optimizer step
+  (void)fabric.load(path);
+  train(kEpochs * 7);
+  std::vector<at::Tensor> weights;
+  for (const at::Tensor& parameter : net.parameters()) weights.push_back(parameter.detach().clone());
+  return weights;
+}
+
+TEST(FabricCheckpoint, LoadedAfterStepsGivesTheWeightsOfANewProcess) {
+  for (const bool records : {false, true}) {
+    for (const int64_t accumulate : {1, 2}) {
+      SCOPED_TRACE((records ? "recorded, " : "eager, ") + std::to_string(accumulate));
+      const FabricOptions options{.accumulate_grad_batches = accumulate, .record_steps = records, .num_threads = 1};
+      const TemporaryFolder folder;
+      const std::string path = folder / "killed.ckpt";
+      const Outcome whole = Loop{.options = options}.run();
+      (void)Loop{.options = options, .save_to = path, .killed_after = 10}.run();
+      expect_equal_weights(weights_after_going_back(options, path), whole.weights);
+    }
+  }
+}
+
 TEST(FabricCheckpoint, TheEpochToContinueWithIsTheRunningOne) {
   const TemporaryFolder folder;
   EXPECT_EQ((Loop{.save_to = folder / "a.ckpt", .killed_after = 10}.run().epoch), 1);
@@ -194,6 +232,40 @@ TEST(FabricCheckpoint, ContinuesOnlyInTheEpochThatWasSaved) {
   LoadedLoop loaded;
   expect_parts(error_of<Error>([&] { (void)loaded.loader.epoch(0); }),
                {"FabricLoader.epoch: ", "saved in epoch 1", "epoch 0 was asked for", "current_epoch()"});
+}
+
+TEST(FabricCheckpoint, APassIsNotContinuedWithOtherBatches) {
+  const TemporaryFolder folder;
+  const auto loader_of = [](int64_t batch_size, int64_t rows) {
+    return DataLoader(std::make_shared<TensorDataset>(std::vector<at::Tensor>{torch::ones({rows, 4})}),
+                      {.batch_size = batch_size});
+  };
+  const auto save = [&](int64_t batches, const std::string& path) {
+    FabricNet net;
+    Fabric fabric;
+    (void)fabric.setup(net);
+    auto [first, second] = fabric.setup_dataloaders(loader_of(4, 40), loader_of(4, 80));
+    for (const Batch& batch : first.epoch(0)) {
+      (void)batch;
+      if (--batches == 0) fabric.save(path);
+    }
+    if (batches > 0) fabric.save(path);  // between two passes
+  };
+  const auto load = [&](const std::string& path, DataLoader first, DataLoader second) {
+    FabricNet net;
+    Fabric fabric;
+    (void)fabric.setup(net);
+    (void)fabric.setup_dataloaders(std::move(first), std::move(second));
+    return error_of<CheckpointError>([&] { (void)fabric.load(path); });
+  };
+  save(2, folder / "inside.ckpt");
+  save(99, folder / "between.ckpt");
+  EXPECT_EQ(load(folder / "inside.ckpt", loader_of(4, 40), loader_of(8, 80)), "");
+  EXPECT_EQ(load(folder / "between.ckpt", loader_of(8, 40), loader_of(8, 80)), "");
+  expect_parts(load(folder / "inside.ckpt", loader_of(8, 40), loader_of(4, 80)),
+               {"Fabric.load: ", "inside.ckpt", "loader 0, which had 10 batches of 4 samples", "now has 5 batches of 8",
+                "in their order"});
+  expect_parts(load(folder / "inside.ckpt", loader_of(4, 80), loader_of(4, 40)), {"now has 20 batches of 4 samples"});
 }
 
 // `save` takes no list: nothing that was set up can be left out.

@@ -9,6 +9,7 @@ levin_test(trainer TORCH COST 40 FILES
   trainer/devices_test.cpp
   trainer/evaluation_test.cpp
   trainer/fabric_checkpoint_test.cpp
+  trainer/fabric_mistakes_test.cpp
   trainer/fabric_module_test.cpp
   trainer/fabric_rows_test.cpp
   trainer/fabric_run_test.cpp
