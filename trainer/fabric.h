@@ -129,7 +129,8 @@ class FabricOptimizer {
 
   /// Updates the weights with the gradients of Fabric::backward, unscaled; skips the update if a scaled gradient
   /// overflowed, and moves the loss scale. `closure`: for an optimizer that evaluates the loss several times (LBFGS).
-  /// Throws NonFiniteLossError for a gradient that is nan or inf, and Error inside a window of Fabric::step, for
+  /// Warns, once, of gradients that were used before or are missing. Throws NonFiniteLossError for a gradient that is
+  /// nan or inf, and Error inside a window of Fabric::step, for
   /// gradients of a backward pass inside no_backward_sync(), and, with several ranks or a scaled loss, for gradients
   /// that Fabric::backward has not computed.
   void step(const Optimizer::Closure& closure = {});
@@ -292,9 +293,9 @@ class Fabric {
   /// also in float32; every rank enters it.
   [[nodiscard]] std::shared_ptr<void> autocast();
   /// Adds the gradients of `loss`, () and not scaled, and reduces them over ranks unless no_backward_sync() is open.
-  /// Every rank calls it. Throws NonFiniteLossError, ConfigError for options that only step() applies, and, with
-  /// several ranks, Error if the forward pass had no autocast() or began on the other side of no_backward_sync()'s
-  /// scope.
+  /// Every rank calls it. Throws NonFiniteLossError, ConfigError for options that only step() applies, Error for
+  /// gradients that step() has left and in its closure, and, with several ranks, if the forward pass had no autocast()
+  /// or began on the other side of no_backward_sync()'s scope.
   void backward(const at::Tensor& loss);
   /// Returns a scope around forward and backward passes whose gradients are not reduced yet: all but the last of an
   /// accumulation. `enabled`: false for the last.
@@ -327,10 +328,12 @@ class Fabric {
   // ---- checkpoints ------------------------------------------------------------------------------------------------
   /// Writes everything that was set up and is needed to continue bitwise identically: weights, optimizers, schedulers,
   /// the loss scale, random numbers, positions of loaders, accumulated gradients; and `user`. A batch of an open pass
-  /// counts as done. Returns once the file is on the disk. Every rank calls it. Throws CheckpointError.
+  /// counts as done. Returns once the file is on the disk, and the loggers' rows so far. Every rank calls it. Throws
+  /// CheckpointError.
   void save(const std::string& path, const State& user = {});
-  /// Restores what save() has written into the same set-up, before the first step of the loop, and returns `user`.
-  /// Every rank calls it. Throws CheckpointError, and Error inside a pass.
+  /// Restores what save() has written into the same set-up, and returns `user`. After steps, too, the loop then ends
+  /// with the weights of a new process that has loaded the file. Every rank calls it. Throws CheckpointError, also for
+  /// loaders of other batches inside a pass, and Error while a pass is open.
   State load(const std::string& path);
 
   // ---- progress, loggers and callbacks ----------------------------------------------------------------------------
@@ -343,7 +346,8 @@ class Fabric {
   /// loop with step(), each value moves the schedulers that monitor the name, by rank 0's value; then every rank calls
   /// it. Throws Error for a name that is empty or reserved.
   void log(const std::string& name, double value, std::optional<int64_t> step = std::nullopt);
-  /// Same as above; reads the one element of the tensor, which waits for its device.
+  /// Same as above; reads the one element of the tensor, which waits for its device. Throws Error for an undefined
+  /// tensor and for several elements.
   void log(const std::string& name, const at::Tensor& value, std::optional<int64_t> step = std::nullopt);
   void log_dict(const Metrics& metrics, std::optional<int64_t> step = std::nullopt);
   /// Returns the latest values by name: of log(), of evaluate(), and of the last step of a LightningModule. Waits for
@@ -358,7 +362,8 @@ class Fabric {
   /// Returns whether a callback has requested a stop, on any rank. Every rank calls it.
   [[nodiscard]] bool should_stop();
 
-  /// Ends the run as succeeded: waits for checkpoints and loggers. No other function may be called afterwards.
+  /// Ends the run as succeeded: waits for checkpoints and loggers. Afterwards only global_step(), current_epoch() and
+  /// callback_metrics() may be called.
   void finish();
 
  private:
