@@ -100,7 +100,11 @@ bool BatchedOptimizer::list_gradients(Batch& batch) const {
   batch.grads.clear();
   for (size_t i = 0; i < batch.sources.size(); ++i) {
     const at::Tensor& grad = batch.sources[i]->grad();
-    if (!grad.defined()) return false;
+    if (!grad.defined() || batch.params[i].sizes() != batch.sources[i]->sizes()) return false;
+    check_shape(batch.slots[i], grad, "gradient");
+    for (const Tensors& state : batch.state) {
+      if (!state.empty()) check_shape(batch.slots[i], state[i], "state");
+    }
     batch.grads.push_back(same_layout(batch.params[i], grad) ? grad : laid_as(batch.params[i], grad, batch.slots[i]));
   }
   return true;
@@ -111,12 +115,23 @@ bool BatchedOptimizer::pack_gradients(Batch& batch) const {
   for (size_t i = 0; i < batch.sources.size(); ++i) {
     const at::Tensor& grad = batch.sources[i]->grad();
     if (!grad.defined() || !pack.holds(i)) return false;
+    check_shape(batch.slots[i], grad, "gradient");
     if (!pack.put_gradient(i, grad)) {
       (void)pack.put_gradient(i, laid_as(slots_[batch.slots[i]].param, grad, batch.slots[i]));
     }
   }
   batch.grads = {pack.grads()};
   return true;
+}
+
+// The kernels do not look at shapes.
+void BatchedOptimizer::check_shape(size_t index, const at::Tensor& tensor, const char* what) const {
+  const at::Tensor& param = slots_[index].param;
+  if (tensor.sizes() == param.sizes()) return;
+  throw Error(name() + ": tensor " + std::to_string(index) + " has shape " + shape_text(param.sizes()) + ", and its " +
+              what + " " + shape_text(tensor.sizes()) +
+              ". Change the rows of parameters with select_rows, with the one optimizer that has them, or make another "
+              "optimizer.");
 }
 
 // A copy of the gradient with its parameter's memory layout.
@@ -245,7 +260,11 @@ void BatchedOptimizer::add_to_batch(size_t index) {
   const size_t kind = kind_of(slot.param);
   bool first = slot.step == 0;
   for (size_t k = 0; k < slot.state.size(); ++k) {
-    if (!uses_state(k, group, kind) || slot.state[k].defined()) continue;
+    if (!uses_state(k, group, kind)) continue;
+    if (slot.state[k].defined()) {
+      check_shape(index, slot.state[k], "state");
+      continue;
+    }
     if (!packed) slot.state[k] = at::full_like(param, initial_state());
     first = true;
   }

@@ -16,7 +16,8 @@
 
 namespace levin {
 
-/// An optimizer whose updates run on lists of tensors. step() throws Error for a sparse gradient.
+/// An optimizer whose updates run on lists of tensors. step() throws Error for a sparse gradient, and for a
+/// parameter whose shape is not that of its state.
 class BatchedOptimizer : public Optimizer {
  public:
   ~BatchedOptimizer() override;
@@ -114,6 +115,7 @@ class BatchedOptimizer : public Optimizer {
   bool collect_gradients();
   bool list_gradients(Batch& batch) const;
   bool pack_gradients(Batch& batch) const;
+  void check_shape(size_t index, const at::Tensor& tensor, const char* what) const;
   at::Tensor laid_as(const at::Tensor& param, const at::Tensor& grad, size_t index) const;
   void keep_progress();
   void make_batches();

@@ -1,4 +1,5 @@
 // Saving and loading every optimizer in the middle of a run.
+#include "levin/core/tensors.h"
 #include "optim/support.h"
 
 namespace levin::optimizer_state_test {
@@ -249,6 +250,37 @@ TEST(OptimizerState, LeavesOutParametersThatNeverHadAGradient) {
   Adam other(make_params());
   other.load_state(saved);
   EXPECT_EQ(other.state().tensors.size(), saved.tensors.size());
+}
+
+TEST(OptimizerState, AParameterThatHasAnotherShapeThanItsStateIsAnError) {
+  for (const auto& setting : settings()) {
+    if (setting.name == "LBFGS" || setting.name == "Adafactor") continue;
+    for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2, 4}, {4000, 40}}) {
+      auto params = make_params();
+      auto optimizer = make_optimizer(setting, params);
+      for (int i = 0; i < 2; ++i) train_step(*optimizer, params);
+      if (optimizer->state().tensors.empty()) continue;
+      params[0].mutable_grad().reset();
+      params[0].set_data(at::full(shape, 0.5, at::kDouble));
+      SCOPED_TRACE(setting.name);
+      expect_error<Error>([&] { train_step(*optimizer, params); },
+                          {": tensor 0 has shape " + shape_text(shape) + ", and its state (3, 4)", "select_rows"});
+    }
+  }
+}
+
+TEST(OptimizerState, AGradientOfAnotherShapeIsAnError) {
+  for (const auto& setting : settings()) {
+    if (setting.name == "LBFGS" || setting.name == "Adafactor" || setting.name == "SAM") continue;
+    auto params = make_params();
+    auto optimizer = make_optimizer(setting, params);
+    if (optimizer->needs_closure()) continue;
+    testing::loss_of(params).backward();
+    optimizer->step();
+    params[0].set_data(at::full({4000, 40}, 0.5, at::kDouble));
+    SCOPED_TRACE(setting.name);
+    expect_error<Error>([&] { optimizer->step(); }, {": tensor 0 has shape (4000, 40), and its ", " (3, 4)"});
+  }
 }
 
 }  // namespace
