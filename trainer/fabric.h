@@ -343,8 +343,8 @@ class Fabric {
   /// Returns the number of optimizer steps.
   [[nodiscard]] int64_t global_step();
   /// Writes a row to the loggers. `step`: unset: global_step(). Callbacks that monitor the name see the value. In a
-  /// loop with step(), each value moves the schedulers that monitor the name, by rank 0's value; then every rank calls
-  /// it. Throws Error for a name that is empty or reserved.
+  /// loop with step(), from its first step on, each value moves the schedulers that monitor the name, by rank 0's value;
+  /// then every rank calls it. Throws Error for a name that is empty or reserved.
   void log(const std::string& name, double value, std::optional<int64_t> step = std::nullopt);
   /// Same as above; reads the one element of the tensor, which waits for its device. Throws Error for an undefined
   /// tensor and for several elements.

@@ -43,11 +43,7 @@ void FabricRun::select_rows(size_t optimizer, const std::vector<at::Tensor>& par
 
 // Recordings are bound to the memory of the old rows, and ddp's buckets to their sizes.
 void FabricRun::resize(Run& run, const std::function<void()>& change) {
-  if (loop_) {
-    run.fit.engine->finish_checks(/*receives_flags=*/true);
-    run.fit.engine->end();
-    loop_.reset();
-  }
+  end_engine(run);
   if (!run.has_peers()) return change();
   run.strategy->tear_down();
   try {

@@ -136,15 +136,20 @@ Run& FabricRun::begin() {
 // user code acts between backward and the update. The engine decides in StepEngine::begin, by the module's
 // automatic_optimization.
 void FabricRun::use_loop(Run& run, Loop loop) {
-  if (loop_ == loop) return;
-  StepEngine& engine = *run.fit.engine;
-  if (loop_) {
-    engine.finish_checks(/*receives_flags=*/true);
-    engine.end();
+  if (begun_ != loop) {
+    end_engine(run);
+    modules_->set_automatic_optimization(loop == Loop::steps);
+    run.fit.engine->begin();
+    begun_ = loop;
   }
-  modules_->set_automatic_optimization(loop == Loop::steps);
-  engine.begin();
   loop_ = loop;
+}
+
+void FabricRun::end_engine(Run& run) {
+  if (!begun_) return;
+  run.fit.engine->finish_checks(/*receives_flags=*/true);
+  run.fit.engine->end();
+  begun_.reset();
 }
 
 std::optional<size_t> FabricRun::setup(const std::shared_ptr<torch::nn::Module>& module, const OptimizerConfig& config,
@@ -248,6 +253,7 @@ void FabricRun::close_window(Run& run, int64_t steps_before) {
 
 void FabricRun::finish_steps(Run& run) {
   if (run.fit.window_is_open() && !accumulates_) {
+    use_loop(run, Loop::steps);  // the window may be a checkpoint's
     const int64_t steps_before = run.progress.global_step;
     run.fit.engine->update_cut_window({.epoch = run.progress.epoch,
                                        .batch_idx = run.fit.epoch.batch_idx,
@@ -436,17 +442,14 @@ void FabricRun::save(const std::string& path, const State& user) {
 void FabricRun::add_to_checkpoint(State& checkpoint) const {
   State own = sources_state(RunAccess::of(*trainer_), sources_);
   own.set("accumulates", accumulates_);
+  own.set<std::string>("loop", !loop_ ? "" : *loop_ == Loop::steps ? "steps" : "manual");
   own.set("resized", std::vector<std::string>(resized_.begin(), resized_.end()));
   checkpoint.put("fabric", own);
   if (user_ != nullptr) checkpoint.put("user", *user_);
 }
 
 void FabricRun::forget_steps(Run& run) {
-  if (loop_) {
-    run.fit.engine->finish_checks(/*receives_flags=*/true);
-    run.fit.engine->end();
-    loop_.reset();
-  }
+  end_engine(run);
   run.fit.engine->drop_window();
   run.fit.epoch = Epoch();
   for (LightningOptimizer& optimizer : run.fit.optimizers()) optimizer.zero_grad();
@@ -476,6 +479,8 @@ State FabricRun::load(const std::string& path) {
     restore_sources(run, sources_, own);
     accumulates_ = own.get<bool>("accumulates");
     gradients_.assign(gradients_.size(), {.has_backward = accumulates_});
+    const std::string loop = own.has("loop") ? own.get<std::string>("loop") : "";  // absent: of an earlier version
+    loop_ = loop.empty() ? std::nullopt : std::optional(loop == "steps" ? Loop::steps : Loop::manual);
   });
   restore_random_numbers(run);  // last, because nothing may draw from them before the loop
   return checkpoint.part("user");

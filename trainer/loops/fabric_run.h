@@ -107,6 +107,8 @@ class FabricRun {
 
   void start();
   void use_loop(Run& run, Loop loop);
+  /// Undoes use_loop() once the losses of all steps are known; the kind of the loop stays.
+  void end_engine(Run& run);
   void check_new_module(const torch::nn::Module& module, const OptimizerConfig& config, const std::string& name) const;
   void check_step(const Run& run) const;
   /// Throws if step() has accumulated gradients that no optimizer step has used.
@@ -192,6 +194,7 @@ class FabricRun {
   std::optional<bool> forward_syncs_ = std::nullopt;  // of the latest forward pass, with several ranks; unset: none
   bool is_unreduced_ = false;                         // gradients wait for a backward pass that reduces them
   std::optional<Loop> loop_ = std::nullopt;           // unset: nothing was trained
+  std::optional<Loop> begun_ = std::nullopt;          // the kind for which the engine has begun
   std::set<std::string> resized_ = {};                // parameters whose rows were selected
   bool accumulates_ = false;                          // the engine's window has gradients of backward(), not of step()
   bool has_ended_ = false;
