@@ -49,6 +49,9 @@ void check_rows(const Optimizer& optimizer, const std::vector<at::Tensor>& param
   const std::vector<at::Tensor> all = optimizer.parameters();
   for (size_t k = 0; k < params.size(); ++k) {
     const std::string what = where + "tensor " + std::to_string(k);
+    if (const size_t first = index_of(params[k], params); first != k) {
+      throw Error(what + " is the same as tensor " + std::to_string(first) + ". Give each tensor once.");
+    }
     if (index_of(params[k], all) == all.size()) {
       throw Error(what + " is not a parameter of this optimizer. Give the tensors that it was made with.");
     }
@@ -59,17 +62,15 @@ void check_rows(const Optimizer& optimizer, const std::vector<at::Tensor>& param
   }
 }
 
-}  // namespace
-
-void select_rows(Optimizer& optimizer, const std::vector<at::Tensor>& params, const at::Tensor& rows, int64_t kept) {
-  check_rows(optimizer, params, rows, kept);
-  const at::NoGradGuard no_grad;
-  const auto selected = [&](const at::Tensor& from) { return at::index_select(from, 0, rows.to(from.device())); };
+// The names of the tensors of `state` that have a row for each row of these parameters.
+std::vector<std::string> names_with_rows(const Optimizer& optimizer, const State& state,
+                                         const std::vector<at::Tensor>& params) {
   const std::vector<at::Tensor> all = optimizer.parameters();
-  State next = optimizer.state();
+  std::vector<std::string> names;
   for (const at::Tensor& param : params) {
     const std::string prefix = std::to_string(index_of(param, all)) + ".";
-    for (auto it = next.tensors.lower_bound(prefix); it != next.tensors.end() && it->first.starts_with(prefix); ++it) {
+    for (auto it = state.tensors.lower_bound(prefix); it != state.tensors.end() && it->first.starts_with(prefix);
+         ++it) {
       const std::string name = it->first.substr(prefix.size());
       const StateLayout layout = optimizer.layout(name);
       if (layout == StateLayout::scalar) continue;
@@ -77,9 +78,29 @@ void select_rows(Optimizer& optimizer, const std::vector<at::Tensor>& params, co
         throw Error(optimizer.name() + ": its state \"" + name + "\" does not have the shape of its parameter." +
                     kUseAnother);
       }
-      it->second = selected(it->second);
-      it->second.narrow(0, kept, rows.numel() - kept).zero_();
+      names.push_back(it->first);
     }
+  }
+  return names;
+}
+
+}  // namespace
+
+void check_select_rows(const Optimizer& optimizer, const std::vector<at::Tensor>& params, const at::Tensor& rows,
+                       int64_t kept) {
+  check_rows(optimizer, params, rows, kept);
+  (void)names_with_rows(optimizer, optimizer.state(), params);
+}
+
+void select_rows(Optimizer& optimizer, const std::vector<at::Tensor>& params, const at::Tensor& rows, int64_t kept) {
+  check_rows(optimizer, params, rows, kept);
+  const at::NoGradGuard no_grad;
+  const auto selected = [&](const at::Tensor& from) { return at::index_select(from, 0, rows.to(from.device())); };
+  State next = optimizer.state();
+  for (const std::string& name : names_with_rows(optimizer, next, params)) {
+    at::Tensor& state = next.tensors.at(name);
+    state = selected(state);
+    state.narrow(0, kept, rows.numel() - kept).zero_();
   }
   std::vector<at::Tensor> values;
   for (const at::Tensor& param : params) values.push_back(selected(param.detach()));

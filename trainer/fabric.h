@@ -137,8 +137,10 @@ class FabricOptimizer {
   /// Drops the gradients of the optimizer's parameters.
   void zero_grad();
   /// Changes the number of rows of `params` between two optimizer steps: see levin::select_rows. Recordings of steps
-  /// are made again, and checkpoints restore the sizes. Every rank selects the same rows. Throws Error while gradients
-  /// wait for an optimizer step, with fsdp and with dp on several devices, and as levin::select_rows.
+  /// are made again, and checkpoints restore the sizes. nonfinite_loss: rollback goes back to checkpoints that are saved
+  /// afterwards. Every rank selects the same rows. Throws Error, changing nothing, on every rank, while gradients wait
+  /// for an optimizer step, with fsdp and with dp on several devices, with a callback that averages the weights, for a
+  /// tensor of two optimizers, for different rows on ranks, and as levin::select_rows.
   void select_rows(const std::vector<at::Tensor>& params, const at::Tensor& rows, int64_t kept);
   /// Returns the optimizer, whose groups have the learning rates. Throws Error if setup() got no optimizer.
   [[nodiscard]] Optimizer& optimizer() const;
@@ -343,8 +345,8 @@ class Fabric {
   /// Returns the number of optimizer steps.
   [[nodiscard]] int64_t global_step();
   /// Writes a row to the loggers. `step`: unset: global_step(). Callbacks that monitor the name see the value. In a
-  /// loop with step(), from its first step on, each value moves the schedulers that monitor the name, by rank 0's value;
-  /// then every rank calls it. Throws Error for a name that is empty or reserved.
+  /// loop with step(), from its first step on, each value moves the schedulers that monitor the name, by rank 0's
+  /// value; then every rank calls it. Throws Error for a name that is empty or reserved.
   void log(const std::string& name, double value, std::optional<int64_t> step = std::nullopt);
   /// Same as above; reads the one element of the tensor, which waits for its device. Throws Error for an undefined
   /// tensor and for several elements.

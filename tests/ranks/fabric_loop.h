@@ -1,7 +1,7 @@
 // The same training by Fabric.step, by a loop with backward, and by the Trainer, for several ranks: fabric=steps, hand
-// or trainer; fabric=mistakes: the errors of a loop. With save=N the process ends after N batches, leaving fabric.ckpt
-// in the folder `out`; with resume it continues from there. With rows=N the last layer has a third output after N
-// batches.
+// or trainer; fabric=mistakes: the errors of a loop; fabric=other_rows: selections of rows that differ. With save=N the
+// process ends after N batches, leaving fabric.ckpt in the folder `out`; with resume it continues from there. With
+// rows=N the last layer has a third output after N batches.
 #pragma once
 
 #include <torch/torch.h>
@@ -103,6 +103,15 @@ inline void train_with_fabric(const RunArguments& arguments, const TrainerOption
   write_fabric_report(arguments, net, rank, ranks);
 }
 
+inline std::string error_text(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 /// What loops of one's own get wrong with several ranks: each is an error. A good step follows.
 inline void make_mistakes(const RunArguments& arguments, const TrainerOptions& options, const Batch& data) {
   FabricLoopNet net;
@@ -113,34 +122,26 @@ inline void make_mistakes(const RunArguments& arguments, const TrainerOptions& o
     const auto autocast = fabric.autocast();
     return net.loss(data);
   };
-  const auto error_of = [](const std::function<void()>& call) -> std::string {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
   nlohmann::json errors;
   net.loss(data).backward();
-  errors["plain"] = error_of([&] { optimizer.step(); });
+  errors["plain"] = error_text([&] { optimizer.step(); });
   optimizer.zero_grad();
   {
     const at::Tensor loss = forward();
     const auto unsynced = fabric.no_backward_sync();
-    errors["outside"] = error_of([&] { fabric.backward(loss); });
+    errors["outside"] = error_text([&] { fabric.backward(loss); });
   }
   {
     auto unsynced = fabric.no_backward_sync();
     const at::Tensor loss = forward();
     unsynced.reset();
-    errors["inside"] = error_of([&] { fabric.backward(loss); });
+    errors["inside"] = error_text([&] { fabric.backward(loss); });
   }
   {
     const auto unsynced = fabric.no_backward_sync();
     fabric.backward(forward());
   }
-  errors["unreduced"] = error_of([&] { optimizer.step(); });
+  errors["unreduced"] = error_text([&] { optimizer.step(); });
   optimizer.zero_grad();
   fabric.backward(forward());
   optimizer.step();
@@ -152,9 +153,43 @@ inline void make_mistakes(const RunArguments& arguments, const TrainerOptions& o
        fabric.world_size()}}.dump();
 }
 
+/// Selections of rows that not all ranks can do, or that differ, between two steps. With `clean`: the steps alone.
+inline void select_other_rows(const RunArguments& arguments, const TrainerOptions& options, const Batch& data) {
+  FabricLoopNet net;
+  Fabric fabric(fabric_options(arguments, options));
+  fabric.launch();
+  FabricOptimizer optimizer = fabric.setup(net, net.optimizers());
+  const int64_t rank = fabric.global_rank();
+  const auto step = [&] { (void)fabric.step(data, [&](const Batch& each) { return net.loss(each) * (1 + rank); }); };
+  const std::vector<at::Tensor> last = {net.parameters()[2], net.parameters()[3]};
+  const auto error_of = [&](const std::vector<at::Tensor>& params, const at::Tensor& rows, int64_t kept) {
+    return error_text([&] { optimizer.select_rows(params, rows, kept); });
+  };
+  step();
+  nlohmann::json errors;
+  if (!arguments.has("clean")) {
+    errors["values"] = error_of(last, torch::tensor({0, rank}, torch::kLong), 2);
+    errors["count"] = error_of(last, torch::zeros({2 + rank}, torch::kLong), 2);
+    errors["kept"] = error_of(last, torch::zeros({2}, torch::kLong), rank);
+    errors["tensors"] = error_of({last[rank]}, torch::zeros({2}, torch::kLong), 2);
+    errors["one_rank"] = error_of(last, torch::tensor({9 * rank}, torch::kLong), 1);
+  }
+  step();
+  optimizer.select_rows(last, torch::tensor({0, 1, 1}), 2);
+  step();
+  std::vector<double> weights;
+  for (const auto& parameter : net.parameters()) {
+    const auto flat = parameter.detach().to(torch::kDouble).flatten();
+    weights.insert(weights.end(), flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel());
+  }
+  std::ofstream(arguments.text("out", ".") + "/rank" + std::to_string(rank) + ".json")
+      << nlohmann::json{{"errors", errors}, {"weights", weights}, {"world_size", fabric.world_size()}}.dump();
+}
+
 inline void train_as_fabric(const RunArguments& arguments, TrainerOptions options) {
   const Batch data = make_data(arguments);
   if (arguments.text("fabric", "") == "mistakes") return make_mistakes(arguments, options, data);
+  if (arguments.text("fabric", "") == "other_rows") return select_other_rows(arguments, options, data);
   if (arguments.text("fabric", "") != "trainer") return train_with_fabric(arguments, options, data);
   options.max_epochs = 2;
   options.num_threads = 1;

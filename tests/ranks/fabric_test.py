@@ -50,6 +50,18 @@ class FabricOnTwoRanks(RanksTest):
         self.weights("fabric=steps", "rows=3", "save=4")
         self.assertEqual(steps, self.weights("fabric=steps", "resume"))
 
+    def test_rows_that_differ_between_ranks_are_an_error_of_all_ranks_that_changes_nothing(self):
+        expected = {"values": "the ranks select different rows",
+                    "count": r"rank 0 selects 2 rows of \S+weight, \S+bias, of which 2 are kept, and rank 1 3 rows",
+                    "kept": "of which 0 are kept, and rank 1 .* of which 1 are kept",
+                    "tensors": "rank 0 selects 2 rows of .*weight.* and rank 1 2 rows of .*bias",
+                    "one_rank": "on rank 1: AdamW: tensor 0, .* has no row 9"}
+        clean = self.train(*DATA, "fabric=other_rows", "clean", ranks=2)[0]["weights"]
+        for report in self.train(*DATA, "fabric=other_rows", ranks=2):
+            for name, pattern in expected.items():
+                self.assertRegex(report["errors"][name], "^FabricOptimizer.select_rows: .*" + pattern)
+            self.assertEqual(report["weights"], clean)
+
     def test_rows_of_sharded_parameters_are_an_error(self):
         with self.assertRaisesRegex(Exception, "FabricOptimizer.select_rows: .*whose number of rows cannot change"):
             self.weights("fabric=steps", "rows=3", *fsdp(2))

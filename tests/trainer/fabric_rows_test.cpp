@@ -2,11 +2,15 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <functional>
+
 #include "levin/optim/adafactor.h"
 #include "levin/optim/adam.h"
 #include "levin/optim/lookahead.h"
+#include "levin/optim/reduce_lr_on_plateau.h"
 #include "levin/optim/schedule_free_adamw.h"
 #include "levin/optim/sgd.h"
+#include "levin/optim/step_schedulers.h"
 #include "levin/trainer/fabric.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
@@ -178,6 +182,8 @@ TEST(FabricRows, MistakesAreErrorsThatChangeNothing) {
   expect_parts(error({bumps.places}, torch::tensor({0.0}), 1), {"rows must be indices", "int64"});
   expect_parts(error({bumps.places}, torch::tensor({0, 1}), 3), {"kept must be between 0 and the 2 rows, got 3"});
   expect_parts(error({torch::ones({4})}, torch::tensor({0}), 1), {"tensor 0 is not a parameter of this optimizer"});
+  expect_parts(error({bumps.places, bumps.heights, bumps.places}, torch::tensor({0}), 1),
+               {"tensor 2 is the same as tensor 0", "Give each tensor once"});
   (void)fabric.step(data(), [&](const Batch& batch) { return bumps.loss(batch); });
   expect_parts(error({bumps.places}, torch::tensor({0}), 1),
                {"gradients wait for an optimizer step", "after the optimizer"});
@@ -200,6 +206,72 @@ TEST(FabricRows, StateThatNewRowsCannotHaveIsAnError) {
                {"ScheduleFreeAdamW: its state holds weights", "such as Adam or SGD"});
   expect_parts(error_with([](const auto& parameters) { return Lookahead(SGD(parameters, {.lr = 0.1})); }),
                {"Lookahead: its state holds weights"});
+}
+
+TEST(FabricRows, ATensorOfTwoOptimizersIsAnErrorThatChangesNothing) {
+  Bumps bumps;
+  Fabric fabric({.num_threads = 1});
+  OptimizerConfig both;
+  both.add(kAdam(bumps.parameters()));
+  both.add(SGD({bumps.bias, bumps.places}, {.lr = 0.01, .momentum = 0.9}));
+  FabricOptimizer optimizer = fabric.setup(bumps, both);
+  const auto step = [&] {
+    fabric.backward(bumps.loss(data()));
+    for (FabricOptimizer& each : fabric.optimizers()) each.step();
+    for (FabricOptimizer& each : fabric.optimizers()) each.zero_grad();
+  };
+  step();
+  expect_parts(
+      error_of<Error>([&] {
+        optimizer.select_rows({bumps.heights, bumps.places}, rows(), kKept);
+      }),
+      {"FabricOptimizer.select_rows: tensor 1 is also a parameter of another optimizer, SGD", "one optimizer"});
+  EXPECT_EQ(bumps.heights.size(0), 4);
+  step();
+}
+
+TEST(FabricRows, RowsThatAreChangedWithoutSelectRowsAreAnErrorOfTheNextStep) {
+  for (const bool record : {false, true}) {
+    Bumps bumps;
+    Fabric fabric({.record_steps = record, .num_threads = 1});
+    (void)fabric.setup(bumps, kAdam(bumps.parameters()));
+    const auto step = [&] { (void)fabric.step(data(), [&](const Batch& batch) { return bumps.loss(batch); }); };
+    for (int64_t k = 0; k < 6; ++k) step();
+    bumps.places.mutable_grad().reset();
+    bumps.heights.mutable_grad().reset();
+    bumps.places.set_data(torch::ones({7, 2}));
+    bumps.heights.set_data(torch::ones({7, 1}));
+    expect_parts(error_of<Error>(step),
+                 {"Fabric.step: Adam: tensor 0 has shape (7, 2), and its state (4, 2)", "select_rows"});
+  }
+}
+
+// An epoch is a step, after which `between` is called.
+template <class Scheduler>
+double lr_after_epochs(Scheduler scheduler, const LRSchedulerOptions& options,
+                       const std::function<void(FabricOptimizer&, Bumps&)>& between) {
+  Bumps bumps;
+  Fabric fabric({.num_threads = 1});
+  FabricOptimizer optimizer =
+      fabric.setup(bumps, {SGD(bumps.parameters(), {.lr = 1.0}), std::move(scheduler), options});
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    (void)fabric.step(data(), [&](const Batch& batch) { return bumps.loss(batch) * 0.01; });
+    between(optimizer, bumps);
+    fabric.log("score", 1.0);
+    fabric.end_epoch();
+  }
+  return optimizer.optimizer().groups()[0].lr;
+}
+
+TEST(FabricRows, SchedulesGoOn) {
+  for (const bool refused : {false, true}) {
+    const auto select = [&](FabricOptimizer& optimizer, Bumps& bumps) {
+      if (!refused) return optimizer.select_rows({bumps.places, bumps.heights}, torch::arange(4), 4);
+      EXPECT_THROW(optimizer.select_rows({bumps.places}, torch::tensor({99}), 1), Error);
+    };
+    EXPECT_EQ(lr_after_epochs(StepLR({.step_size = 1, .gamma = 0.5}), {.interval = Interval::epoch}, select), 0.125);
+    EXPECT_EQ(lr_after_epochs(ReduceLROnPlateau({.factor = 0.5, .patience = 0}), {.monitor = "score"}, select), 0.25);
+  }
 }
 
 }  // namespace

@@ -1,28 +1,70 @@
 // Parameters whose number of rows changes during the run of a Fabric.
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "levin/core/options/error.h"
+#include "levin/core/process/main_guard.h"
 #include "levin/libtorch/tensor_memory.h"
 #include "levin/optim/select_rows.h"
 #include "levin/trainer/lightning_optimizer.h"
 #include "levin/trainer/loops/fabric_run.h"
 #include "levin/trainer/run/ranks.h"
-#include "levin/trainer/step/step_engine.h"
 
 namespace levin {
 
 namespace {
 
+bool contains(const std::vector<at::Tensor>& all, const at::Tensor& wanted) {
+  return std::any_of(all.begin(), all.end(), [&](const at::Tensor& one) { return one.is_same(wanted); });
+}
+
 void check_resizable(const Run& run) {
   const bool has_replicas = run.strategy->placement().replica_slots().size() > 1;
-  if (!has_replicas && !run.strategy->sharding().is_sharded()) return;
-  throw Error(run.strategy->name() +
-              " has parts or copies of the parameters, whose number of rows cannot change. Use one device, or ddp.");
+  if (has_replicas || run.strategy->sharding().is_sharded()) {
+    throw Error(run.strategy->name() +
+                " has parts or copies of the parameters, whose number of rows cannot change. Use one device, or ddp.");
+  }
+}
+
+// An error of one rank is thrown on all of them, before any has changed something.
+void on_all_ranks(RankCollectives& ranks, const std::function<void()>& check) {
+  if (ranks.world_size() == 1) return check();
+  std::string problem;
+  try {
+    check();
+  } catch (...) {
+    problem = exception_text(std::current_exception());
+  }
+  const std::vector<std::string> problems = ranks.gather(problem);
+  for (size_t rank = 0; rank < problems.size(); ++rank) {
+    if (!problems[rank].empty()) throw Error("on rank " + std::to_string(rank) + ": " + problems[rank]);
+  }
+}
+
+void check_same_selection(Run& run, const std::string& tensors, const at::Tensor& rows, int64_t kept) {
+  if (!run.has_peers()) return;
+  RankCollectives& ranks = run.strategy->ranks();
+  const std::vector<std::string> all = ranks.gather(count_of(rows.numel(), "row") + " of " + tensors + ", of which " +
+                                                    std::to_string(kept) + " are kept");
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw Error("rank 0 selects " + all[0] + ", and rank " + std::to_string(rank) + " " + all[rank] +
+                ". Every rank selects the same rows.");
+  }
+  const at::Tensor own = rows.to(run.strategy->placement().device()).contiguous(), first = own.clone();
+  ranks.copy_from_rank_zero({{"rows", first}});
+  if (ranks.any(!at::equal(own, first))) {
+    throw Error(
+        "the ranks select different rows. Compute them from what is the same on all ranks, or from rank 0's "
+        "with fabric.broadcast.");
+  }
 }
 
 }  // namespace
@@ -30,14 +72,33 @@ void check_resizable(const Run& run) {
 void FabricRun::select_rows(size_t optimizer, const std::vector<at::Tensor>& params, const at::Tensor& rows,
                             int64_t kept) {
   Run& run = begin();
+  on_all_ranks(run.strategy->ranks(), [&] { check_selection(run, optimizer, params, rows, kept); });
+  std::string tensors;
+  for (const auto& item : modules_->named_parameters()) {
+    if (contains(params, item.value())) tensors += (tensors.empty() ? "" : ", ") + item.key();
+  }
+  check_same_selection(run, tensors, rows, kept);
+  resize(run, [&] { levin::select_rows(run.fit.optimizers()[optimizer].optimizer(), params, rows, kept); });
+  for (const auto& item : modules_->named_parameters()) {
+    if (contains(params, item.value())) resized_.insert(item.key());
+  }
+}
+
+void FabricRun::check_selection(const Run& run, size_t optimizer, const std::vector<at::Tensor>& params,
+                                const at::Tensor& rows, int64_t kept) const {
   check_resizable(run);
   if (run.fit.window_is_open()) {
     throw Error("gradients wait for an optimizer step, and they have the old rows. Call it after the optimizer step.");
   }
-  resize(run, [&] { levin::select_rows(run.fit.optimizers()[optimizer].optimizer(), params, rows, kept); });
-  for (const auto& item : modules_->named_parameters()) {
-    const auto is_it = [&](const at::Tensor& one) { return one.is_same(item.value()); };
-    if (std::any_of(params.begin(), params.end(), is_it)) resized_.insert(item.key());
+  check_select_rows(*config_.optimizers()[optimizer], params, rows, kept);
+  for (size_t other = 0; other < config_.optimizers().size(); ++other) {
+    const std::vector<at::Tensor> all = config_.optimizers()[other]->parameters();
+    for (size_t k = 0; k < params.size() && other != optimizer; ++k) {
+      if (!contains(all, params[k])) continue;
+      throw Error("tensor " + std::to_string(k) + " is also a parameter of another optimizer, " +
+                  config_.optimizers()[other]->name() +
+                  ", whose state has the old rows. Give each tensor one optimizer.");
+    }
   }
 }
 

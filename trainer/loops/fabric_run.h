@@ -152,6 +152,9 @@ class FabricRun {
   void leave_pass(OpenPass& pass);
   /// Forgets that gradients of backward() are accumulated.
   void drop_gradients(Run& run);
+  /// Throws what select_rows() refuses on this rank.
+  void check_selection(const Run& run, size_t optimizer, const std::vector<at::Tensor>& params, const at::Tensor& rows,
+                       int64_t kept) const;
   /// Calls `change`, which changes sizes of parameters, and has made anew what was made for the old ones.
   void resize(Run& run, const std::function<void()>& change);
   /// Gives parameters whose rows the saved run has selected their sizes in the file. `own`: its part "fabric".
