@@ -274,5 +274,40 @@ TEST(FabricRows, SchedulesGoOn) {
   }
 }
 
+TEST(FabricRows, AnOlderCheckpointGivesBackItsNumberInTheSameProcess) {
+  const TemporaryFolder folder;
+  Bumps bumps;
+  Fabric fabric({.num_threads = 1});
+  FabricOptimizer optimizer = fabric.setup(bumps, kAdam(bumps.parameters()));
+  const auto step = [&] { (void)fabric.step(data(), [&](const Batch& batch) { return bumps.loss(batch); }); };
+  step();
+  fabric.save(folder / "old.ckpt");
+  step();
+  const std::vector<at::Tensor> after_two = {bumps.places.detach().clone(), bumps.heights.detach().clone()};
+  optimizer.select_rows({bumps.places, bumps.heights}, torch::tensor({0, 1, 2, 3, 3}), 4);
+  step();
+  (void)fabric.load(folder / "old.ckpt");
+  step();
+  expect_equal({bumps.places, bumps.heights}, after_two);
+}
+
+TEST(FabricRows, ACheckpointWithOtherRowsThatIsRefusedChangesNothing) {
+  const TemporaryFolder folder;
+  Bumps bumps;
+  Fabric fabric({.num_threads = 1});
+  FabricOptimizer optimizer = fabric.setup(bumps, kAdam(bumps.parameters()));
+  optimizer.select_rows({bumps.places, bumps.heights}, torch::arange(2), 2);
+  fabric.save(folder / "rows.ckpt");
+  Bumps other;
+  other.bias.set_data(torch::zeros({3}));
+  Fabric fresh({.num_threads = 1});
+  (void)fresh.setup(other, kAdam(other.parameters()));
+  const at::Tensor before = other.places.detach().clone();
+  expect_parts(error_of<CheckpointError>([&] { (void)fresh.load(folder / "rows.ckpt"); }),
+               {"rows.ckpt: its weights do not fit", "bias is (1) in the file and (3) in the module"});
+  EXPECT_TRUE(torch::equal(other.places, before));
+  EXPECT_EQ(other.heights.size(0), 4);
+}
+
 }  // namespace
 }  // namespace levin::fabric_rows_test

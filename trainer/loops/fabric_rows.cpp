@@ -16,6 +16,7 @@
 #include "levin/trainer/lightning_optimizer.h"
 #include "levin/trainer/loops/fabric_run.h"
 #include "levin/trainer/run/ranks.h"
+#include "levin/trainer/state/model_match.h"
 
 namespace levin {
 
@@ -117,23 +118,34 @@ void FabricRun::resize(Run& run, const std::function<void()>& change) {
 }
 
 void FabricRun::resize_as_saved(Run& run, const State& checkpoint, const State& own) {
-  if (!own.has("resized")) return;  // of an earlier version
-  const auto names = own.get<std::vector<std::string>>("resized");
+  std::set<std::string> names = resized_;
+  if (own.has("resized")) {  // absent: of an earlier version
+    for (const std::string& name : own.get<std::vector<std::string>>("resized")) names.insert(name);
+  }
   if (names.empty()) return;
-  check_resizable(run);
   const State saved = checkpoint.part("model");
   const auto parameters = modules_->named_parameters();
-  resize(run, [&] {
-    for (const std::string& name : names) {
-      const at::Tensor* parameter = parameters.find(name);
-      const auto found = saved.tensors.find(name);
-      if (parameter == nullptr || found == saved.tensors.end()) continue;  // restore_weights() reports it
-      if (parameter->dim() == 0 || found->second.dim() != parameter->dim()) continue;
-      if (parameter->sizes().slice(1) != found->second.sizes().slice(1)) continue;
-      replace_leaf_data(*parameter, at::empty(found->second.sizes(), parameter->options().requires_grad(false)));
-    }
-  });
-  resized_.insert(names.begin(), names.end());
+  State resized = module_state(*modules_);
+  std::vector<std::pair<at::Tensor, at::Tensor>> changes;  // parameters, and their values in the file
+  for (const std::string& name : names) {
+    const at::Tensor* parameter = parameters.find(name);
+    const auto found = saved.tensors.find(name);
+    if (parameter == nullptr || found == saved.tensors.end()) continue;  // check_weights() reports it
+    if (parameter->dim() == 0 || found->second.dim() != parameter->dim()) continue;
+    if (parameter->sizes().slice(1) != found->second.sizes().slice(1)) continue;
+    if (parameter->sizes() != found->second.sizes()) changes.emplace_back(*parameter, found->second);
+    resized.tensors[name] = found->second;
+  }
+  check_weights(*modules_, resized, checkpoint, run.entry.ckpt_path);
+  if (!changes.empty()) {
+    check_resizable(run);
+    resize(run, [&] {
+      for (const auto& [parameter, value] : changes) {
+        replace_leaf_data(parameter, at::empty(value.sizes(), parameter.options().requires_grad(false)));
+      }
+    });
+  }
+  resized_ = std::move(names);
 }
 
 }  // namespace levin

@@ -157,7 +157,8 @@ class FabricRun {
                        int64_t kept) const;
   /// Calls `change`, which changes sizes of parameters, and has made anew what was made for the old ones.
   void resize(Run& run, const std::function<void()>& change);
-  /// Gives parameters whose rows the saved run has selected their sizes in the file. `own`: its part "fabric".
+  /// Gives parameters whose rows were selected, here or in the saved run, their sizes in the file. `own`: its part
+  /// "fabric". Throws CheckpointError, changing nothing, if the file's weights do not fit the module.
   void resize_as_saved(Run& run, const State& checkpoint, const State& own);
   void between_batches(Run& run);
   void add_to_checkpoint(State& checkpoint) const;

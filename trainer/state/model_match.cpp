@@ -61,8 +61,11 @@ ClassSpec model_class(const LightningModule& module) {
 }
 
 std::vector<std::string> weight_differences(const LightningModule& module, const State& checkpoint) {
+  return weight_differences(module_state(module), checkpoint);
+}
+
+std::vector<std::string> weight_differences(const State& own, const State& checkpoint) {
   const State saved = checkpoint.part("model");
-  const State own = module_state(module);
   std::vector<std::string> differences;
   for (const auto& [name, tensor] : own.tensors) {
     const auto found = saved.tensors.find(name);
@@ -89,15 +92,19 @@ std::string other_model_text(const LightningModule& module, const State& checkpo
   return "it is of a " + saved_class(checkpoint) + " with other options: " + first_of(std::move(differences));
 }
 
+void check_weights(const LightningModule& module, const State& own, const State& checkpoint, const std::string& path) {
+  const std::vector<std::string> differences = weight_differences(own, checkpoint);
+  if (differences.empty() || !module.strict_loading()) return;
+  const std::string other = other_class_text(module, checkpoint);
+  throw CheckpointError(path + ": its weights do not fit the module" + (other.empty() ? "" : " (" + other + ")") +
+                        ": " + first_of(differences) +
+                        ". Make the module with the hyper-parameters it was saved with, or let it load what fits "
+                        "(set_strict_loading(false)).");
+}
+
 void restore_weights(LightningModule& module, const State& checkpoint, const std::string& path) {
+  check_weights(module, module_state(module), checkpoint, path);
   const std::vector<std::string> differences = weight_differences(module, checkpoint);
-  if (!differences.empty() && module.strict_loading()) {
-    const std::string other = other_class_text(module, checkpoint);
-    throw CheckpointError(path + ": its weights do not fit the module" + (other.empty() ? "" : " (" + other + ")") +
-                          ": " + first_of(differences) +
-                          ". Make the module with the hyper-parameters it was saved with, or let it load what fits "
-                          "(set_strict_loading(false)).");
-  }
   if (!differences.empty()) {
     warn_of_run(path + ": these weights are left unchanged: " + join(differences) + ".");
   } else if (const std::string other = other_class_text(module, checkpoint); !other.empty()) {

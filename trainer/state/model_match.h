@@ -20,10 +20,15 @@ namespace levin {
 /// Returns one line for each weight that is missing in the checkpoint, has a different shape there, or is unknown to
 /// the module.
 [[nodiscard]] std::vector<std::string> weight_differences(const LightningModule& module, const State& checkpoint);
+/// Same as above; `own`: the module's weights and buffers by name.
+[[nodiscard]] std::vector<std::string> weight_differences(const State& own, const State& checkpoint);
 
 /// Returns why the checkpoint is of another model ("it is of ResNet, and this run's model is MLP"), or "". A module
 /// that lacks weights only because its callbacks have not adapted it yet is the same model.
 [[nodiscard]] std::string other_model_text(const LightningModule& module, const State& checkpoint);
+
+/// Throws what restore_weights() would throw if the module had the weights and buffers `own`.
+void check_weights(const LightningModule& module, const State& own, const State& checkpoint, const std::string& path);
 
 /// Copies the checkpoint's weights and buffers to the module. Throws CheckpointError that names the classes if they
 /// differ, and the first weights that are missing, unexpected or of a different shape. Warns if the weights fit a
