@@ -106,6 +106,7 @@ class AveragingCallback : public Callback {
   [[nodiscard]] State weights_to_save(const LightningModule& module) const override;
   void on_save_checkpoint(Trainer&, LightningModule& module, State& checkpoint) override;
   void on_load_checkpoint(Trainer& trainer, LightningModule& module, const State& checkpoint) override;
+  [[nodiscard]] bool averages_weights() const override { return true; }
 
   /// Returns the number of weights averaged so far.
   [[nodiscard]] int64_t n_averaged() const { return weights_.count(); }

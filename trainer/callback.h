@@ -128,6 +128,9 @@ class Callback {
   [[nodiscard]] virtual std::string checkpoint_path(Trainer&, const std::string& /*which*/) { return ""; }
   /// Returns what a checkpoint callback monitors, and the best file so far.
   [[nodiscard]] virtual BestCheckpoint best_checkpoint() const { return {}; }
+  /// Returns whether it averages the weights, so that their number of rows cannot change
+  /// (FabricOptimizer::select_rows).
+  [[nodiscard]] virtual bool averages_weights() const { return false; }
 };
 
 }  // namespace levin

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "levin/callbacks/weight_averaging.h"
 #include "levin/optim/adafactor.h"
 #include "levin/optim/adam.h"
 #include "levin/optim/lookahead.h"
@@ -307,6 +308,14 @@ TEST(FabricRows, ACheckpointWithOtherRowsThatIsRefusedChangesNothing) {
                {"rows.ckpt: its weights do not fit", "bias is (1) in the file and (3) in the module"});
   EXPECT_TRUE(torch::equal(other.places, before));
   EXPECT_EQ(other.heights.size(0), 4);
+}
+
+TEST(FabricRows, AnAverageOfTheWeightsIsAnError) {
+  Bumps bumps;
+  Fabric fabric({.callbacks = {EMAWeightAveraging({.decay = 0.9})}, .num_threads = 1});
+  FabricOptimizer optimizer = fabric.setup(bumps, kAdam(bumps.parameters()));
+  expect_parts(error_of<Error>([&] { optimizer.select_rows({bumps.places}, rows(), kKept); }),
+               {"EMAWeightAveraging", "keeps an average of the weights, which new rows do not have"});
 }
 
 }  // namespace

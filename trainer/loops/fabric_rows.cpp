@@ -13,6 +13,7 @@
 #include "levin/core/process/main_guard.h"
 #include "levin/libtorch/tensor_memory.h"
 #include "levin/optim/select_rows.h"
+#include "levin/trainer/callback.h"
 #include "levin/trainer/lightning_optimizer.h"
 #include "levin/trainer/loops/fabric_run.h"
 #include "levin/trainer/run/ranks.h"
@@ -31,6 +32,10 @@ void check_resizable(const Run& run) {
   if (has_replicas || run.strategy->sharding().is_sharded()) {
     throw Error(run.strategy->name() +
                 " has parts or copies of the parameters, whose number of rows cannot change. Use one device, or ddp.");
+  }
+  for (const auto& callback : run.entry.callbacks) {
+    if (!callback->averages_weights()) continue;
+    throw Error(callback->state_key() + " keeps an average of the weights, which new rows do not have. Remove it.");
   }
 }
 
