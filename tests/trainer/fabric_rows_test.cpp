@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <functional>
 
 #include "levin/callbacks/weight_averaging.h"
@@ -316,6 +317,28 @@ TEST(FabricRows, AnAverageOfTheWeightsIsAnError) {
   FabricOptimizer optimizer = fabric.setup(bumps, kAdam(bumps.parameters()));
   expect_parts(error_of<Error>([&] { optimizer.select_rows({bumps.places}, rows(), kKept); }),
                {"EMAWeightAveraging", "keeps an average of the weights, which new rows do not have"});
+}
+
+TEST(FabricRows, ARollbackGoesToACheckpointWithTheSameRowsAlone) {
+  const TemporaryFolder folder;
+  Bumps bumps;
+  Fabric fabric({.nonfinite_loss = NonFiniteLoss::rollback, .num_threads = 1});
+  FabricOptimizer optimizer = fabric.setup(bumps, kAdam(bumps.parameters()));
+  const auto step = [&](double scale) {
+    (void)fabric.step(data(), [&](const Batch& batch) { return bumps.loss(batch) * scale; });
+  };
+  const auto fail = [&] {
+    for (int64_t k = 0; k < 3; ++k) step(k == 0 ? std::nan("") : 1);  // the loss may be judged late
+  };
+  step(1);
+  fabric.save(folder / "old.ckpt");
+  optimizer.select_rows({bumps.places, bumps.heights}, torch::tensor({3, 2, 1, 0}), 4);
+  expect_parts(error_of<Error>(fail), {"every checkpoint is older than the last select_rows", "Save one after each"});
+  fabric.save(folder / "new.ckpt");
+  const at::Tensor saved = bumps.places.detach().clone();
+  fail();
+  EXPECT_FALSE(torch::equal(bumps.places, saved));
+  EXPECT_TRUE(bumps.places.isfinite().all().item<bool>());
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "levin/trainer/loops/fabric_run.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/state/model_match.h"
+#include "levin/trainer/state/rollback.h"
 
 namespace levin {
 
@@ -84,6 +85,11 @@ void FabricRun::select_rows(size_t optimizer, const std::vector<at::Tensor>& par
     if (contains(params, item.value())) tensors += (tensors.empty() ? "" : ", ") + item.key();
   }
   check_same_selection(run, tensors, rows, kept);
+  run.fit.engine->finish_checks(/*receives_flags=*/true);
+  roll_back_if_due(run);
+  run.checkpoint_writer.finish();
+  run.newest_checkpoint.clear();  // it has the old rows
+  run.fit.rows_changed = true;
   resize(run, [&] { levin::select_rows(run.fit.optimizers()[optimizer].optimizer(), params, rows, kept); });
   for (const auto& item : modules_->named_parameters()) {
     if (contains(params, item.value())) resized_.insert(item.key());

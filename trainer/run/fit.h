@@ -107,6 +107,7 @@ struct Fit {
   std::vector<std::pair<std::string, std::string>> expected_metrics = {};  // who expects it, and its name
   bool warned_of_total_steps = false;
   bool printed_batches = false;
+  bool rows_changed = false;  // select_rows was called: earlier checkpoints have other rows
 
   int64_t saved_batches = -1;  // Progress::total_batches of the newest state that was saved whole, or requested
 

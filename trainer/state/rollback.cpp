@@ -18,6 +18,11 @@ void roll_back_if_due(Run& run) {
   run.checkpoint_writer.finish();
   // Rank 0 writes: once its path is known, the file is on the disk for all.
   const std::string path = run.strategy->ranks().broadcast(run.newest_checkpoint);
+  if (path.empty() && run.fit.rows_changed) {
+    throw Error(found +
+                " nonfinite_loss is rollback, but every checkpoint is older than the last select_rows, and has other "
+                "rows. Save one after each select_rows, or set nonfinite_loss to skip.");
+  }
   if (path.empty()) {
     throw Error(found +
                 " nonfinite_loss is rollback, but there is no checkpoint yet. Save more often (every_n_train_steps), "
