@@ -117,8 +117,8 @@ levin_status levin_tensor_free(levin_tensor* tensor);
 levin_status levin_run_create(const char* path, const char* const* arguments, int32_t count, levin_run** out);
 /* Same as above; yaml is the run file's text. */
 levin_status levin_run_create_from_text(const char* yaml, const char* const* arguments, int32_t count, levin_run** out);
-/* Ends the run: waits for its checkpoints and loggers. Afterwards weights, metrics and counters can be read, and the run
- * can be freed; other functions are LEVIN_INVALID_ARGUMENT. */
+/* Ends the run: waits for its checkpoints and loggers. Afterwards weights, metrics and counters can be read, and the
+ * run can be freed; other functions are LEVIN_INVALID_ARGUMENT. */
 levin_status levin_run_finish(levin_run* run);
 /* Frees the run; ends it before if levin_run_finish was not called. Null is allowed, and does nothing. An error, which
  * frees nothing, in a child process of the one that has created the run, and in code of the run itself. */

@@ -15,6 +15,7 @@
 #include "levin/core/state.h"
 #include "levin/data/batch.h"
 #include "levin/data/data_module.h"
+#include "levin/libtorch/version.h"  // for LEVIN_REGISTER_CALLBACK
 
 namespace levin {
 

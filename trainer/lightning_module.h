@@ -27,6 +27,7 @@
 #include "levin/core/state.h"
 #include "levin/data/batch.h"
 #include "levin/data/data_module.h"
+#include "levin/libtorch/version.h"  // for LEVIN_REGISTER_MODEL
 #include "levin/loggers/log_values.h"
 #include "levin/trainer/lightning_optimizer.h"
 #include "levin/trainer/metrics.h"

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "levin/cli/config/arguments.h"
 #include "levin/cli/config/old_options.h"
@@ -11,6 +13,7 @@
 #include "levin/core/process/main_guard.h"
 #include "levin/core/process/shared_library.h"
 #include "levin/data/data_module.h"
+#include "levin/libtorch/version.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/plan/resolve_plan.h"
 #include "levin/trainer/plan/run_plan.h"
@@ -22,18 +25,34 @@ namespace {
 constexpr const char* kFix =
     "Build it against this Levin (find_package(levin), levin::levin) and this LibTorch, as a shared library.";
 
+// "2.11" of "2.11.0": headers of different minor versions do not fit each other.
+std::string minor_version(const std::string& version) {
+  return version.substr(0, version.find('.', version.find('.') + 1));
+}
+
+// Opens the library for good. Returns why its classes cannot be used; "" if they can.
+std::string open_library(const std::string& file) {
+  (void)detail::take_torch_versions();  // of what is open already
+  SharedLibrary(file, "plugins", kFix).keep();
+  for (const std::string& version : detail::take_torch_versions()) {
+    if (minor_version(version) == minor_version(torch_version())) continue;
+    return file + ": it was compiled with LibTorch " + version + ", and this Levin uses " + torch_version() + ". " +
+           kFix;
+  }
+  return "";
+}
+
 void open_plugin(const std::string& path, Problems& problems) {
-  static std::set<std::string> opened;  // resolve_run may see a run file several times
+  static std::map<std::string, std::string> opened;  // resolve_run may see a run file several times
   std::error_code code;
   const auto file = std::filesystem::canonical(path, code);
   if (code) {
     problems.add({}, "plugins", "no file " + path + " (from " + std::filesystem::current_path().string() + ").");
     return;
   }
-  if (opened.contains(file)) return;
   try {
-    SharedLibrary(file, "plugins", kFix).keep();
-    opened.insert(file);
+    if (!opened.contains(file)) opened[file] = open_library(file);
+    if (!opened[file].empty()) problems.add({}, "plugins", opened[file]);
   } catch (const std::exception& error) {  // of the loader, or of a constructor in the library
     std::string text = exception_text(error);
     if (text.starts_with("plugins: ")) text.erase(0, 9);

@@ -84,6 +84,25 @@ void* registry_of(std::type_index interface, void* (*make)()) {
   return registry;
 }
 
+namespace {
+
+std::vector<std::string>& noted_torch_versions() {
+  static auto* versions = new std::vector<std::string>;
+  return *versions;
+}
+
+}  // namespace
+
+void note_torch_version(const std::string& quoted) {
+  const std::lock_guard lock(registry_mutex());
+  if (quoted.starts_with('"')) noted_torch_versions().push_back(quoted.substr(1, quoted.size() - 2));
+}
+
+std::vector<std::string> take_torch_versions() {
+  const std::lock_guard lock(registry_mutex());
+  return std::exchange(noted_torch_versions(), {});
+}
+
 void duplicate_class(const std::string& kind, const ClassEntry& first, const ClassEntry& second) {
   throw Error("two " + kind + "s are registered as \"" + first.name + "\": " + first.file + ":" +
               std::to_string(first.line) + " and " + second.file + ":" + std::to_string(second.line) +

@@ -108,6 +108,10 @@ std::recursive_mutex& registry_mutex();
 /// True while a part adds its classes, guarded by registry_mutex(): no part is opened for them, and each takes its
 /// place by its name, so that the order does not depend on when parts are opened.
 extern bool part_is_adding;
+/// Remembers the version of LibTorch with which a file that registers a class was compiled, as LEVIN_TEXT_OF has it.
+void note_torch_version(const std::string& quoted);
+/// Returns the versions noted since the last call.
+std::vector<std::string> take_torch_versions();
 /// Alphabetical order, regardless of case.
 bool comes_before(const std::string& one, const std::string& other);
 }  // namespace detail
@@ -362,8 +366,13 @@ struct ValueType<ComponentList<Interface>> {
 
 }  // namespace levin
 
+// The expansion as text: "\"2.11.0\"" for TORCH_VERSION, and "TORCH_VERSION" in a file that does not include it.
+#define LEVIN_TEXT_OF(macro) LEVIN_TEXT(macro)
+#define LEVIN_TEXT(text) #text
+
 #define LEVIN_REGISTER(Interface, Class, doc)                                                               \
   [[maybe_unused]] static const bool levin_registered_##Class = [] {                                        \
+    ::levin::detail::note_torch_version(LEVIN_TEXT_OF(TORCH_VERSION));                                      \
     ::levin::Registry<::levin::Interface>::instance().template add<Class>(#Class, doc, __FILE__, __LINE__); \
     return true;                                                                                            \
   }()

@@ -1,6 +1,6 @@
 """Run files that open shared libraries with `plugins`: for a model, and for a device that is not the CPU.
 
-  plugins_test.py LEVIN MODEL_LIBRARY DEVICE_LIBRARY [unittest's arguments]
+  plugins_test.py LEVIN MODEL_LIBRARY DEVICE_LIBRARY LIBRARY_OF_ANOTHER_LIBTORCH [unittest's arguments]
 """
 
 import json
@@ -13,7 +13,7 @@ import sys
 import tempfile
 import unittest
 
-LEVIN, MODEL, DEVICE = (str(pathlib.Path(sys.argv.pop(1)).resolve()) for _ in range(3))
+LEVIN, MODEL, DEVICE, OTHER = (str(pathlib.Path(sys.argv.pop(1)).resolve()) for _ in range(4))
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -125,6 +125,14 @@ class Plugins(unittest.TestCase):
         status, output = self.fit(self.with_plugins("run.yaml"))
         self.assertEqual(status, 2, output)
         self.assertRegex(output, r"plugins: .*run.yaml: .*Build it against this Levin \(find_package\(levin\)")
+
+    def test_a_library_that_was_compiled_with_another_libtorch_is_refused(self):
+        for arguments in ([], ["--print_config"]):
+            status, output = self.fit(self.with_plugins(OTHER), *arguments)
+            self.assertEqual(status, 2, output)
+            self.assertRegex(output, re.escape(OTHER) + r": it was compiled with LibTorch 2\.99\.1, and this Levin uses "
+                             r"2\.\d+\.\d+\. Build it against this Levin")
+            self.assertIn("error: 1 problem; nothing was run", output)
 
     def test_a_library_adds_a_device_by_name(self):
         text = (SOURCE / "configs/dp.yaml").read_text()

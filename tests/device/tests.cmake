@@ -28,9 +28,12 @@ levin_test(device TORCH COST 30 LIBS levin_test_device FILES
 # Opened by a run file.
 add_library(levin_test_plugin SHARED support/plugin.cpp)
 target_link_libraries(levin_test_plugin PRIVATE levin::levin levin_warnings)
+add_library(levin_test_other_plugin SHARED support/plugin.cpp)
+target_link_libraries(levin_test_other_plugin PRIVATE levin::levin levin_warnings)
+target_compile_definitions(levin_test_other_plugin PRIVATE LEVIN_TEST_TORCH_VERSION="2.99.1")
 if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)
   add_test(NAME cli.plugins
     COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/cli/plugins_test.py" $<TARGET_FILE:levin_tool>
-    $<TARGET_FILE:levin_test_plugin> $<TARGET_FILE:levin_test_device>)
+    $<TARGET_FILE:levin_test_plugin> $<TARGET_FILE:levin_test_device> $<TARGET_FILE:levin_test_other_plugin>)
   set_tests_properties(cli.plugins PROPERTIES LABELS examples TIMEOUT 300)
 endif()

@@ -39,6 +39,27 @@ class Configure(unittest.TestCase):
             (torch / lib / f"lib{name}.so").write_bytes(b"\x7fELF" + symbols)
         return torch
 
+    def find_levin_built_with(self, version, torch):
+        """Searches an installed Levin that was built with this version of LibTorch, but with no library."""
+        levin, project = self.root / "levin", self.root / "user"
+        for folder in (levin, project / "modules"):
+            folder.mkdir(parents=True)
+        for name in ("LevinTorch.cmake", "libtorch-cpu.txt"):
+            (levin / name).write_text((SOURCES / "cmake" / name).read_text())
+        (project / "modules/CMakeFindDependencyMacro.cmake").write_text("macro(find_dependency)\nendmacro()\n")
+        (project / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.25)\nset(CMAKE_CXX_COMPILER_WORKS TRUE)\nproject(x CXX)\n"
+            f"set(LEVIN_TORCH_VERSION {version})\n"
+            'set(PACKAGE_INIT "macro(check_required_components)\\nendmacro()")\n'
+            f"configure_file({SOURCES}/cmake/levinConfig.cmake.in \"{levin}/levinConfig.cmake\" @ONLY)\n"
+            "unset(LEVIN_TORCH_VERSION)\n"
+            "set(CMAKE_MODULE_PATH ${CMAKE_CURRENT_SOURCE_DIR}/modules)\n"
+            "find_package(levin REQUIRED)\n")
+        done = subprocess.run([CMAKE, "-S", project, "-B", project / "build", f"-Dlevin_DIR={levin}",
+                               f"-DLEVIN_TORCH_DIR={torch}"], env={**os.environ, "LEVIN_HOME": str(self.root / "home")},
+                              capture_output=True, text=True, timeout=60)
+        return done.returncode, " ".join(done.stderr.split())
+
     def configure(self, torch=None, *options, **environment):
         """Runs CMake in the same folder each time. `torch`: what -DLEVIN_TORCH_DIR= is followed by, unless it is None."""
         project = self.root / "project"
@@ -64,6 +85,16 @@ class Configure(unittest.TestCase):
                 self.assertEqual((status, problems), (0, ""))
                 self.assertIn(f"LibTorch {version}: {torch}\n", said)
                 self.assertIn(f"libraries: {torch}/lib\n", said)
+
+    def test_an_installed_levin_refuses_another_version_than_its_own(self):
+        torch = self.make_torch("2.13")
+        status, problems = self.find_levin_built_with("2.11", torch)
+        self.assertNotEqual(status, 0)
+        self.assertIn(f"LibTorch in {torch} is 2.13, and this Levin was built with 2.11, which it needs. Set LEVIN_TORCH_DIR "
+                      "to a folder with that version.", problems)
+        self.setUp()
+        status, problems = self.find_levin_built_with("2.13", self.make_torch("2.13"))
+        self.assertEqual((status, problems), (0, ""))
 
     def test_refuses_an_old_version(self):
         torch = self.make_torch("2.5")

@@ -33,6 +33,11 @@ class PluginModel : public levin::LightningModule {
   torch::nn::Linear layer{register_module("layer", torch::nn::Linear(1, 1))};
 };
 
+#ifdef LEVIN_TEST_TORCH_VERSION  // as if it was compiled with another LibTorch
+#undef TORCH_VERSION
+#define TORCH_VERSION LEVIN_TEST_TORCH_VERSION
+#endif
+
 LEVIN_REGISTER_MODEL(PluginModel, "one weight");
 
 }  // namespace
