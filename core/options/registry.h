@@ -367,8 +367,8 @@ struct ValueType<ComponentList<Interface>> {
 }  // namespace levin
 
 // The expansion as text: "\"2.11.0\"" for TORCH_VERSION, and "TORCH_VERSION" in a file that does not include it.
-#define LEVIN_TEXT_OF(macro) LEVIN_TEXT(macro)
-#define LEVIN_TEXT(text) #text
+#define LEVIN_TEXT_OF(macro) LEVIN_QUOTED(macro)
+#define LEVIN_QUOTED(text) #text
 
 #define LEVIN_REGISTER(Interface, Class, doc)                                                               \
   [[maybe_unused]] static const bool levin_registered_##Class = [] {                                        \
