@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "levin/core/options/error.h"
-#include "levin/core/process/console.h"
 #include "levin/precision/precision.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/loops/fabric_run.h"

@@ -501,7 +501,7 @@ void FabricRun::finish() {
   try {
     if (run.fit.engine != nullptr) run.fit.engine->finish_checks(/*receives_flags=*/true);
     if (run.entry.stop_reason.empty()) run.entry.stop_reason = "its loop has ended";
-    report_skipped_steps(*run.precision, run.progress);
+    if (run.strategy->ranks().rank() == 0) report_skipped_steps(*run.precision, run.progress);
     if (loop_ == Loop::steps) warn_of_unmoved_schedulers(run);
     entry_->succeed();
   } catch (...) {
