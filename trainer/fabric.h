@@ -130,9 +130,8 @@ class FabricOptimizer {
   /// Updates the weights with the gradients of Fabric::backward, unscaled; skips the update if a scaled gradient
   /// overflowed, and moves the loss scale. `closure`: for an optimizer that evaluates the loss several times (LBFGS).
   /// Warns, once, of gradients that were used before or are missing. Throws NonFiniteLossError for a gradient that is
-  /// nan or inf, and Error inside a window of Fabric::step, for
-  /// gradients of a backward pass inside no_backward_sync(), and, with several ranks or a scaled loss, for gradients
-  /// that Fabric::backward has not computed.
+  /// nan or inf, and Error inside a window of Fabric::step, for gradients of a backward pass inside no_backward_sync(),
+  /// and, with several ranks or a scaled loss, for gradients that Fabric::backward has not computed.
   void step(const Optimizer::Closure& closure = {});
   /// Drops the gradients of the optimizer's parameters.
   void zero_grad();
