@@ -136,10 +136,10 @@ class FabricOptimizer {
   /// Drops the gradients of the optimizer's parameters.
   void zero_grad();
   /// Changes the number of rows of `params` between two optimizer steps: see levin::select_rows. Recordings of steps
-  /// are made again, and checkpoints restore the sizes. nonfinite_loss: rollback goes back to checkpoints that are saved
-  /// afterwards. Every rank selects the same rows. Throws Error, changing nothing, on every rank, while gradients wait
-  /// for an optimizer step, with fsdp and with dp on several devices, with a callback that averages the weights, for a
-  /// tensor of two optimizers, for different rows on ranks, and as levin::select_rows.
+  /// are made again, and checkpoints restore the sizes. nonfinite_loss: rollback goes back to checkpoints that are
+  /// saved afterwards. Every rank selects the same rows. Throws Error, changing nothing, on every rank, while gradients
+  /// wait for an optimizer step, with fsdp and with dp on several devices, with a callback that averages the weights,
+  /// for a tensor of two optimizers, for different rows on ranks, and as levin::select_rows.
   void select_rows(const std::vector<at::Tensor>& params, const at::Tensor& rows, int64_t kept);
   /// Returns the optimizer, whose groups have the learning rates. Throws Error if setup() got no optimizer.
   [[nodiscard]] Optimizer& optimizer() const;

@@ -168,11 +168,11 @@ inline void select_other_rows(const RunArguments& arguments, const TrainerOption
   step();
   nlohmann::json errors;
   if (!arguments.has("clean")) {
-    errors["values"] = error_of(last, torch::tensor({0, rank}, torch::kLong), 2);
+    errors["values"] = error_of(last, torch::arange(2) * rank, 2);
     errors["count"] = error_of(last, torch::zeros({2 + rank}, torch::kLong), 2);
     errors["kept"] = error_of(last, torch::zeros({2}, torch::kLong), rank);
     errors["tensors"] = error_of({last[rank]}, torch::zeros({2}, torch::kLong), 2);
-    errors["one_rank"] = error_of(last, torch::tensor({9 * rank}, torch::kLong), 1);
+    errors["one_rank"] = error_of(last, torch::full({1}, 9 * rank, torch::kLong), 1);
   }
   step();
   optimizer.select_rows(last, torch::tensor({0, 1, 1}), 2);
