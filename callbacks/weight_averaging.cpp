@@ -237,8 +237,7 @@ void WeightAveraging::setup(Trainer& trainer, LightningModule& module, Stage sta
 // nothing was averaged; here it begins with the first update, because untrained weights are useless.
 void WeightAveraging::on_fit_start(Trainer& trainer, LightningModule& module) {
   check_optimizers(trainer);
-  using Buffers = AveragedWeights::Buffers;
-  weights_.hold(module, options_.use_buffers ? Buffers::averaged : Buffers::copied, options_.device);
+  hold(module);
   if (!loaded_) {
     latest_update_step_ = trainer.global_step();
     latest_update_epoch_ = trainer.current_epoch() - 1;
@@ -248,6 +247,15 @@ void WeightAveraging::on_fit_start(Trainer& trainer, LightningModule& module) {
     }
     return;
   }
+  use_loaded();
+}
+
+void WeightAveraging::hold(LightningModule& module) {
+  using Buffers = AveragedWeights::Buffers;
+  weights_.hold(module, options_.use_buffers ? Buffers::averaged : Buffers::copied, options_.device);
+}
+
+void WeightAveraging::use_loaded() {
   if (loaded_->has("n_averaged")) weights_.load_state(*loaded_);
   loaded_.reset();
   loaded_model_.clear();
@@ -293,6 +301,7 @@ void WeightAveraging::on_load_checkpoint(Trainer& trainer, LightningModule& modu
   loaded_.reset();
   loaded_model_.clear();
   if (fitting_) loaded_model_ = checkpoint.part("model").tensors;
+  if (fitting_ && weights_.holds(module)) hold(module);  // Fabric.load after on_fit_start: the average begins anew
 }
 
 int64_t WeightAveraging::held_bytes(const LightningModule& module) const {
@@ -314,6 +323,7 @@ void WeightAveraging::load_state(const State& saved) {
   latest_update_epoch_ = saved.get<int64_t>("latest_update_epoch");
   loaded_ = saved;
   loaded_->tensors = loaded_model_;
+  if (weights_.holds_a_module()) use_loaded();
 }
 
 EMAWeightAveraging::EMAWeightAveraging(EMAWeightAveragingOptions options)

@@ -44,6 +44,7 @@ class AveragedWeights {
   [[nodiscard]] static int64_t bytes_of(const LightningModule& module, Buffers buffers,
                                         const std::optional<std::string>& device);
   [[nodiscard]] bool holds(const LightningModule& module) const { return module_ == &module; }
+  [[nodiscard]] bool holds_a_module() const { return module_ != nullptr; }
 
   /// Returns the number of weights averaged so far.
   [[nodiscard]] int64_t count() const { return count_; }
@@ -173,6 +174,8 @@ class WeightAveraging : public AveragingCallback {
  private:
   [[nodiscard]] bool saves_average_as_model() const override { return true; }
   void update();
+  void hold(LightningModule& module);
+  void use_loaded();
 
   WeightAveragingOptions options_;
   int64_t latest_update_step_ = 0;    // global_step at the last update

@@ -57,6 +57,7 @@ void check_rows(const Optimizer& optimizer, const std::vector<at::Tensor>& param
     }
     const int64_t has = params[k].dim() == 0 ? 0 : params[k].size(0);
     if (first >= 0 && last < has) continue;
+    if (has == 0) throw Error(what + " has no rows: its shape is " + shape_text(params[k].sizes()) + ".");
     throw Error(what + ", of shape " + shape_text(params[k].sizes()) + ", has no row " +
                 std::to_string(first < 0 ? first : last) + ". Select rows from 0 to " + std::to_string(has - 1) + ".");
   }

@@ -256,8 +256,10 @@ void Fabric::log_dict(const Metrics& metrics, std::optional<int64_t> step) {
 
 Metrics Fabric::callback_metrics() {
   return named_call(*run_, "Fabric.callback_metrics", [&] {
-    (void)run_->read();
-    return run_->trainer().callback_metrics();
+    const Run& run = run_->read();
+    Metrics metrics = run_->trainer().callback_metrics();
+    metrics.merge(run.entry.train_metrics.monitored(/*on_step=*/false, /*training=*/true));
+    return metrics;
   });
 }
 

@@ -280,13 +280,16 @@ class Fabric {
 
   // ---- the steps of a LightningModule -----------------------------------------------------------------------------
   /// Same as step() above, with the training_step of the one LightningModule that was set up, which may log and set the
-  /// weight of its loss. Values that it logs are in callback_metrics() until the next call. Other hooks of the module
-  /// are not called. Throws Error unless there is exactly one such module, with automatic optimization.
+  /// weight of its loss. Values that it logs are in callback_metrics() until the next call, also those of an epoch
+  /// (on_epoch), which are of this batch alone. Other hooks of the module are not called. Throws Error unless there is
+  /// exactly one such module, with automatic optimization.
   at::Tensor step(const Batch& batch);
   /// Returns what the module's validation_step logs for one batch, in evaluation mode and without gradients; with
-  /// sync_dist over all ranks. Every rank calls it. Throws Error unless there is exactly one LightningModule.
+  /// sync_dist over all ranks. All ranks use rank 0's buffers. Every rank calls it. Throws Error unless there is
+  /// exactly one LightningModule.
   Metrics evaluate(const Batch& batch);
-  /// Returns what the module's predict_step returns for one batch, in evaluation mode and without gradients.
+  /// Returns what the module's predict_step returns for one batch, in evaluation mode and without gradients, with rank
+  /// 0's buffers. Every rank calls it.
   [[nodiscard]] at::Tensor predict(const Batch& batch);
 
   // ---- the parts of a step ----------------------------------------------------------------------------------------
@@ -329,12 +332,13 @@ class Fabric {
   // ---- checkpoints ------------------------------------------------------------------------------------------------
   /// Writes everything that was set up and is needed to continue bitwise identically: weights, optimizers, schedulers,
   /// the loss scale, random numbers, positions of loaders, accumulated gradients; and `user`. A batch of an open pass
-  /// counts as done. Returns once the file is on the disk, and the loggers' rows so far. Every rank calls it. Throws
-  /// CheckpointError.
+  /// counts as done, unless the loop calls step() for each batch and has not called it for this one. Returns once the
+  /// file and the loggers' rows so far are on the disk. Every rank calls it. Throws CheckpointError.
   void save(const std::string& path, const State& user = {});
   /// Restores what save() has written into the same set-up, and returns `user`. After steps, too, the loop then ends
   /// with the weights of a new process that has loaded the file. Every rank calls it. Throws CheckpointError, also for
-  /// loaders of other batches inside a pass, and Error while a pass is open.
+  /// loaders of other batches inside a pass, and Error while a pass is open. A file of another set-up changes nothing;
+  /// after a failure halfway the run only loads another file or ends.
   State load(const std::string& path);
 
   // ---- progress, loggers and callbacks ----------------------------------------------------------------------------

@@ -1,11 +1,12 @@
 // The same training by Fabric.step, by a loop with backward, and by the Trainer, for several ranks: fabric=steps, hand
-// or trainer; fabric=mistakes: the errors of a loop; fabric=other_rows: selections of rows that differ. With save=N the
-// process ends after N batches, leaving fabric.ckpt in the folder `out`; with resume it continues from there. With
-// rows=N the last layer has a third output after N batches.
+// or trainer; fabric=mistakes: the errors of a loop; fabric=other_rows: selections of rows that differ; fabric=buffers:
+// a module with buffers. With save=N the process ends after N batches, leaving fabric.ckpt in the folder `out`; with
+// resume it continues from there. With rows=N the last layer has a third output after N batches.
 #pragma once
 
 #include <torch/torch.h>
 
+#include <cmath>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -186,10 +187,63 @@ inline void select_other_rows(const RunArguments& arguments, const TrainerOption
       << nlohmann::json{{"errors", errors}, {"weights", weights}, {"world_size", fabric.world_size()}}.dump();
 }
 
+struct FabricBuffersModule : LightningModule {
+  explicit FabricBuffersModule(int64_t outputs) : last(register_module("last", torch::nn::Linear(8, outputs))) {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : parameters()) parameter.fill_(0.1);
+  }
+  at::Tensor forward(const at::Tensor& x) override { return last->forward(norm->forward(x)); }
+  at::Tensor training_step(const Batch& batch, int64_t) override { return forward(batch[0]).square().mean(); }
+  at::Tensor predict_step(const Batch& batch, int64_t) override { return forward(batch[0]); }
+  OptimizerConfig configure_optimizers() override { return SGD(parameters(), {.lr = 0.1}); }
+
+  torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(8));
+  torch::nn::Linear last;
+};
+
+/// Trains a module with buffers, which are different on each rank; with `misfit` loads its checkpoint into another
+/// module instead.
+inline void train_buffers(const RunArguments& arguments, const TrainerOptions& options, const Batch& data) {
+  const std::string path = arguments.text("out", ".") + "/buffers.ckpt";
+  FabricBuffersModule module(arguments.has("misfit") ? 2 : 1);
+  FabricOptions own = fabric_options(arguments, options);
+  own.nonfinite_loss = NonFiniteLoss::rollback;
+  Fabric fabric(own);
+  fabric.launch();
+  (void)fabric.setup(module, module.configure_optimizers());
+  const int64_t rank = fabric.global_rank();
+  const auto part = [&](int64_t k) { return Batch({data[0].slice(0, 4 * k, 4 * k + 4) * (1 + rank)}); };
+  const auto numbers = [](const at::Tensor& tensor) {
+    const at::Tensor flat = tensor.detach().to(torch::kCPU, torch::kDouble).flatten().contiguous();
+    return std::vector<double>(flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel());
+  };
+  nlohmann::json report{{"world_size", fabric.world_size()}};
+  if (arguments.has("misfit")) {
+    try {
+      (void)fabric.load(path);
+    } catch (const CheckpointError& error) {
+      report["error"] = error.what();
+    }
+  } else {
+    (void)fabric.step(part(0));
+    report["own"] = numbers(module.norm->running_mean);
+    report["predicted"] = numbers(fabric.predict(Batch({data[0].slice(0, 0, 4)})));
+    report["after_predict"] = numbers(module.norm->running_mean);
+    fabric.save(path);
+    (void)fabric.step(part(1));
+    (void)fabric.load(path);
+    report["loaded"] = numbers(module.norm->running_mean);
+    (void)fabric.step(Batch({part(2)[0] * NAN}));
+    report["rolled_back"] = numbers(module.norm->running_mean);
+  }
+  std::ofstream(arguments.text("out", ".") + "/rank" + std::to_string(rank) + ".json") << report.dump();
+}
+
 inline void train_as_fabric(const RunArguments& arguments, TrainerOptions options) {
   const Batch data = make_data(arguments);
   if (arguments.text("fabric", "") == "mistakes") return make_mistakes(arguments, options, data);
   if (arguments.text("fabric", "") == "other_rows") return select_other_rows(arguments, options, data);
+  if (arguments.text("fabric", "") == "buffers") return train_buffers(arguments, options, data);
   if (arguments.text("fabric", "") != "trainer") return train_with_fabric(arguments, options, data);
   options.max_epochs = 2;
   options.num_threads = 1;

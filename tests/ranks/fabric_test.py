@@ -38,6 +38,19 @@ class FabricOnTwoRanks(RanksTest):
             self.assertRegex(errors["unreduced"], r"^FabricOptimizer\.step: the gradients are not reduced .*End the scope")
             self.assertEqual(report["steps"], 1)
 
+    def test_buffers_are_predicted_with_loaded_and_rolled_back(self):
+        for strategy in ([], fsdp(2), fsdp(3)):
+            with self.subTest(strategy):
+                first, second = self.train(*DATA, "fabric=buffers", *strategy, ranks=2)
+                self.assertNotEqual(first["own"], second["own"])
+                self.assertEqual(first["predicted"], second["predicted"])  # with rank 0's
+                for report in (first, second):
+                    self.assertEqual(report["after_predict"], report["own"])
+                    self.assertEqual(report["loaded"], first["own"])
+                    self.assertEqual(report["rolled_back"], first["own"])
+                for report in self.train(*DATA, "fabric=buffers", "misfit", *strategy, ranks=2):
+                    self.assertRegex(report["error"], r"^Fabric\.load: .*model\.last\.weight is \(1, 8\) in the file and \(2, 8\)")
+
     def test_continues_inside_an_epoch(self):
         whole = self.weights("fabric=steps", "accumulate=2")
         self.weights("fabric=steps", "accumulate=2", "save=7")

@@ -2,16 +2,17 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <optional>
 
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/optim/adam.h"
-#include "levin/optim/reduce_lr_on_plateau.h"
 #include "levin/optim/sgd.h"
 #include "levin/optim/step_schedulers.h"
 #include "levin/precision/mixed_precision.h"
 #include "levin/trainer/fabric.h"
+#include "support/captured_console.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 #include "trainer/fabric_net.h"
@@ -309,58 +310,6 @@ TEST(FabricCheckpoint, IsNotLoadedInsideAPass) {
                  {"Fabric.load: a pass over a loader is open"});
     expect_parts(error_of<Error>([&] { (void)loader.epoch(1); }), {"FabricLoader.epoch: a pass over this loader"});
     break;
-  }
-}
-
-TEST(FabricCheckpoint, AnEpochEndsAfterLoadAsItWouldHave) {
-  const TemporaryFolder folder;
-  const std::string path = folder / "window.ckpt";
-  const FabricOptions options{.accumulate_grad_batches = 4, .num_threads = 1};
-  const auto configure = [](FabricNet& net) -> OptimizerConfig {
-    return {
-        AdamW(net.parameters(), {.lr = 0.1}), StepLR({.step_size = 1, .gamma = 0.5}), {.interval = Interval::epoch}};
-  };
-  std::vector<at::Tensor> weights[2];
-  for (const bool resumes : {false, true}) {
-    FabricNet net;
-    Fabric fabric(options);
-    FabricOptimizer optimizer = fabric.setup(net, configure(net));
-    const auto step = [&] { (void)fabric.step(fixed_batch(), [&](const Batch& batch) { return net.loss(batch); }); };
-    if (resumes) {
-      (void)fabric.load(path);
-    } else {
-      step();
-      fabric.save(path);
-    }
-    fabric.end_epoch();
-    EXPECT_EQ(fabric.global_step(), 1);
-    step();
-    fabric.end_epoch();
-    EXPECT_EQ(fabric.global_step(), 2);
-    EXPECT_EQ(optimizer.optimizer().groups()[0].lr, 0.025);
-    weights[resumes] = net.parameters();
-  }
-  expect_equal_weights(weights[1], weights[0]);
-}
-
-TEST(FabricCheckpoint, AValueThatIsLoggedAfterLoadMovesItsSchedule) {
-  const TemporaryFolder folder;
-  const std::string path = folder / "plateau.ckpt";
-  for (const bool resumes : {false, true}) {
-    FabricNet net;
-    Fabric fabric({.num_threads = 1});
-    FabricOptimizer optimizer = fabric.setup(
-        net,
-        {SGD(net.parameters(), {.lr = 1.0}), ReduceLROnPlateau({.factor = 0.5, .patience = 0}), {.monitor = "score"}});
-    if (resumes) {
-      (void)fabric.load(path);
-    } else {
-      (void)fabric.step(fixed_batch(), [&](const Batch& batch) { return net.loss(batch); });
-      fabric.log("score", 1.0);
-      fabric.save(path);
-    }
-    fabric.log("score", 2.0);
-    EXPECT_EQ(optimizer.optimizer().groups()[0].lr, 0.5) << resumes;
   }
 }
 

@@ -88,6 +88,23 @@ TEST(FabricModule, LoggedValuesAreThoseOfTheLastStep) {
   EXPECT_EQ(fabric.callback_metrics().at("height"), 2.5);
 }
 
+TEST(FabricModule, ValuesThatAreLoggedOnEpochAloneAreThoseOfTheLastStepToo) {
+  struct OnEpoch : Weighted {
+    at::Tensor training_step(const Batch& batch, int64_t) override {
+      const at::Tensor loss = net->loss(batch);
+      log("epoch_loss", loss, {.on_step = false, .on_epoch = true});
+      return loss;
+    }
+  } module;
+  Fabric fabric({.num_threads = 1});
+  (void)fabric.setup(module, module.configure_optimizers());
+  for (int k = 0; k < 2; ++k) {
+    const double expected = module.net->loss(fixed_batch()).item().toDouble();
+    (void)fabric.step(fixed_batch());
+    EXPECT_EQ(fabric.callback_metrics().at("epoch_loss"), expected);
+  }
+}
+
 TEST(FabricModule, EvaluatesAndPredictsWithoutTraining) {
   Weighted module;
   Fabric fabric({.num_threads = 1});

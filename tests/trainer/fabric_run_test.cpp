@@ -492,6 +492,49 @@ TEST(FabricErrors, OfAStep) {
                {"FabricOptions.accumulate_grad_batches: 2 is not possible with LBFGS"});
 }
 
+TEST(FabricErrors, CallsInsideTheClosureOfAStep) {
+  const TemporaryFolder folder;
+  FabricNet net;
+  Fabric fabric;
+  FabricOptimizer optimizer = fabric.setup(net, sgd(net));
+  fabric.save(folder / "a.ckpt");
+  const auto loss = [&](const Batch& batch) { return net.loss(batch); };
+  const auto inside = [&](const std::function<void()>& call) {
+    return error_of<Error>([&] {
+      (void)fabric.step(fixed_batch(), [&](const Batch& batch) {
+        call();
+        return net.loss(batch);
+      });
+    });
+  };
+  const std::vector<std::pair<std::string, std::function<void()>>> calls = {
+      {"Fabric.step", [&] { (void)fabric.step(fixed_batch(), loss); }},
+      {"Fabric.end_epoch", [&] { fabric.end_epoch(); }},
+      {"Fabric.save", [&] { fabric.save(folder / "b.ckpt"); }},
+      {"Fabric.load", [&] { (void)fabric.load(folder / "a.ckpt"); }},
+      {"Fabric.finish", [&] { fabric.finish(); }},
+      {"FabricOptimizer.step", [&] { optimizer.step(); }},
+      {"FabricOptimizer.zero_grad", [&] { optimizer.zero_grad(); }},
+      {"FabricOptimizer.select_rows", [&] { optimizer.select_rows({net.parameters()[0]}, torch::arange(2), 2); }},
+  };
+  for (const auto& [name, call] : calls) {
+    expect_parts(inside(call), {name + ": it was called inside the closure of Fabric.step", "Call it after step"});
+  }
+  EXPECT_EQ(fabric.global_step(), 0);
+  (void)fabric.step(fixed_batch(), loss);
+  EXPECT_EQ(fabric.global_step(), 1);
+}
+
+TEST(FabricErrors, RowsOfAParameterThatHasNone) {
+  struct Scale : torch::nn::Module {
+    at::Tensor scale = register_parameter("scale", torch::ones({}));
+  } net;
+  Fabric fabric;
+  FabricOptimizer optimizer = fabric.setup(net, SGD(net.parameters(), {.lr = 0.1}));
+  expect_parts(error_of<Error>([&] { optimizer.select_rows({net.scale}, torch::arange(1), 1); }),
+               {"FabricOptimizer.select_rows: ", "tensor 0 has no rows: its shape is ()"});
+}
+
 TEST(FabricErrors, ALossThatIsNotFiniteIsSkipped) {
   FabricNet net, without;
   const CapturedConsole console;

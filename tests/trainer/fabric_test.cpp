@@ -13,6 +13,7 @@
 #include "levin/optim/sgd.h"
 #include "levin/optim/step_schedulers.h"
 #include "levin/precision/mixed_precision.h"
+#include "levin/strategies/device/model_parallel.h"
 #include "support/field_count.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
@@ -184,6 +185,23 @@ TEST(FabricStep, ReplicasOnSeveralDevicesEndAtTheTrainersWeights) {
     EXPECT_EQ(samples, kEpochs * 4 * kBatches);
     EXPECT_EQ(calls, kEpochs * kBatches * 2);
   }
+}
+
+TEST(FabricStep, BlocksOfASequentialOnSeveralDevicesEndAtTheWeightsOfOne) {
+  FabricNet placed, plain;
+  for (FabricNet* net : {&placed, &plain}) {
+    FabricOptions options{.accelerator = "cpu", .num_threads = 1};
+    if (net == &placed) {
+      options.strategy = ModelParallel({.placement = Placement{{"layers.0", 0}, {"layers.3", 1}}});
+      options.devices = 2;
+    }
+    Fabric fabric(options);
+    (void)fabric.setup(*net, SGD(net->parameters(), {.lr = 0.1}));
+    for (int k = 0; k < 2; ++k) {
+      (void)fabric.step(fixed_batch(), [&](const Batch& batch) { return net->loss(batch); });
+    }
+  }
+  expect_equal_weights(placed.parameters(), plain.parameters());
 }
 
 TEST(FabricStep, RecordedStepsEndAtTheSameWeights) {

@@ -10,6 +10,7 @@ levin_test(trainer TORCH COST 40 FILES
   trainer/evaluation_test.cpp
   trainer/fabric_checkpoint_test.cpp
   trainer/fabric_mistakes_test.cpp
+  trainer/fabric_load_test.cpp
   trainer/fabric_module_test.cpp
   trainer/fabric_rows_test.cpp
   trainer/fabric_run_test.cpp

@@ -90,6 +90,21 @@ void FabricRun::check_step(const Run& run) const {
                     ", which evaluates its batch several times. Use 1 and a larger batch.");
 }
 
+void FabricRun::check_outside_step() const {
+  if (closure_ == nullptr) return;
+  throw Error("it was called inside the closure of Fabric.step, in the middle of a batch. Call it after step.");
+}
+
+OpenPass* FabricRun::pass_of(const Batch& batch) const {
+  const auto found =
+      std::find_if(passes_.begin(), passes_.end(), [&](OpenPass* one) { return &one->batch() == &batch; });
+  if (found != passes_.end()) return *found;
+  if (passes_.size() < 2) return passes_.empty() ? nullptr : passes_[0];
+  throw Error(std::to_string(passes_.size()) +
+              " passes over loaders are open, and the batch is of none of them, so it is not known which of them "
+              "trains. Give step a batch as the loader gave it, and change it in the closure.");
+}
+
 void FabricRun::check_no_open_step(const Run& run) const {
   if (!run.fit.window_is_open() || accumulates_) return;
   const Window& window = run.fit.engine->window();

@@ -9,6 +9,7 @@
 #include "levin/precision/precision.h"
 #include "levin/trainer/loops/evaluation_scopes.h"
 #include "levin/trainer/loops/fabric_run.h"
+#include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run_access.h"
 #include "levin/trainer/trainer.h"
 
@@ -26,6 +27,7 @@ LightningModule& FabricRun::lightning_module() const {
 }
 
 at::Tensor FabricRun::step(const Batch& batch) {
+  check_outside_step();
   LightningModule& module = lightning_module();
   if (!module.automatic_optimization()) {
     throw Error(
@@ -48,6 +50,7 @@ void FabricRun::evaluate_batch(Run& run, Phase phase, Hook hook, const Batch& ba
   const auto in_phase = set_in_scope(run.entry.phase, phase);
   const auto placed = set_in_scope(run.entry.place, {Hook::none, std::max<int64_t>(1, batch.size()), 0, 1});
   const WholeWeights whole(*run.strategy);
+  const RankZeroBuffers buffers(run);
   EvalMode mode(module, phase);
   const at::AutoGradMode no_gradients(false);
   {

@@ -99,7 +99,7 @@ int64_t OpenPass::batches_left() const {
 
 FabricPosition OpenPass::saved_position() const {
   FabricPosition position = position_;
-  if (!position.stepped) position.next_batch = index() + 1;
+  if (!position.stepped || position.next_batch < index()) position.next_batch = index() + 1;
   return position;
 }
 

@@ -63,8 +63,8 @@ class OpenPass {
   [[nodiscard]] int64_t batches_left() const;
 
   [[nodiscard]] FabricPosition& position() { return position_; }
-  /// Returns the position for a checkpoint: the present batch counts as done unless Fabric::step trains the pass and
-  /// has not had it.
+  /// Returns the position for a checkpoint: the present batch counts as done, unless Fabric::step has had the batch
+  /// before it and not this one.
   [[nodiscard]] FabricPosition saved_position() const;
   /// Returns the loader's state at saved_position().
   [[nodiscard]] State loader_state() const;

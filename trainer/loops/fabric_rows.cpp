@@ -28,18 +28,6 @@ bool contains(const std::vector<at::Tensor>& all, const at::Tensor& wanted) {
   return std::any_of(all.begin(), all.end(), [&](const at::Tensor& one) { return one.is_same(wanted); });
 }
 
-void check_resizable(const Run& run) {
-  const bool has_replicas = run.strategy->placement().replica_slots().size() > 1;
-  if (has_replicas || run.strategy->sharding().is_sharded()) {
-    throw Error(run.strategy->name() +
-                " has parts or copies of the parameters, whose number of rows cannot change. Use one device, or ddp.");
-  }
-  for (const auto& callback : run.entry.callbacks) {
-    if (!callback->averages_weights()) continue;
-    throw Error(callback->state_key() + " keeps an average of the weights, which new rows do not have. Remove it.");
-  }
-}
-
 // An error of one rank is thrown on all of them, before any has changed something.
 void on_all_ranks(RankCollectives& ranks, const std::function<void()>& check) {
   if (ranks.world_size() == 1) return check();
@@ -76,8 +64,21 @@ void check_same_selection(Run& run, const std::string& tensors, const at::Tensor
 
 }  // namespace
 
+void FabricRun::check_resizable(const Run& run) {
+  const bool has_replicas = run.strategy->placement().replica_slots().size() > 1;
+  if (has_replicas || run.strategy->sharding().is_sharded()) {
+    throw Error(run.strategy->name() +
+                " has parts or copies of the parameters, whose number of rows cannot change. Use one device, or ddp.");
+  }
+  for (const auto& callback : run.entry.callbacks) {
+    if (!callback->averages_weights()) continue;
+    throw Error(callback->state_key() + " keeps an average of the weights, which new rows do not have. Remove it.");
+  }
+}
+
 void FabricRun::select_rows(size_t optimizer, const std::vector<at::Tensor>& params, const at::Tensor& rows,
                             int64_t kept) {
+  check_outside_step();
   Run& run = begin();
   on_all_ranks(run.strategy->ranks(), [&] { check_selection(run, optimizer, params, rows, kept); });
   std::string tensors;
@@ -128,35 +129,47 @@ void FabricRun::resize(Run& run, const std::function<void()>& change) {
   run.strategy->set_up(module_tensors(*modules_), /*training=*/true);
 }
 
-void FabricRun::resize_as_saved(Run& run, const State& checkpoint, const State& own) {
+std::set<std::string> FabricRun::names_as_saved(const State& checkpoint) const {
   std::set<std::string> names = resized_;
-  if (own.has("resized")) {  // absent: of an earlier version
-    for (const std::string& name : own.get<std::vector<std::string>>("resized")) names.insert(name);
-  }
-  if (names.empty()) return;
+  const State own = checkpoint.part("fabric");
+  if (!own.has("resized")) return names;  // of an earlier version
+  for (const std::string& name : own.get<std::vector<std::string>>("resized")) names.insert(name);
+  return names;
+}
+
+State FabricRun::weights_as_saved(const State& checkpoint) const {
+  State weights = module_state(*modules_);
   const State saved = checkpoint.part("model");
-  const auto parameters = modules_->named_parameters();
-  State resized = module_state(*modules_);
-  std::vector<std::pair<at::Tensor, at::Tensor>> changes;  // parameters, and their values in the file
-  for (const std::string& name : names) {
-    const at::Tensor* parameter = parameters.find(name);
+  for (const std::string& name : names_as_saved(checkpoint)) {
+    const auto own = weights.tensors.find(name);
     const auto found = saved.tensors.find(name);
-    if (parameter == nullptr || found == saved.tensors.end()) continue;  // check_weights() reports it
-    if (parameter->dim() == 0 || found->second.dim() != parameter->dim()) continue;
-    if (parameter->sizes().slice(1) != found->second.sizes().slice(1)) continue;
-    if (parameter->sizes() != found->second.sizes()) changes.emplace_back(*parameter, found->second);
-    resized.tensors[name] = found->second;
+    if (own == weights.tensors.end() || found == saved.tensors.end()) continue;  // check_weights() reports it
+    if (own->second.dim() == 0 || found->second.dim() != own->second.dim()) continue;
+    if (own->second.sizes().slice(1) == found->second.sizes().slice(1)) own->second = found->second;
   }
-  check_weights(*modules_, resized, checkpoint, run.entry.ckpt_path);
-  if (!changes.empty()) {
-    check_resizable(run);
-    resize(run, [&] {
-      for (const auto& [parameter, value] : changes) {
-        replace_leaf_data(parameter, at::empty(value.sizes(), parameter.options().requires_grad(false)));
-      }
-    });
+  return weights;
+}
+
+std::vector<std::pair<at::Tensor, at::Tensor>> FabricRun::rows_as_saved(const State& checkpoint) const {
+  const State weights = weights_as_saved(checkpoint);
+  std::vector<std::pair<at::Tensor, at::Tensor>> changes;
+  for (const auto& item : modules_->named_parameters()) {
+    const auto found = weights.tensors.find(item.key());
+    if (found == weights.tensors.end() || found->second.sizes() == item.value().sizes()) continue;
+    changes.emplace_back(item.value(), found->second);
   }
-  resized_ = std::move(names);
+  return changes;
+}
+
+void FabricRun::resize_as_saved(Run& run, const State& checkpoint) {
+  const auto changes = rows_as_saved(checkpoint);
+  resized_ = names_as_saved(checkpoint);
+  if (changes.empty()) return;
+  resize(run, [&] {
+    for (const auto& [parameter, value] : changes) {
+      replace_leaf_data(parameter, at::empty(value.sizes(), parameter.options().requires_grad(false)));
+    }
+  });
 }
 
 }  // namespace levin

@@ -14,6 +14,7 @@
 #include "levin/core/process/main_guard.h"
 #include "levin/precision/autocast.h"
 #include "levin/trainer/loops/fabric_options.h"
+#include "levin/trainer/loops/plan_recomputation.h"
 #include "levin/trainer/nonfinite_loss_error.h"
 #include "levin/trainer/plan/resolve_plan.h"
 #include "levin/trainer/run/failed_place.h"
@@ -85,6 +86,11 @@ void FabricRun::launch() {
 
 Run& FabricRun::open() {
   if (has_ended_) throw Error("the run has ended (finish). Make another Fabric.");
+  if (is_half_loaded_) {
+    throw Error(
+        "a load has failed halfway, so a part of the run is that of the file. Load another checkpoint, or "
+        "make another Fabric.");
+  }
   if (trainer_ == nullptr && needs_launch_) {
     throw Error("the options ask for several ranks, which do not run yet. Call fabric.launch() first.");
   }
@@ -124,6 +130,7 @@ Run& FabricRun::begin() {
     check_one_module();
     make_replicas(run);
   }
+  start_sequential_calls(run.entry);
   run.strategy->set_up(module_tensors(*modules_), /*training=*/true);
   use_optimizers(run, config_);
   check_same_optimizers(run.strategy->ranks(), run.fit);
@@ -182,15 +189,18 @@ std::optional<size_t> FabricRun::setup(const std::shared_ptr<torch::nn::Module>&
 }
 
 at::Tensor FabricRun::step(const Batch& batch, const Fabric::ReplicaClosure& closure) {
+  check_outside_step();
   Run& run = begin();
   check_step(run);
+  OpenPass* pass = pass_of(batch);
   use_loop(run, Loop::steps);
   const auto running = set_in_scope(closure_, &closure);
   at::Tensor loss;
   try {
-    loss = train_batch(run, batch, passes_.empty() ? nullptr : passes_.back());
+    loss = train_batch(run, batch, pass);
   } catch (...) {
     failed_batch_ = batch;
+    if (pass != nullptr) pass->position().next_batch = pass->index() + 1;
     run.fit.epoch.batch_running = false;
     run.fit.engine->drop_window();
     throw;
@@ -302,6 +312,7 @@ void FabricRun::finish_pass(OpenPass& pass) {
 }
 
 void FabricRun::end_epoch() {
+  check_outside_step();
   if (!passes_.empty()) throw Error("a pass over a loader is open, and it ends its epoch itself. Leave its loop.");
   Run& run = begin();
   if (loop_ == Loop::steps) finish_steps(run);
@@ -407,6 +418,7 @@ void FabricRun::clip_gradients(size_t optimizer, const ClipGradients& clip) {
 }
 
 void FabricRun::step_optimizer(size_t optimizer, const Optimizer::Closure& closure) {
+  check_outside_step();
   Run& run = begin();
   check_manual(run);
   if (!closure) {
@@ -424,6 +436,7 @@ void FabricRun::step_optimizer(size_t optimizer, const Optimizer::Closure& closu
 }
 
 void FabricRun::zero_grad(size_t optimizer) {
+  check_outside_step();
   Run& run = begin();
   check_no_open_step(run);
   run.fit.optimizers()[optimizer].zero_grad();
@@ -432,6 +445,8 @@ void FabricRun::zero_grad(size_t optimizer) {
 }
 
 void FabricRun::save(const std::string& path, const State& user) {
+  check_outside_step();
+  if (path.empty()) throw CheckpointError("the path is empty. Give the name of the file.");
   Run& run = begin();
   run.drain_logs();
   for (const auto& logger : run.loggers) logger->save();  // a loop that is killed later has the rows up to here
@@ -448,30 +463,22 @@ void FabricRun::add_to_checkpoint(State& checkpoint) const {
   if (user_ != nullptr) checkpoint.put("user", *user_);
 }
 
-void FabricRun::forget_steps(Run& run) {
-  end_engine(run);
-  run.fit.engine->drop_window();
-  run.fit.epoch = Epoch();
-  for (LightningOptimizer& optimizer : run.fit.optimizers()) optimizer.zero_grad();
-  is_unreduced_ = false;
-}
-
 State FabricRun::load(const std::string& path) {
+  check_outside_step();
   if (!passes_.empty()) throw Error("a pass over a loader is open. Load the checkpoint before the loop.");
+  const bool was_half_loaded = std::exchange(is_half_loaded_, false);  // another file may replace what is loaded
   Run& run = begin();
+  is_half_loaded_ = was_half_loaded;
   const State checkpoint = load_checkpoint(path);
+  check_checkpoint(run, checkpoint, path);
   const State own = checkpoint.part("fabric");
-  if (own.empty()) {
-    throw CheckpointError(path +
-                          ": it was not saved by Fabric.save, so its weights have other names. Load them into "
-                          "the module before setup.");
-  }
-  naming_checkpoint(path, [&] { check_sources(sources_, own); });
-  forget_steps(run);
   Sharding& sharding = run.strategy->sharding();
   run.entry.ckpt_path = path;
-  naming_checkpoint(path, [&] { resize_as_saved(run, checkpoint, own); });
-  sharding.is_sharded() ? restore_parts(sharding, *modules_, checkpoint) : restore_weights(*modules_, checkpoint, path);
+  is_half_loaded_ = true;
+  forget_steps(run);
+  naming_checkpoint(path, [&] { resize_as_saved(run, checkpoint); });
+  sharding.is_sharded() ? restore_parts(sharding, *modules_, checkpoint, path)
+                        : restore_weights(*modules_, checkpoint, path);
   restore_callbacks(run, checkpoint);
   restore_training(run, checkpoint, path);
   run.fit.resumed = false;
@@ -483,6 +490,7 @@ State FabricRun::load(const std::string& path) {
     loop_ = loop.empty() ? std::nullopt : std::optional(loop == "steps" ? Loop::steps : Loop::manual);
   });
   restore_random_numbers(run);  // last, because nothing may draw from them before the loop
+  is_half_loaded_ = false;
   return checkpoint.part("user");
 }
 
@@ -494,6 +502,7 @@ void FabricRun::call(Hook hook, const std::function<void(Callback&, Trainer&, Li
 }
 
 void FabricRun::finish() {
+  check_outside_step();
   if (has_ended_) throw Error("the run has ended already. Call finish once.");
   has_ended_ = true;
   if (!entry_) return;

@@ -111,6 +111,17 @@ class FabricRun {
   void end_engine(Run& run);
   void check_new_module(const torch::nn::Module& module, const OptimizerConfig& config, const std::string& name) const;
   void check_step(const Run& run) const;
+  /// Throws inside the closure of step(), which the engine runs in the middle of its batch.
+  void check_outside_step() const;
+  /// Returns the open pass whose batch this is, or else the only one that is open; null if none is. Throws Error if
+  /// several are open, and the batch is of none of them.
+  [[nodiscard]] OpenPass* pass_of(const Batch& batch) const;
+  /// Throws CheckpointError if the checkpoint is not of this set-up, before anything is changed.
+  void check_checkpoint(Run& run, const State& checkpoint, const std::string& path) const;
+  /// Throws CheckpointError if a callback has a state since the steps of this run, and the checkpoint has none.
+  static void check_callbacks(const Run& run, const State& checkpoint, const std::string& path);
+  /// Drops what the steps of this process have left: gradients, recordings, an open window, late checks.
+  void forget_steps(Run& run);
   /// Throws if step() has accumulated gradients that no optimizer step has used.
   void check_no_open_step(const Run& run) const;
   /// Throws if it has, if an option applies to step() alone, or if there are replicas.
@@ -132,8 +143,6 @@ class FabricRun {
   void warn_of_gradients(size_t optimizer);
   /// Remembers that an optimizer step has used its present gradients.
   void note_used(size_t optimizer);
-  /// Forgets gradients and recordings of the steps before a checkpoint is loaded.
-  void forget_steps(Run& run);
   at::Tensor train_batch(Run& run, const Batch& batch, OpenPass* pass);
   void close_window(Run& run, int64_t steps_before);
   /// Makes a pass the running epoch, once it trains. `pass`: null: none is open.
@@ -157,9 +166,16 @@ class FabricRun {
                        int64_t kept) const;
   /// Calls `change`, which changes sizes of parameters, and has made anew what was made for the old ones.
   void resize(Run& run, const std::function<void()>& change);
-  /// Gives parameters whose rows were selected, here or in the saved run, their sizes in the file. `own`: its part
-  /// "fabric". Throws CheckpointError, changing nothing, if the file's weights do not fit the module.
-  void resize_as_saved(Run& run, const State& checkpoint, const State& own);
+  /// Throws Error if the run has parts or copies of parameters, whose number of rows cannot change.
+  static void check_resizable(const Run& run);
+  /// Returns the names of the parameters whose rows were selected, here or in the saved run.
+  [[nodiscard]] std::set<std::string> names_as_saved(const State& checkpoint) const;
+  /// Returns the module's weights and buffers, with the file's tensors where rows were selected.
+  [[nodiscard]] State weights_as_saved(const State& checkpoint) const;
+  /// Returns the parameters that have another number of rows than in the file, each with its tensor there.
+  [[nodiscard]] std::vector<std::pair<at::Tensor, at::Tensor>> rows_as_saved(const State& checkpoint) const;
+  /// Gives them the sizes in the file.
+  void resize_as_saved(Run& run, const State& checkpoint);
   void between_batches(Run& run);
   void add_to_checkpoint(State& checkpoint) const;
   void end_failed() noexcept;
@@ -201,6 +217,7 @@ class FabricRun {
   std::optional<Loop> begun_ = std::nullopt;          // the kind for which the engine has begun
   std::set<std::string> resized_ = {};                // parameters whose rows were selected
   bool accumulates_ = false;                          // the engine's window has gradients of backward(), not of step()
+  bool is_half_loaded_ = false;                       // load() has failed after it has changed something
   bool has_ended_ = false;
   std::string error_ = "";  // the last one
 };

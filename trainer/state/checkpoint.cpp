@@ -293,11 +293,7 @@ void note_other_seed(const Run& run, const std::string& path, bool was_set, uint
 }
 
 void restore_run(Run& run, const State& checkpoint, const std::string& path) {
-  if (checkpoint.get<bool>("weights_only")) {
-    throw CheckpointError(path +
-                          ": it holds weights only, so training cannot continue from it. Use a full checkpoint, or "
-                          "load the weights and start a new fit.");
-  }
+  check_is_whole(checkpoint, path);
   const bool seed_was_set = seed_is_set();
   const uint64_t given_seed = default_seed();
   load_progress(run, checkpoint.part("progress"));
@@ -332,6 +328,13 @@ void restore_run(Run& run, const State& checkpoint, const std::string& path) {
 
 }  // namespace
 
+void check_is_whole(const State& checkpoint, const std::string& path) {
+  if (!checkpoint.get<bool>("weights_only")) return;
+  throw CheckpointError(path +
+                        ": it holds weights only, so training cannot continue from it. Use a full checkpoint, or "
+                        "load the weights and start a new fit.");
+}
+
 void restore_training(Run& run, const State& checkpoint, const std::string& path) {
   naming_checkpoint(path, [&] { restore_run(run, checkpoint, path); });
   warn_of_missing_state(run, checkpoint, path);
@@ -352,7 +355,7 @@ void roll_back(Run& run, const State& checkpoint, const std::string& path) {
   State weights = checkpoint;
   const State training = checkpoint.part("current_model");  // if "model" is an average of weights
   if (!training.empty()) weights.put("model", training);
-  run.strategy->sharding().is_sharded() ? restore_parts(run.strategy->sharding(), *run.entry.module, weights)
+  run.strategy->sharding().is_sharded() ? restore_parts(run.strategy->sharding(), *run.entry.module, weights, path)
                                         : restore_weights(*run.entry.module, weights, path);
   // The schedules continue from their present positions, and so do the numbers that they have set.
   std::vector<std::vector<Optimizer::Group>> now;

@@ -33,6 +33,9 @@ void check_saves(Run& run);
 /// Restores the states of the callbacks and of the data module.
 void restore_callbacks(Run& run, const State& checkpoint);
 
+/// Throws CheckpointError for a file with only weights.
+void check_is_whole(const State& checkpoint, const std::string& path);
+
 /// Restores position, counters, metrics, loggers, optimizers and schedulers. Throws CheckpointError for a file with
 /// only weights.
 void restore_training(Run& run, const State& checkpoint, const std::string& path);

@@ -92,9 +92,10 @@ std::string other_model_text(const LightningModule& module, const State& checkpo
   return "it is of a " + saved_class(checkpoint) + " with other options: " + first_of(std::move(differences));
 }
 
-void check_weights(const LightningModule& module, const State& own, const State& checkpoint, const std::string& path) {
-  const std::vector<std::string> differences = weight_differences(own, checkpoint);
-  if (differences.empty() || !module.strict_loading()) return;
+std::vector<std::string> check_weights(const LightningModule& module, const State& own, const State& checkpoint,
+                                       const std::string& path) {
+  std::vector<std::string> differences = weight_differences(own, checkpoint);
+  if (differences.empty() || !module.strict_loading()) return differences;
   const std::string other = other_class_text(module, checkpoint);
   throw CheckpointError(path + ": its weights do not fit the module" + (other.empty() ? "" : " (" + other + ")") +
                         ": " + first_of(differences) +
@@ -102,9 +103,9 @@ void check_weights(const LightningModule& module, const State& own, const State&
                         "(set_strict_loading(false)).");
 }
 
-void restore_weights(LightningModule& module, const State& checkpoint, const std::string& path) {
-  check_weights(module, module_state(module), checkpoint, path);
-  const std::vector<std::string> differences = weight_differences(module, checkpoint);
+void restore_weights(LightningModule& module, const State& checkpoint, const std::string& path,
+                     const std::function<void(const at::Tensor&, const at::Tensor&)>& copy) {
+  const std::vector<std::string> differences = check_weights(module, module_state(module), checkpoint, path);
   if (!differences.empty()) {
     warn_of_run(path + ": these weights are left unchanged: " + join(differences) + ".");
   } else if (const std::string other = other_class_text(module, checkpoint); !other.empty()) {
@@ -114,9 +115,12 @@ void restore_weights(LightningModule& module, const State& checkpoint, const std
   const at::AutoGradMode no_grad(false);
   for (const auto& [name, tensor] : module_state(module).tensors) {
     const auto found = saved.tensors.find(name);
-    if (found != saved.tensors.end() && found->second.sizes() == tensor.sizes())
-      at::Tensor(tensor).copy_(found->second);
+    if (found != saved.tensors.end() && found->second.sizes() == tensor.sizes()) copy(tensor, found->second);
   }
+}
+
+void restore_weights(LightningModule& module, const State& checkpoint, const std::string& path) {
+  restore_weights(module, checkpoint, path, [](const at::Tensor& own, const at::Tensor& saved) { own.copy_(saved); });
 }
 
 }  // namespace levin

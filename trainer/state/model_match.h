@@ -1,6 +1,9 @@
 // Checks whether the weights of a checkpoint fit a module, and describes the differences.
 #pragma once
 
+#include <ATen/core/ATen_fwd.h>
+
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,12 +30,17 @@ namespace levin {
 /// that lacks weights only because its callbacks have not adapted it yet is the same model.
 [[nodiscard]] std::string other_model_text(const LightningModule& module, const State& checkpoint);
 
-/// Throws what restore_weights() would throw if the module had the weights and buffers `own`.
-void check_weights(const LightningModule& module, const State& own, const State& checkpoint, const std::string& path);
-
 /// Copies the checkpoint's weights and buffers to the module. Throws CheckpointError that names the classes if they
 /// differ, and the first weights that are missing, unexpected or of a different shape. Warns if the weights fit a
 /// module of a different class.
 void restore_weights(LightningModule& module, const State& checkpoint, const std::string& path);
+/// Same as above. `copy`: copies a tensor of the file (the second) to one of the module.
+void restore_weights(LightningModule& module, const State& checkpoint, const std::string& path,
+                     const std::function<void(const at::Tensor&, const at::Tensor&)>& copy);
+
+/// Throws what restore_weights() would throw if the module had the weights and buffers `own`. Returns
+/// weight_differences(), which a module without strict_loading may have.
+std::vector<std::string> check_weights(const LightningModule& module, const State& own, const State& checkpoint,
+                                       const std::string& path);
 
 }  // namespace levin

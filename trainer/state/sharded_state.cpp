@@ -1,6 +1,5 @@
 #include "levin/trainer/state/sharded_state.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
@@ -18,6 +17,7 @@
 #include "levin/checkpoint/sharded_record.h"
 #include "levin/optim/clip_grad.h"
 #include "levin/trainer/lightning_module.h"
+#include "levin/trainer/state/model_match.h"
 #include "levin/trainer/step/update_scope.h"
 
 namespace levin {
@@ -199,14 +199,11 @@ State optimizer_parts(const Sharding& sharding, const Optimizer& optimizer, cons
   return parts;
 }
 
-void restore_parts(Sharding& sharding, const LightningModule& module, const State& checkpoint) {
-  const at::NoGradGuard no_grad;
-  const State saved = checkpoint.part("model");
-  for (const auto& item : module.named_parameters()) {
-    const auto place = sharding.shard_range(item.value());
-    if (!place) continue;
-    sharding.local_shard(item.value()).copy_(place->of(saved.tensor(item.key())));
-  }
+void restore_parts(Sharding& sharding, LightningModule& module, const State& checkpoint, const std::string& path) {
+  restore_weights(module, checkpoint, path, [&](const at::Tensor& own, const at::Tensor& saved) {
+    const auto place = sharding.shard_range(own);
+    place ? sharding.local_shard(own).copy_(place->of(saved)) : own.copy_(saved);
+  });
   UpdateScope update(sharding);
   update.changed();
 }

@@ -3,6 +3,8 @@
 // of an optimizer's state follows its parameter. Every rank calls every function.
 #pragma once
 
+#include <string>
+
 #include "levin/core/state.h"
 #include "levin/trainer/run/run.h"
 
@@ -21,8 +23,9 @@ void prepare_for_writing(Strategy& strategy, const Fit& fit, CheckpointRequest& 
 /// Returns this rank's shards of a full optimizer state, as its load_state requires them in an UpdateScope.
 [[nodiscard]] State optimizer_parts(const Sharding& sharding, const Optimizer& optimizer, const State& whole);
 
-/// Loads the weights of a checkpoint into this rank's shards and the module, during a run.
-void restore_parts(Sharding& sharding, const LightningModule& module, const State& checkpoint);
+/// Loads the weights and buffers of a checkpoint into this rank's shards and the module, during a run. Throws as
+/// restore_weights does.
+void restore_parts(Sharding& sharding, LightningModule& module, const State& checkpoint, const std::string& path);
 
 /// Returns the norm of gradients that are sharded over ranks; a scalar tensor.
 [[nodiscard]] at::Tensor norm_over_ranks(RankCollectives& ranks, const std::vector<at::Tensor>& params);

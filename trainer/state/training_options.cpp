@@ -74,8 +74,8 @@ class Resumed {
     find_changes();
   }
 
-  /// Called after the optimizer has its saved state. Schedules that will be moved from their start do not need theirs.
-  void restore_schedules(const std::string& path) {
+  /// Throws if the checkpoint has no state of a schedule.
+  void check_schedules(const std::string& path) const {
     for (const Schedule& each : schedules_) {
       if (each.saved.empty()) {
         throw CheckpointError(path + ": it has no state of " + each.scheduler().name() + " (" +
@@ -83,8 +83,15 @@ class Resumed {
                               "), so it is of a run without that. Continue with what that run had, or start a new fit "
                               "from its weights (weights.path).");
       }
-      const bool is_another = each.saved.get<std::string>("name") != each.scheduler().name();
-      if (is_another || !moves_schedules()) each.scheduler().load_state(each.saved);
+      if (is_another(each)) each.scheduler().load_state(each.saved);  // throws
+    }
+  }
+
+  /// Called after the optimizer has its saved state. Schedules that will be moved from their start do not need theirs.
+  void restore_schedules(const std::string& path) {
+    check_schedules(path);
+    for (const Schedule& each : schedules_) {
+      if (!moves_schedules()) each.scheduler().load_state(each.saved);
     }
   }
 
@@ -121,6 +128,10 @@ class Resumed {
                                option_of(then, "frequency").same_as(option_of(now, "frequency")));
     }
   };
+
+  static bool is_another(const Schedule& each) {
+    return each.saved.get<std::string>("name") != each.scheduler().name();
+  }
 
   [[nodiscard]] Optimizer& optimizer() const { return run_.fit.optimizers()[index_].optimizer(); }
 
@@ -314,6 +325,24 @@ void restore_optimizers(Sharding& sharding, Fit& fit, const State& checkpoint) {
     if (sharding.is_sharded()) saved = optimizer_parts(sharding, optimizer, saved);
     optimizer.load_state(saved);
   }
+}
+
+void check_optimization(Run& run, const State& checkpoint, const std::string& path) {
+  for (size_t i = 0; i < run.fit.optimizers().size(); ++i) Resumed(run, checkpoint, i).check_schedules(path);
+  // Only load_state() knows what an optimizer accepts, so each loads the file's state, and then its own again.
+  std::vector<State> before;
+  for (auto& wrapped : run.fit.optimizers()) before.push_back(wrapped.optimizer().state());
+  const auto undo = [&] {
+    const UpdateScope update(run.strategy->sharding());
+    for (size_t i = 0; i < before.size(); ++i) run.fit.optimizers()[i].optimizer().load_state(before[i]);
+  };
+  try {
+    restore_optimizers(run.strategy->sharding(), run.fit, checkpoint);
+  } catch (...) {
+    undo();
+    throw;
+  }
+  undo();
 }
 
 void restore_optimization(Run& run, const State& checkpoint, const std::string& path) {

@@ -12,6 +12,9 @@ namespace levin {
 /// Throws CheckpointError if the checkpoint has different optimizers, schedulers or parameters.
 void restore_optimization(Run& run, const State& checkpoint, const std::string& path);
 
+/// Throws as restore_optimization does, and changes nothing.
+void check_optimization(Run& run, const State& checkpoint, const std::string& path);
+
 /// Restores only the optimizers, with all saved numbers.
 void restore_optimizers(Sharding& sharding, Fit& fit, const State& checkpoint);
 
