@@ -5,6 +5,7 @@
 #define NCURSES_WIDECHAR 1
 #include <langinfo.h>
 #include <ncurses.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -66,6 +67,13 @@ constexpr std::array<Look, 13> kLooks{{
     {COLOR_WHITE, A_NORMAL},
 }};
 
+// A terminal that was closed can be read at once, but gives no key; a process without it as its controlling terminal
+// gets no signal.
+bool is_closed(int terminal) {
+  pollfd state{terminal, POLLIN, 0};
+  return ::poll(&state, 1, 0) > 0 && (state.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;
+}
+
 // A terminal that lines are drawn on and keys are read from.
 enum class TopKey { none, quit, left, right, up, down, resized };
 
@@ -83,7 +91,7 @@ class TopScreen {
 
   void draw(const std::vector<TopLine>& lines);
 
-  // Waits up to `milliseconds` for a key.
+  // Waits up to `milliseconds` for a key. A terminal that was closed means quit.
   [[nodiscard]] TopKey wait(int milliseconds);
 
  private:
@@ -160,7 +168,7 @@ TopKey TopScreen::wait(int milliseconds) {
     case KEY_UP: return TopKey::up;
     case KEY_DOWN: return TopKey::down;
     case KEY_RESIZE: return TopKey::resized;
-    default: return TopKey::none;
+    default: return is_closed(STDIN_FILENO) ? TopKey::quit : TopKey::none;
   }
 }
 

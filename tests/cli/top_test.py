@@ -199,6 +199,19 @@ class InATerminal(Folder):
         self.wait_for_text("train_loss")
         self.assertNotRegex(self.screen("-e"), "\x1b\\[3[0-8]m")
 
+    def test_a_terminal_that_was_closed_ends_it(self):
+        self.write_run()
+        ours, theirs = os.openpty()  # not its controlling terminal, so it gets no signal
+        with subprocess.Popen([LEVIN, "top"], cwd=self.out, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+                              env={**os.environ, "TERM": "xterm"}) as process:
+            os.close(theirs)
+            try:
+                os.read(ours, 1)  # it draws
+                os.close(ours)
+                self.assertEqual(process.wait(timeout=60), 0)
+            finally:
+                process.kill()
+
     def test_a_terminal_that_is_not_known_is_named(self):
         folder, _ = self.write_run()
         self.start(folder, env=[("TERM", "no-such-terminal")])
