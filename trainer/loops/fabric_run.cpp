@@ -512,6 +512,7 @@ void FabricRun::finish() {
     if (run.entry.stop_reason.empty()) run.entry.stop_reason = "its loop has ended";
     if (run.strategy->ranks().rank() == 0) report_skipped_steps(*run.precision, run.progress);
     if (loop_ == Loop::steps) warn_of_unmoved_schedulers(run);
+    run.refresh_callback_metrics();  // for callback_metrics() after the end
     entry_->succeed();
   } catch (...) {
     error_ = exception_text(std::current_exception());
