@@ -230,7 +230,8 @@ int64_t Batch::size_of_fields() const {
 void Batch::check_count(size_t wanted) const {
   if (wanted == tensors.size()) return;
   throw Error("Batch::unpack<" + std::to_string(wanted) + ">: the batch holds " + count_of(tensors.size(), "tensor") +
-              ", not " + std::to_string(wanted) + ". Unpack as many as the data set's get() returns, or as your loop passes.");
+              ", not " + std::to_string(wanted) +
+              ". Unpack as many as the data set's get() returns, or as your loop passes.");
 }
 
 const BatchStructure::Field* BatchStructure::find(std::string_view name) const {

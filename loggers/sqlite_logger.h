@@ -105,8 +105,9 @@ struct SQLiteLoggerOptions {
   }
 };
 
-/// A logger that writes to a file that many runs share (docs/sqlite_logger.md lists its tables). Rows wait in memory for
-/// flush_every, or until there are flush_logs_every_n_rows of them; a locked file or a full disk delays them further.
+/// A logger that writes to a file that many runs share (docs/sqlite_logger.md lists its tables). Rows wait in memory
+/// for flush_every, or until there are flush_logs_every_n_rows of them; a locked file or a full disk delays them
+/// further.
 class SQLiteLogger final : public Logger {
  public:
   using Options = SQLiteLoggerOptions;
