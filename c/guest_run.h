@@ -1,4 +1,4 @@
-// The run behind a levin_run: a model made from a run file, trained by a Fabric on a thread of its own.
+// What a levin_run stands for: a model made from a run file, trained by a Fabric on a thread of its own.
 #pragma once
 
 #include <ATen/core/Tensor.h>

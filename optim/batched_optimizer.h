@@ -17,7 +17,7 @@
 namespace levin {
 
 /// An optimizer whose updates run on lists of tensors. step() throws Error for a sparse gradient, and for a
-/// parameter whose shape is not that of its state.
+/// parameter that differs in shape from its state.
 class BatchedOptimizer : public Optimizer {
  public:
   ~BatchedOptimizer() override;

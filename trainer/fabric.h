@@ -280,8 +280,8 @@ class Fabric {
 
   // ---- the steps of a LightningModule -----------------------------------------------------------------------------
   /// Same as step() above, with the training_step of the one LightningModule that was set up, which may log and set the
-  /// weight of its loss. Values that it logs are in callback_metrics() until the next call, also those of an epoch
-  /// (on_epoch), which are of this batch alone. Other hooks of the module are not called. Throws Error unless there is
+  /// weight of its loss. Values that it logs are in callback_metrics() until the next call; values that it logs
+  /// with on_epoch are of this batch alone. Other hooks of the module are not called. Throws Error unless there is
   /// exactly one such module, with automatic optimization.
   at::Tensor step(const Batch& batch);
   /// Returns what the module's validation_step logs for one batch, in evaluation mode and without gradients; with

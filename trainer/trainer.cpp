@@ -42,7 +42,6 @@ TrainerOptions with_streams(TrainerOptions options) {
 Trainer::Trainer(TrainerOptions options) : run_(make_run(*this, with_streams(std::move(options)))) {}
 
 Trainer::Trainer(TrainerOptions options, Guest) : run_(make_run(*this, with_builtins(std::move(options)))) {
-  run_->is_guest = true;
   run_->trainer_callbacks.resize(run_->options.callbacks.size());  // without the defaults
 }
 

@@ -149,8 +149,7 @@ void Trainer::save_checkpoint(const std::string& path, bool weights_only) {
   }
   ++run_->entry.saves.good;
   if (weights_only) return;
-  run_->newest_checkpoint = path;
-  run_->fit.rollbacks = 0;
+  note_whole_save(*run_, path);
   run_->fit.saved_batches = run_->progress.total_batches;
 }
 

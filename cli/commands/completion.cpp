@@ -130,20 +130,13 @@ class Completer {
   [[nodiscard]] std::vector<FieldInfo> options_below(const std::string& key) const {
     if (key == "trainer") return program_.trainer;
     if (key == "weights") return describe_options<WeightsOptions>();
-    const ClassKind* kind = kind_at(key);
+    const ClassKind* kind = kind_at(program_.kinds, key);
     if (kind == nullptr) return {};
     const std::string name = class_of_run(key);
     for (const ClassEntry& entry : kind->classes) {
       if (entry.name == name && entry.describe != nullptr) return entry.describe();
     }
     return {};
-  }
-
-  [[nodiscard]] const ClassKind* kind_at(const std::string& where) const {
-    for (const ClassKind& kind : program_.kinds) {
-      if (kind.where == where) return &kind;
-    }
-    return nullptr;
   }
 
   // By the files and overrides before the last word; mistakes in them do not matter here.
@@ -177,7 +170,7 @@ class Completer {
   // `prefix` is "--NAME=" where name and value are one word.
   void add_values(std::string name, const std::string& prefix) {
     if (name.ends_with('+')) name.pop_back();
-    const ClassKind* kind = kind_at(name);
+    const ClassKind* kind = kind_at(program_.kinds, name);
     const std::string type = type_of(name);
     bool has_text = kind == nullptr;
     size_t begin = 0;

@@ -245,6 +245,12 @@ std::string overview(const std::vector<FieldInfo>& options, int width) {
 
 }  // namespace
 
+const ClassKind* kind_at(const std::vector<ClassKind>& kinds, const std::string& where) {
+  const auto found =
+      std::find_if(kinds.begin(), kinds.end(), [&](const ClassKind& kind) { return kind.where == where; });
+  return found == kinds.end() ? nullptr : &*found;
+}
+
 std::string default_text(const FieldInfo& field) {
   constexpr std::string_view key = "class_path: ";
   const std::string text = one_line_text(field.default_text);

@@ -19,6 +19,9 @@ struct ClassKind {
   std::vector<std::string> aliases = {};  // further names of classes
 };
 
+/// Returns the kind whose classes are at the key `where` of a run file; null if there is none.
+[[nodiscard]] const ClassKind* kind_at(const std::vector<ClassKind>& kinds, const std::string& where);
+
 /// The classes of this program, and the Trainer's options: functions, because a plugin adds classes, and because this
 /// file includes no LibTorch.
 struct KnownNames {

@@ -149,10 +149,6 @@ Json keys_next_to_class(const TypeSchemas& types) {
   return keys;
 }
 
-const ClassKind& kind_at(const std::vector<ClassKind>& kinds, const std::string& where) {
-  return *std::find_if(kinds.begin(), kinds.end(), [&](const ClassKind& kind) { return kind.where == where; });
-}
-
 Json trainer_schema(const TypeSchemas& types, const std::vector<FieldInfo>& trainer) {
   Json schema = types.options(trainer);
   for (const auto& name : old_option_names()) {
@@ -165,10 +161,10 @@ Json trainer_schema(const TypeSchemas& types, const std::vector<FieldInfo>& trai
 Json run_file_schema(const std::vector<ClassKind>& kinds, const TypeSchemas& types) {
   const std::map<std::string, Json> known{
       {"trainer", reference("trainer")},
-      {"model", reference(kind_at(kinds, "model").type)},
-      {"data", reference(kind_at(kinds, "data").type)},
-      {"optimizer", class_schema(kind_at(kinds, "optimizer"), keys_next_to_class<OptimizerSpec>(types))},
-      {"lr_scheduler", class_schema(kind_at(kinds, "lr_scheduler"), keys_next_to_class<LrSchedulerSpec>(types))},
+      {"model", reference(kind_at(kinds, "model")->type)},
+      {"data", reference(kind_at(kinds, "data")->type)},
+      {"optimizer", class_schema(*kind_at(kinds, "optimizer"), keys_next_to_class<OptimizerSpec>(types))},
+      {"lr_scheduler", class_schema(*kind_at(kinds, "lr_scheduler"), keys_next_to_class<LrSchedulerSpec>(types))},
       {"weights", types.options(describe_options<WeightsOptions>())},
       {"plugins", types.of("string or list of string")}};
   const std::vector<FieldInfo> fields = describe_options<RunConfig>();

@@ -107,6 +107,11 @@ void Console::set_rank(int rank) {
   rank_ = rank;
 }
 
+int Console::rank() const {
+  const std::lock_guard lock(mutex());
+  return rank_;
+}
+
 void Console::clear_live() {
   if (is_terminal_ && !live_.empty()) std::fputs("\r\x1b[2K", stdout);
 }

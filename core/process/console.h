@@ -38,6 +38,7 @@ class Console {
 
   /// On ranks other than 0, print and live do nothing, and warnings and errors begin with "rank N: ".
   void set_rank(int rank);
+  [[nodiscard]] int rank() const;
 
   /// Returns why the output of print() has not reached standard output ("No space left on device"); "" if it has.
   [[nodiscard]] std::string output_problem() const;

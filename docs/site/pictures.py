@@ -133,7 +133,7 @@ def animation(screens, rows):
 
 
 def report(levin, folder, picture):
-    """A picture of the first screen of the run's report."""
+    """Writes a screenshot of the first screen of the run's report."""
     subprocess.run([levin, "report", "levin_logs/version_0", "--output", "report.html"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     subprocess.run([CHROMIUM, "--headless", *(["--no-sandbox"] if os.geteuid() == 0 else []), "--disable-gpu", "--hide-scrollbars",
                     f"--user-data-dir={folder}/profile", f"--window-size={REPORT_SIZE[0]},{REPORT_SIZE[1]}",

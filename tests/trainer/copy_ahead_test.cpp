@@ -5,6 +5,7 @@
 #include "levin/trainer/run/batch_stream.h"
 #include "support/repeating_strategy.h"
 #include "support/tiny_module.h"
+#include "support/unsized_loader.h"
 
 namespace levin::copy_ahead_test {
 namespace {
@@ -20,17 +21,6 @@ at::Tensor weights_after(TinyModule& module, const std::shared_ptr<DeviceLog>& l
   EXPECT_EQ(trainer.global_step(), 10);
   return module.layer->weight.detach().clone();
 }
-
-// A stream of unknown length.
-class Unsized final : public Loader {
- public:
-  void start(int64_t epoch, int64_t first) override { inner_->start(epoch, first); }
-  bool next(Batch& batch) override { return inner_->next(batch); }
-  [[nodiscard]] std::optional<int64_t> num_batches() const override { return std::nullopt; }
-
- private:
-  std::shared_ptr<TensorLoader> inner_ = tiny_loader(10);
-};
 
 TEST(CopyAhead, TheNextCopyBeginsBeforeTheBatchAtHandIsWorkedOn) {
   const auto log = std::make_shared<DeviceLog>();
@@ -88,7 +78,7 @@ TEST(CopyAhead, ALimitEndsItInTime) {
 TEST(CopyAhead, AStreamOfUnknownLengthIsCopiedToo) {
   const auto log = std::make_shared<DeviceLog>();
   LateCopier copier(log);
-  Unsized loader;
+  UnsizedLoader loader(tiny_loader(10));
   BatchStream stream(loader, 100);
   stream.copy_ahead(copier);
   stream.start(0);

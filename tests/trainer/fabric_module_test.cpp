@@ -10,6 +10,7 @@
 #include "levin/trainer/lightning_module.h"
 #include "support/error_text.h"
 #include "support/tiny_module.h"
+#include "support/unsized_loader.h"
 #include "trainer/fabric_net.h"
 
 namespace levin::fabric_module_test {
@@ -41,20 +42,8 @@ struct Weighted : LightningModule {
   std::shared_ptr<FabricNet> net = register_module("net", std::make_shared<FabricNet>());
 };
 
-// As the caller of a Fabric gives batches: their number is not known before.
-class Unsized final : public Loader {
- public:
-  void start(int64_t epoch, int64_t first) override { all_->start(epoch, first); }
-  bool next(Batch& batch) override { return all_->next(batch); }
-  [[nodiscard]] bool may_be_read_ahead() const override { return false; }
-  [[nodiscard]] std::optional<int64_t> num_batches() const override { return std::nullopt; }
-
- private:
-  std::shared_ptr<Loader> all_ = tiny_loader(40);
-};
-
 void train(Fabric& fabric) {
-  Unsized loader;
+  UnsizedLoader loader(tiny_loader(40), /*read_ahead=*/false);
   for (int64_t epoch = fabric.current_epoch(); epoch < kEpochs; ++epoch) {
     loader.start(epoch, 0);
     for (Batch batch; loader.next(batch);) (void)fabric.step(batch);
@@ -67,7 +56,7 @@ TEST(FabricModule, StepAndEndEpochEndAtTheTrainersWeights) {
   TrainerOptions options = quiet(kEpochs, {});
   options.accumulate_grad_batches = 4;
   options.gradient_clip_val = 0.05;
-  Trainer(options).fit(by_trainer, std::make_shared<Unsized>());
+  Trainer(options).fit(by_trainer, std::make_shared<UnsizedLoader>(tiny_loader(40), /*read_ahead=*/false));
 
   Weighted by_fabric;
   Fabric fabric({.accumulate_grad_batches = 4, .gradient_clip_val = 0.05, .num_threads = 1});

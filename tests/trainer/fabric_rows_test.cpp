@@ -86,7 +86,7 @@ void expect_equal(const std::vector<at::Tensor>& some, const std::vector<at::Ten
 
 const auto kAdam = [](const std::vector<at::Tensor>& parameters) { return Adam(parameters, {.lr = 0.05}); };
 
-// LibTorch's optimizer, whose state is replaced by hand.
+// LibTorch's optimizer, whose state the test replaces.
 std::vector<at::Tensor> by_hand() {
   using torch::optim::AdamParamState;
   Bumps bumps;

@@ -17,6 +17,7 @@
 #include "support/field_count.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
+#include "support/unsized_loader.h"
 #include "trainer/fabric_net.h"
 
 namespace levin::fabric_test {
@@ -63,20 +64,8 @@ struct Trained : LightningModule {
   FabricNet& net = *registered;
 };
 
-// Batches of unknown number, which depend on the weights as far as the loop knows.
-class Unsized final : public Loader {
- public:
-  void start(int64_t epoch, int64_t first) override { all_->start(epoch, first); }
-  bool next(Batch& batch) override { return all_->next(batch); }
-  [[nodiscard]] bool may_be_read_ahead() const override { return false; }
-  [[nodiscard]] std::optional<int64_t> num_batches() const override { return std::nullopt; }
-
- private:
-  std::shared_ptr<Loader> all_ = tiny_loader(4 * kBatches);
-};
-
 std::shared_ptr<Loader> loader_of(const Shared& shared) {
-  if (shared.is_unsized) return std::make_shared<Unsized>();
+  if (shared.is_unsized) return std::make_shared<UnsizedLoader>(tiny_loader(4 * kBatches), /*read_ahead=*/false);
   return tiny_loader(4 * kBatches);
 }
 

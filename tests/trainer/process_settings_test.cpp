@@ -1,4 +1,4 @@
-// The Trainer leaves the process as it was when its entry point ends.
+// When an entry point of the Trainer ends, the settings of the process are unchanged.
 #include "support/process_settings.h"
 
 #include <gtest/gtest.h>

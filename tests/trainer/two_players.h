@@ -1,26 +1,11 @@
 // Two optimizers that take turns, and a loader of unknown length.
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <utility>
-
 #include "levin/optim/sgd.h"
 #include "levin/trainer/trainer.h"
+#include "support/unsized_loader.h"
 
 namespace levin::test {
-
-/// A loader of unknown length.
-class UnsizedLoader final : public Loader {
- public:
-  explicit UnsizedLoader(std::shared_ptr<Loader> inner) : inner_(std::move(inner)) {}
-  void start(int64_t epoch, int64_t first_batch) override { inner_->start(epoch, first_batch); }
-  bool next(Batch& batch) override { return inner_->next(batch); }
-  [[nodiscard]] std::optional<int64_t> num_batches() const override { return std::nullopt; }
-
- private:
-  std::shared_ptr<Loader> inner_;
-};
 
 inline double learning_rate(Trainer& trainer) {
   return trainer.optimizers().at(0).optimizer().groups()[0].lr;

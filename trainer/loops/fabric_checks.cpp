@@ -7,7 +7,6 @@
 
 #include "levin/core/options/error.h"
 #include "levin/precision/precision.h"
-#include "levin/trainer/lightning_module.h"
 #include "levin/trainer/loops/fabric_run.h"
 #include "levin/trainer/run/run_access.h"
 #include "levin/trainer/step/step_engine.h"
@@ -70,14 +69,11 @@ size_t FabricRun::optimizer_of(const torch::nn::Module& module) const {
 
 void FabricRun::check_step(const Run& run) const {
   if (config_.optimizers().size() != 1) {
-    const auto is_lightning = [](const auto& child) {
-      return dynamic_cast<const LightningModule*>(child.get()) != nullptr;
-    };
-    const auto modules = modules_->children();
-    const bool has_own = std::any_of(modules.begin(), modules.end(), is_lightning);
     throw Error("it steps one optimizer, and " + count_of(config_.optimizers().size(), "optimizer") +
                 " were set up. Give setup an optimizer" +
-                (has_own ? ", such as the module's own: fabric.setup(module, module.wanted_optimizers())" : "") +
+                (!lightning_modules().empty()
+                     ? ", such as the module's own: fabric.setup(module, module.wanted_optimizers())"
+                     : "") +
                 "; with several, call backward and optimizer.step().");
   }
   if (accumulates_) {

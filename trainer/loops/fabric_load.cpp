@@ -38,16 +38,16 @@ void FabricRun::check_checkpoint(Run& run, const State& checkpoint, const std::s
   check_is_whole(checkpoint, path);
   naming_checkpoint(path, [&] { check_sources(sources_, own); });
   check_callbacks(run, checkpoint, path);
-  (void)check_weights(*modules_, weights_as_saved(checkpoint), checkpoint, path);
-  if (!rows_as_saved(checkpoint).empty()) return check_resizable(run);  // the optimizers' states get the sizes too
+  const State weights = weights_as_saved(checkpoint);
+  (void)check_weights(*modules_, weights, checkpoint, path);
+  if (!changed_rows(weights).empty()) return check_resizable(run);  // the optimizers' states get the sizes too
   naming_checkpoint(path, [&] { check_optimization(run, checkpoint, path); });
 }
 
 void FabricRun::forget_steps(Run& run) {
   StepEngine& engine = *run.fit.engine;
-  engine.finish_checks(/*receives_flags=*/true);
-  (void)engine.take_rollback();
   end_engine(run);
+  (void)engine.take_rollback();
   engine.drop_window();
   run.fit.epoch = Epoch();
   for (LightningOptimizer& optimizer : run.fit.optimizers()) optimizer.zero_grad();

@@ -15,11 +15,16 @@
 
 namespace levin {
 
-LightningModule& FabricRun::lightning_module() const {
+std::vector<LightningModule*> FabricRun::lightning_modules() const {
   std::vector<LightningModule*> found;
   for (const auto& child : modules_->children()) {
     if (auto* module = dynamic_cast<LightningModule*>(child.get())) found.push_back(module);
   }
+  return found;
+}
+
+LightningModule& FabricRun::lightning_module() const {
+  const std::vector<LightningModule*> found = lightning_modules();
   if (found.size() == 1) return *found[0];
   throw Error("it calls a step of the LightningModule that was set up, and " +
               (found.empty() ? std::string("none was") : std::to_string(found.size()) + " were") +

@@ -56,7 +56,8 @@ std::string text_for_call(const std::string& call, std::string text) {
   replace_all(text, "TrainerOptions.", "FabricOptions.");
   replace_all(text, "trainer.logger[", "FabricOptions.loggers[");
   replace_all(text, "trainer.callbacks[", "FabricOptions.callbacks[");
-  return text.starts_with("Fabric") ? text : call + ": " + text;
+  // A note about a checkpoint names the file instead.
+  return text.starts_with("Fabric") || text.starts_with("Continuing from ") ? text : call + ": " + text;
 }
 
 ConfigError config_error_for_call(const std::string& call, const ConfigError& error) {

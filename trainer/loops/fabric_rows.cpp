@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "levin/core/options/error.h"
-#include "levin/core/process/main_guard.h"
 #include "levin/libtorch/tensor_memory.h"
 #include "levin/optim/select_rows.h"
 #include "levin/trainer/callback.h"
@@ -26,21 +25,6 @@ namespace {
 
 bool contains(const std::vector<at::Tensor>& all, const at::Tensor& wanted) {
   return std::any_of(all.begin(), all.end(), [&](const at::Tensor& one) { return one.is_same(wanted); });
-}
-
-// An error of one rank is thrown on all of them, before any has changed something.
-void on_all_ranks(RankCollectives& ranks, const std::function<void()>& check) {
-  if (ranks.world_size() == 1) return check();
-  std::string problem;
-  try {
-    check();
-  } catch (...) {
-    problem = exception_text(std::current_exception());
-  }
-  const std::vector<std::string> problems = ranks.gather(problem);
-  for (size_t rank = 0; rank < problems.size(); ++rank) {
-    if (!problems[rank].empty()) throw Error("on rank " + std::to_string(rank) + ": " + problems[rank]);
-  }
 }
 
 void check_same_selection(Run& run, const std::string& tensors, const at::Tensor& rows, int64_t kept) {
@@ -80,21 +64,19 @@ void FabricRun::select_rows(size_t optimizer, const std::vector<at::Tensor>& par
                             int64_t kept) {
   check_outside_step();
   Run& run = begin();
-  on_all_ranks(run.strategy->ranks(), [&] { check_selection(run, optimizer, params, rows, kept); });
-  std::string tensors;
+  on_every_rank(run.strategy->ranks(), [&] { check_selection(run, optimizer, params, rows, kept); });
+  std::vector<std::string> names;
   for (const auto& item : modules_->named_parameters()) {
-    if (contains(params, item.value())) tensors += (tensors.empty() ? "" : ", ") + item.key();
+    if (contains(params, item.value())) names.push_back(item.key());
   }
-  check_same_selection(run, tensors, rows, kept);
+  check_same_selection(run, join(names), rows, kept);
   run.fit.engine->finish_checks(/*receives_flags=*/true);
   roll_back_if_due(run);
   run.checkpoint_writer.finish();
   run.newest_checkpoint.clear();  // it has the old rows
   run.fit.rows_changed = true;
   resize(run, [&] { levin::select_rows(run.fit.optimizers()[optimizer].optimizer(), params, rows, kept); });
-  for (const auto& item : modules_->named_parameters()) {
-    if (contains(params, item.value())) resized_.insert(item.key());
-  }
+  resized_.insert(names.begin(), names.end());
 }
 
 void FabricRun::check_selection(const Run& run, size_t optimizer, const std::vector<at::Tensor>& params,
@@ -150,8 +132,7 @@ State FabricRun::weights_as_saved(const State& checkpoint) const {
   return weights;
 }
 
-std::vector<std::pair<at::Tensor, at::Tensor>> FabricRun::rows_as_saved(const State& checkpoint) const {
-  const State weights = weights_as_saved(checkpoint);
+std::vector<std::pair<at::Tensor, at::Tensor>> FabricRun::changed_rows(const State& weights) const {
   std::vector<std::pair<at::Tensor, at::Tensor>> changes;
   for (const auto& item : modules_->named_parameters()) {
     const auto found = weights.tensors.find(item.key());
@@ -162,7 +143,7 @@ std::vector<std::pair<at::Tensor, at::Tensor>> FabricRun::rows_as_saved(const St
 }
 
 void FabricRun::resize_as_saved(Run& run, const State& checkpoint) {
-  const auto changes = rows_as_saved(checkpoint);
+  const auto changes = changed_rows(weights_as_saved(checkpoint));
   resized_ = names_as_saved(checkpoint);
   if (changes.empty()) return;
   resize(run, [&] {

@@ -88,7 +88,7 @@ Run& FabricRun::open() {
   if (has_ended_) throw Error("the run has ended (finish). Make another Fabric.");
   if (is_half_loaded_) {
     throw Error(
-        "a load has failed halfway, so a part of the run is that of the file. Load another checkpoint, or "
+        "a load has failed halfway, so a part of the run comes from the file. Load another checkpoint, or "
         "make another Fabric.");
   }
   if (trainer_ == nullptr && needs_launch_) {
@@ -510,7 +510,7 @@ void FabricRun::finish() {
   try {
     if (run.fit.engine != nullptr) run.fit.engine->finish_checks(/*receives_flags=*/true);
     if (run.entry.stop_reason.empty()) run.entry.stop_reason = "its loop has ended";
-    if (run.strategy->ranks().rank() == 0) report_skipped_steps(*run.precision, run.progress);
+    report_skipped_steps(*run.precision, run.progress);
     if (loop_ == Loop::steps) warn_of_unmoved_schedulers(run);
     run.refresh_callback_metrics();  // for callback_metrics() after the end
     entry_->succeed();

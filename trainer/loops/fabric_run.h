@@ -126,6 +126,8 @@ class FabricRun {
   void check_no_open_step(const Run& run) const;
   /// Throws if it has, if an option applies to step() alone, or if there are replicas.
   void check_manual(const Run& run) const;
+  /// Returns the LightningModules that were set up.
+  [[nodiscard]] std::vector<LightningModule*> lightning_modules() const;
   /// Returns the module whose steps are called. Throws Error unless exactly one LightningModule was set up.
   [[nodiscard]] LightningModule& lightning_module() const;
   /// Calls `step` with the LightningModule as a step of an evaluation.
@@ -172,9 +174,9 @@ class FabricRun {
   [[nodiscard]] std::set<std::string> names_as_saved(const State& checkpoint) const;
   /// Returns the module's weights and buffers, with the file's tensors where rows were selected.
   [[nodiscard]] State weights_as_saved(const State& checkpoint) const;
-  /// Returns the parameters that have another number of rows than in the file, each with its tensor there.
-  [[nodiscard]] std::vector<std::pair<at::Tensor, at::Tensor>> rows_as_saved(const State& checkpoint) const;
-  /// Gives them the sizes in the file.
+  /// Returns the parameters whose number of rows differs from weights_as_saved(), each with its tensor there.
+  [[nodiscard]] std::vector<std::pair<at::Tensor, at::Tensor>> changed_rows(const State& weights) const;
+  /// Gives these parameters their sizes in the file.
   void resize_as_saved(Run& run, const State& checkpoint);
   void between_batches(Run& run);
   void add_to_checkpoint(State& checkpoint) const;

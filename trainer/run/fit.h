@@ -116,7 +116,7 @@ struct Fit {
   RankFlags received_flags = {};  // from any rank, until they are acted on
   bool reported_memory = false;   // this rank's memory was printed
 
-  int64_t rollbacks = 0;                        // since the last update with a finite loss
+  int64_t rollbacks = 0;                        // since a checkpoint was saved
   std::exception_ptr restore_failed = nullptr;  // of trial runs (TrialRuns): the fit ends with it
 };
 

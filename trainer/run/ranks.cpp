@@ -66,6 +66,13 @@ Outcome attempt(const std::function<std::string()>& task) {
   return outcome;
 }
 
+Outcome attempt_without_result(const std::function<void()>& task) {
+  return attempt([&] {
+    task();
+    return std::string();
+  });
+}
+
 // The result sent by rank `rank`; throws its error.
 std::string result_of(size_t rank, const std::string& text) {
   if (text[0] == kFailed) throw Error("rank " + std::to_string(rank) + ": " + text.substr(1));
@@ -143,15 +150,17 @@ std::string on_rank_zero(RankCollectives& ranks, const std::function<std::string
   return result_of(0, text);
 }
 
+void on_every_rank(RankCollectives& ranks, const std::function<void()>& task) {
+  if (ranks.world_size() == 1) return task();
+  const auto all = ranks.gather(attempt_without_result(task).text);
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank][0] == kFailed) throw Error("on rank " + std::to_string(rank) + ": " + all[rank].substr(1));
+  }
+}
+
 void once_per_node(RankCollectives& ranks, const std::function<void()>& task) {
   if (ranks.world_size() == 1) return task();
-  Outcome own;
-  if (ranks.world().local_rank == 0) {
-    own = attempt([&] {
-      task();
-      return std::string();
-    });
-  }
+  const Outcome own = ranks.world().local_rank == 0 ? attempt_without_result(task) : Outcome();
   const auto all = ranks.gather(own.text);
   if (own.error) std::rethrow_exception(own.error);
   for (size_t rank = 0; rank < all.size(); ++rank) (void)result_of(rank, all[rank]);

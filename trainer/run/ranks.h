@@ -25,6 +25,8 @@ void start_ranks(Run& run);
 
 /// Runs `task` on rank 0 alone; returns its result, or throws its error, on every rank.
 std::string on_rank_zero(RankCollectives& ranks, const std::function<std::string()>& task);
+/// Runs `task` on every rank; if one throws, all throw an Error that names it.
+void on_every_rank(RankCollectives& ranks, const std::function<void()>& task);
 /// Runs `task` on the first rank of every node; an error of one is thrown on all ranks.
 void once_per_node(RankCollectives& ranks, const std::function<void()>& task);
 

@@ -1,7 +1,5 @@
 #include "levin/trainer/run/run.h"
 
-#include "levin/core/process/console.h"
-
 namespace levin {
 
 namespace {
@@ -24,12 +22,6 @@ std::vector<LightningOptimizer>& Fit::optimizers() const {
 std::string Run::log_dir() const {
   const std::string own = loggers.empty() ? "" : loggers[0]->log_dir();
   return own.empty() ? plan.root_dir : own;
-}
-
-void Run::note_continuing(const std::string& path, const std::string& what) const {
-  const std::string text = "Continuing from " + path + ": " + what;
-  if (!is_guest) return Console::instance().print(text);
-  if (strategy->ranks().rank() == 0) Console::instance().warn(text);
 }
 
 void Run::refresh_callback_metrics() {

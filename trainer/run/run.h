@@ -58,7 +58,6 @@ struct Run {
   const RunPlan plan;
   bool auto_resume;            // by the plan, or because the launcher or Slurm has started this program again
   bool started_again = false;  // it continues where the last process stopped
-  bool is_guest = false;       // of a Fabric: standard output belongs to the program
   std::shared_ptr<Strategy> strategy = nullptr;
   std::shared_ptr<Precision> precision = nullptr;
   std::shared_ptr<Profiler> profiler = nullptr;
@@ -86,8 +85,6 @@ struct Run {
   Fit fit;                     // the running or last one
 
   [[nodiscard]] bool has_peers() const { return strategy->ranks().world_size() > 1; }
-  /// Says on rank 0 what follows from the checkpoint at `path`: on standard output, or, for a guest, as a warning.
-  void note_continuing(const std::string& path, const std::string& what) const;
   /// Returns whether a stop was requested and all ranks have agreed on it.
   [[nodiscard]] bool stops() const { return has_peers() ? entry.stop_agreed : entry.stop; }
   [[nodiscard]] bool min_limits_met() const {

@@ -26,6 +26,7 @@
 #include "levin/trainer/state/sharded_state.h"
 #include "levin/trainer/state/training_options.h"
 #include "levin/trainer/step/loss_weights.h"
+#include "levin/trainer/step/run_messages.h"
 #include "levin/trainer/step/window_verdict.h"
 #include "levin/trainer/trainer.h"
 
@@ -202,15 +203,19 @@ void note_when_done(Run& run, CheckpointRequest& request) {
                   then = std::move(request.done)](const std::string& error) {
     ++(error.empty() ? run.entry.saves.good : run.entry.saves.failed);
     if (!error.empty()) run.entry.saves.last_failure = error;
-    if (error.empty() && whole) run.newest_checkpoint = path;
+    if (error.empty() && whole) note_whole_save(run, path);
     if (error.empty() && run.reporter != nullptr) run.reporter->saved(run, path, step, epoch);
-    if (error.empty() && whole) run.fit.rollbacks = 0;
     if (then) return then(error);
     if (!error.empty()) Console::instance().error(error);
   };
 }
 
 }  // namespace
+
+void note_whole_save(Run& run, const std::string& path) {
+  run.newest_checkpoint = path;
+  run.fit.rollbacks = 0;
+}
 
 void request_checkpoint(Run& run, CheckpointRequest request) {
   if (run.entry.failing && run.strategy->sharding().is_sharded()) {
@@ -285,11 +290,10 @@ at::Tensor laid_out_as(const at::Tensor& parameter, const at::Tensor& saved) {
   return at::empty_like(parameter.detach()).copy_(gradient);
 }
 
-void note_other_seed(const Run& run, const std::string& path, bool was_set, uint64_t given) {
+void note_other_seed(const std::string& path, bool was_set, uint64_t given) {
   if (!was_set || given == default_seed()) return;
-  run.note_continuing(path, "the seed of this start, " + std::to_string(given) +
-                                ", is not used; the order of the data follows the run's own, " +
-                                std::to_string(default_seed()) + ".");
+  note_of_run("Continuing from " + path + ": the seed of this start, " + std::to_string(given) +
+              ", is not used; the order of the data follows the run's own, " + std::to_string(default_seed()) + ".");
 }
 
 void restore_run(Run& run, const State& checkpoint, const std::string& path) {
@@ -297,7 +301,7 @@ void restore_run(Run& run, const State& checkpoint, const std::string& path) {
   const bool seed_was_set = seed_is_set();
   const uint64_t given_seed = default_seed();
   load_progress(run, checkpoint.part("progress"));
-  note_other_seed(run, path, seed_was_set, given_seed);
+  note_other_seed(path, seed_was_set, given_seed);
   // A run that had decided to stop does so when it resumes automatically; a user who names a checkpoint wants to
   // continue.
   if (!run.auto_resume && !run.fit.epoch.running) run.entry.stop = false;

@@ -26,6 +26,9 @@ void request_checkpoint(Run& run, CheckpointRequest request);
 /// Captures the requested checkpoints; the loops call it between batches. Rethrows what a request's `done` throws.
 void capture_checkpoints(Run& run);
 
+/// Notes that the file at `path` holds everything needed to continue, so that a rollback returns to it.
+void note_whole_save(Run& run, const std::string& path);
+
 /// Throws CheckpointError if none of the requested checkpoints could be saved; otherwise reports how many are missing.
 /// Every rank calls it, at the end of a fit.
 void check_saves(Run& run);

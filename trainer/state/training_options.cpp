@@ -11,6 +11,7 @@
 #include "levin/trainer/run/lr_schedulers.h"
 #include "levin/trainer/state/run_records.h"
 #include "levin/trainer/state/sharded_state.h"
+#include "levin/trainer/step/run_messages.h"
 #include "levin/trainer/step/update_scope.h"
 
 namespace levin {
@@ -102,11 +103,11 @@ class Resumed {
     use_numbers();
     moves_schedules() ? move_schedules() : keep_lowest_rates();
     const double after = optimizer().groups()[0].lr;
-    run_.note_continuing(path, changes_text(changes_) + ". Training continues with the present options; " +
-                                   (before == after ? "the learning rate is still " + short_number(after)
-                                                    : "the learning rate is " + short_number(after) + " instead of " +
-                                                          short_number(before)) +
-                                   ".");
+    note_of_run(
+        "Continuing from " + path + ": " + changes_text(changes_) + ". Training continues with the present options; " +
+        (before == after ? "the learning rate is still " + short_number(after)
+                         : "the learning rate is " + short_number(after) + " instead of " + short_number(before)) +
+        ".");
   }
 
  private:
@@ -359,9 +360,9 @@ void restore_optimization(Run& run, const State& checkpoint, const std::string& 
   const int64_t now = run.plan.accumulate_grad_batches;
   if (before == now) return;
   run.set_accumulation(now);
-  run.note_continuing(path, std::string(run.is_guest ? "Fabric" : "Trainer") + "Options.accumulate_grad_batches was " +
-                                std::to_string(before) + (is_without ? " by a callback" : "") + " and is " +
-                                std::to_string(now) + " now, from the next optimizer step on.");
+  note_of_run("Continuing from " + path + ": TrainerOptions.accumulate_grad_batches was " + std::to_string(before) +
+              (is_without ? " by a callback" : "") + " and is " + std::to_string(now) +
+              " now, from the next optimizer step on.");
 }
 
 }  // namespace levin

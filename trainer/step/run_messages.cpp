@@ -14,7 +14,7 @@ thread_local const GuestMessages* guest_of_thread = nullptr;
 
 void note_of_run(std::string text) {
   if (guest_of_thread == nullptr) return Console::instance().print(text);
-  Console::instance().warn(guest_of_thread->reworded(std::move(text)));
+  if (Console::instance().rank() == 0) Console::instance().warn(guest_of_thread->reworded(std::move(text)));
 }
 
 void warn_of_run(std::string text) {

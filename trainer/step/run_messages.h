@@ -5,7 +5,7 @@
 
 namespace levin {
 
-/// Prints a line about the run: on standard output, or for a guest as a warning. Called on rank 0.
+/// Prints a line about the run on rank 0: on standard output, or for a guest as a warning.
 void note_of_run(std::string text);
 /// Logs a warning about the run.
 void warn_of_run(std::string text);

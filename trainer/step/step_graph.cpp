@@ -149,7 +149,6 @@ void StepGraph::time_window(const WindowPart& window, double seconds) {
 
 void StepGraph::report(const RecordingTrial& trial) {
   if (trial.is_faster()) {
-    if (core_.strategy.ranks().rank() != 0) return;
     note_of_run("record_steps: auto: steps are replayed from a recording: " + trial.text() + " each.");
   } else {
     log::trainer.info("record_steps: auto: a recorded step is not faster ({}), so steps run eagerly", trial.text());
