@@ -12,15 +12,15 @@ struct Classifier : levin::LightningModule {
 
   Classifier() { register_module("net", net); }
 
-  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+  torch::Tensor training_step(const levin::Batch& batch) override {
     auto [x, y] = batch.unpack<2>();  // x: (batch, 784) float32, y: (batch) int64
     auto loss = torch::nn::functional::cross_entropy(net->forward(x), y);
     log("train_loss", loss, {.prog_bar = true});
     return loss;
   }
 
-  void validation_step(const levin::Batch& batch, int64_t) override { accuracy(batch, "val_acc"); }
-  void test_step(const levin::Batch& batch, int64_t) override { accuracy(batch, "test_acc"); }
+  void validation_step(const levin::Batch& batch) override { accuracy(batch, "val_acc"); }
+  void test_step(const levin::Batch& batch) override { accuracy(batch, "test_acc"); }
 
   void accuracy(const levin::Batch& batch, const char* name) {
     auto [x, y] = batch.unpack<2>();

@@ -43,7 +43,7 @@ LEVIN_REGISTER_CALLBACK(StopAtLoss, "stops when the training loss is low enough"
 class Line : public levin::LightningModule {
  public:
   Line() { register_module("layer", layer_); }
-  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+  torch::Tensor training_step(const levin::Batch& batch) override {
     auto [x, y] = batch.unpack<2>();
     auto loss = torch::mse_loss(layer_->forward(x), y);
     log("train_loss", loss, {.on_step = false, .on_epoch = true});

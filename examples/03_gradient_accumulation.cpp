@@ -8,7 +8,7 @@ struct Classifier : levin::LightningModule {
   torch::nn::Sequential net{torch::nn::Linear(784, 64), torch::nn::ReLU(), torch::nn::Linear(64, 10)};
 
   Classifier() { register_module("net", net); }
-  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+  torch::Tensor training_step(const levin::Batch& batch) override {
     auto [x, y] = batch.unpack<2>();
     return torch::nn::functional::cross_entropy(net->forward(x), y);  // a mean over the batch
   }
@@ -40,7 +40,7 @@ torch::Tensor by_hand() {
   loader->start(/*epoch=*/0);
   levin::Batch batch;
   for (int64_t k = 1; k <= kUpdates * kParts && loader->next(batch); ++k) {
-    (model.training_step(batch, k) / kParts).backward();  // gradients are sums: the mean of a mean needs the division
+    (model.training_step(batch) / kParts).backward();  // gradients are sums: the mean of a mean needs the division
     if (k % kParts != 0) continue;
     optimizer.step();
     optimizer.zero_grad();

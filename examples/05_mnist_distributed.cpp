@@ -99,11 +99,11 @@ class Net : public levin::LightningModule {
     register_module("net", net_);
   }
 
-  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+  torch::Tensor training_step(const levin::Batch& batch) override {
     return torch::nll_loss(net_->forward(batch[0]), batch[1]);
   }
   // One average over the test images of all ranks: every image counts once.
-  void validation_step(const levin::Batch& batch, int64_t) override {
+  void validation_step(const levin::Batch& batch) override {
     auto [x, y] = batch.unpack<2>();
     auto output = net_->forward(x);
     log("test_loss", torch::nll_loss(output, y), {.sync_dist = true});

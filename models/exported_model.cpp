@@ -117,7 +117,7 @@ at::Tensor ExportedModule::loss_of(const at::Tensor& output, const Batch& batch)
   return at::binary_cross_entropy_with_logits(predicted, wanted);
 }
 
-at::Tensor ExportedModule::training_step(const Batch& batch, int64_t) {
+at::Tensor ExportedModule::training_step(const Batch& batch) {
   at::Tensor loss = loss_of(output_of(batch), batch);
   log("train_loss", loss, {.prog_bar = true});
   return loss;
@@ -133,7 +133,7 @@ void ExportedModule::evaluate(const Batch& batch, const std::string& stage) {
   log(stage + "_acc", predicted.eq(target).to(at::kFloat).mean(), {.prog_bar = true, .sync_dist = true});
 }
 
-at::Tensor ExportedModule::predict_step(const Batch& batch, int64_t) {
+at::Tensor ExportedModule::predict_step(const Batch& batch) {
   return output_of(batch);
 }
 

@@ -66,11 +66,15 @@ class ExportedModule : public LightningModule {
   /// Throws Error that names the file and what is wrong with it.
   explicit ExportedModule(ExportedModuleOptions options);
 
-  at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;
-  void validation_step(const Batch& batch, int64_t) override { evaluate(batch, "val"); }
-  void test_step(const Batch& batch, int64_t) override { evaluate(batch, "test"); }
+  using LightningModule::predict_step;
+  using LightningModule::test_step;
+  using LightningModule::training_step;
+  using LightningModule::validation_step;
+  at::Tensor training_step(const Batch& batch) override;
+  void validation_step(const Batch& batch) override { evaluate(batch, "val"); }
+  void test_step(const Batch& batch) override { evaluate(batch, "test"); }
   /// Returns the output itself: logits with cross_entropy.
-  at::Tensor predict_step(const Batch& batch, int64_t batch_idx) override;
+  at::Tensor predict_step(const Batch& batch) override;
   OptimizerConfig configure_optimizers() override;
 
   /// Names of inputs and outputs, notes about the export.

@@ -85,17 +85,29 @@ void RunAccess::detach(LightningModule& module, Trainer& trainer) {
   if (*link != nullptr) *link = std::exchange(of(trainer).earlier, nullptr);
 }
 
-at::Tensor LightningModule::training_step(const Batch&, int64_t) {
+at::Tensor LightningModule::training_step(const Batch&) {
   missing("training_step", "fit");
 }
-void LightningModule::validation_step(const Batch&, int64_t) {
+at::Tensor LightningModule::training_step(const Batch& batch, int64_t) {
+  return training_step(batch);
+}
+void LightningModule::validation_step(const Batch&) {
   missing("validation_step", "validation");
 }
-void LightningModule::test_step(const Batch&, int64_t) {
+void LightningModule::validation_step(const Batch& batch, int64_t) {
+  validation_step(batch);
+}
+void LightningModule::test_step(const Batch&) {
   missing("test_step", "test");
 }
-at::Tensor LightningModule::predict_step(const Batch& batch, int64_t) {
+void LightningModule::test_step(const Batch& batch, int64_t) {
+  test_step(batch);
+}
+at::Tensor LightningModule::predict_step(const Batch& batch) {
   return forward(batch[0]);
+}
+at::Tensor LightningModule::predict_step(const Batch& batch, int64_t) {
+  return predict_step(batch);
 }
 at::Tensor LightningModule::forward(const at::Tensor&) {
   missing("forward or predict_step", "predict");

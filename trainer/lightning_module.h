@@ -2,7 +2,7 @@
 //
 //   class Classifier : public levin::LightningModule {
 //     torch::nn::Linear layer_{register_module("layer", torch::nn::Linear(784, 10))};
-//     torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+//     torch::Tensor training_step(const levin::Batch& batch) override {
 //       auto [x, y] = batch.unpack<2>();
 //       auto loss = torch::nn::functional::cross_entropy(layer_->forward(x), y);
 //       log("train_loss", loss);
@@ -34,6 +34,10 @@
 #include "levin/trainer/optimizer_config.h"
 #include "levin/trainer/trainer_options.h"
 
+// Every model hides one form of a step that has two. GCC warns of this at the declaration of the hidden form.
+#define LEVIN_BEGIN_TWO_FORMS _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Woverloaded-virtual\"")
+#define LEVIN_END_TWO_FORMS _Pragma("GCC diagnostic pop")
+
 namespace levin {
 
 class Trainer;
@@ -54,14 +58,22 @@ class LightningModule : public torch::nn::Module {
   static const char* registry_name() { return "model"; }
 
   // ---- the steps ------------------------------------------------------------------------------------------------
+  // Override the form with or without the batch's index in its epoch (`batch_idx`). The trainer calls the form with the
+  // index, which calls the other one. So a class that is to be derived from overrides the form without.
+  LEVIN_BEGIN_TWO_FORMS
   /// Returns the loss of one batch: a tensor of one element with a graph. An undefined tensor skips the batch. In
-  /// manual optimization the result is only passed on to the hooks. `batch_idx`: the batch's index in its epoch.
+  /// manual optimization the result is only passed on to the hooks.
+  virtual at::Tensor training_step(const Batch& batch);
   virtual at::Tensor training_step(const Batch& batch, int64_t batch_idx);
   /// Logs the metrics of one batch; without gradients, and in evaluation mode.
+  virtual void validation_step(const Batch& batch);
   virtual void validation_step(const Batch& batch, int64_t batch_idx);
+  virtual void test_step(const Batch& batch);
   virtual void test_step(const Batch& batch, int64_t batch_idx);
   /// Returns what Trainer::predict returns for the batch; calls forward(batch[0]) unless overridden.
+  virtual at::Tensor predict_step(const Batch& batch);
   virtual at::Tensor predict_step(const Batch& batch, int64_t batch_idx);
+  LEVIN_END_TWO_FORMS
   virtual at::Tensor forward(const at::Tensor& input);
 
   // ---- what to train with -----------------------------------------------------------------------------------------
@@ -266,3 +278,6 @@ class LightningModule : public torch::nn::Module {
 };
 
 }  // namespace levin
+
+#undef LEVIN_BEGIN_TWO_FORMS
+#undef LEVIN_END_TWO_FORMS

@@ -5,7 +5,7 @@
 //                                                    levin::CombinedLoaderOptions{.mode =
 //                                                    levin::CombinedMode::min_size});
 //   }
-//   torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+//   torch::Tensor training_step(const levin::Batch& batch) override {
 //     auto [x, y, u] = batch.unpack<3>();  // x and y of the first loader, u of the second
 //
 // A position in the pass is one in each loader, so a run that resumes inside an epoch continues with the same batches.

@@ -25,7 +25,7 @@ torch::Tensor Classifier::forward(const torch::Tensor& x) {
   return net_->forward(x.flatten(1));
 }
 
-torch::Tensor Classifier::training_step(const levin::Batch& batch, int64_t) {
+torch::Tensor Classifier::training_step(const levin::Batch& batch) {
   auto [x, y] = batch.unpack<2>();
   auto loss = F::cross_entropy(forward(x), y, F::CrossEntropyFuncOptions().label_smoothing(options_.label_smoothing));
   log("train_loss", loss, {.prog_bar = true});
@@ -39,13 +39,13 @@ void Classifier::evaluate(const levin::Batch& batch, const std::string& stage) {
   log(stage + "_acc", (logits.argmax(1) == y).to(torch::kFloat).mean(), {.prog_bar = true, .sync_dist = true});
 }
 
-void Classifier::validation_step(const levin::Batch& batch, int64_t) {
+void Classifier::validation_step(const levin::Batch& batch) {
   evaluate(batch, "val");
 }
-void Classifier::test_step(const levin::Batch& batch, int64_t) {
+void Classifier::test_step(const levin::Batch& batch) {
   evaluate(batch, "test");
 }
-torch::Tensor Classifier::predict_step(const levin::Batch& batch, int64_t) {
+torch::Tensor Classifier::predict_step(const levin::Batch& batch) {
   return forward(batch[0]).argmax(1);
 }
 

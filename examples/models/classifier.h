@@ -37,11 +37,11 @@ class Classifier : public levin::LightningModule {
 
   /// x: (batch, 1, 28, 28) or (batch, 784) float; returns logits (batch, num_classes).
   torch::Tensor forward(const torch::Tensor& x) override;
-  torch::Tensor training_step(const levin::Batch& batch, int64_t batch_idx) override;
-  void validation_step(const levin::Batch& batch, int64_t batch_idx) override;
-  void test_step(const levin::Batch& batch, int64_t batch_idx) override;
+  torch::Tensor training_step(const levin::Batch& batch) override;
+  void validation_step(const levin::Batch& batch) override;
+  void test_step(const levin::Batch& batch) override;
   /// The most likely class of each image: (batch) int64.
-  torch::Tensor predict_step(const levin::Batch& batch, int64_t batch_idx) override;
+  torch::Tensor predict_step(const levin::Batch& batch) override;
   levin::OptimizerConfig configure_optimizers() override;
 
  private:

@@ -159,14 +159,14 @@ torch::Tensor GPT::loss(const levin::Batch& batch) {
   return F::cross_entropy(forward(x).flatten(0, 1), y.flatten());
 }
 
-torch::Tensor GPT::training_step(const levin::Batch& batch, int64_t) {
+torch::Tensor GPT::training_step(const levin::Batch& batch) {
   const auto result = loss(batch);
   log("train_loss", result, {.prog_bar = true});
   return result;
 }
 
 // Bits per byte compares models regardless of their tokens; it is linear in the loss, so its mean is exact.
-void GPT::validation_step(const levin::Batch& batch, int64_t) {
+void GPT::validation_step(const levin::Batch& batch) {
   const auto result = loss(batch);
   log("val_loss", result, {.prog_bar = true, .sync_dist = true});
   const levin::TextFile* text = text_of(*this);

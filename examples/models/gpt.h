@@ -89,8 +89,8 @@ class GPT : public levin::LightningModule {
 
   /// tokens: (B, T) int64, T <= block_size; returns logits (B, T, V).
   torch::Tensor forward(const torch::Tensor& tokens) override;
-  torch::Tensor training_step(const levin::Batch& batch, int64_t batch_idx) override;
-  void validation_step(const levin::Batch& batch, int64_t batch_idx) override;
+  torch::Tensor training_step(const levin::Batch& batch) override;
+  void validation_step(const levin::Batch& batch) override;
   /// Continues each prompt by max_new_tokens: (B, T) to (B, T + max_new_tokens) int64. The tokens drawn depend on the
   /// run's seed and batch_idx.
   torch::Tensor predict_step(const levin::Batch& batch, int64_t batch_idx) override;

@@ -50,14 +50,14 @@ std::pair<torch::Tensor, torch::Tensor> MaskedLM::loss_of(const torch::Tensor& i
 }
 
 // Each batch counts by what its loss is a mean over.
-torch::Tensor MaskedLM::training_step(const levin::Batch& batch, int64_t) {
+torch::Tensor MaskedLM::training_step(const levin::Batch& batch) {
   auto [loss, count] = loss_of(batch[0]);
   set_loss_weight(count);
   log("train_loss", loss, {.prog_bar = true});
   return loss;
 }
 
-void MaskedLM::validation_step(const levin::Batch& batch, int64_t) {
+void MaskedLM::validation_step(const levin::Batch& batch) {
   const auto [loss, count] = loss_of(batch[0]);
   log("val_loss", loss, {.prog_bar = true, .batch_size = count.item<int64_t>(), .sync_dist = true});
 }

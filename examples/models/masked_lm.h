@@ -40,8 +40,8 @@ class MaskedLM : public levin::LightningModule {
 
   /// ids: (B, T) int64; returns logits (B, T, V).
   torch::Tensor forward(const torch::Tensor& ids) override;
-  torch::Tensor training_step(const levin::Batch& batch, int64_t batch_idx) override;
-  void validation_step(const levin::Batch& batch, int64_t batch_idx) override;
+  torch::Tensor training_step(const levin::Batch& batch) override;
+  void validation_step(const levin::Batch& batch) override;
   levin::OptimizerConfig configure_optimizers() override;
 
   [[nodiscard]] const MaskedLMOptions& options() const { return options_; }

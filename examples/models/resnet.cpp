@@ -55,7 +55,7 @@ torch::Tensor ResNet::forward(const torch::Tensor& images) {
   return net_->forward(images);
 }
 
-torch::Tensor ResNet::training_step(const levin::Batch& batch, int64_t) {
+torch::Tensor ResNet::training_step(const levin::Batch& batch) {
   auto [x, y] = batch.unpack<2>();
   const auto loss =
       F::cross_entropy(forward(x), y, F::CrossEntropyFuncOptions().label_smoothing(options_.label_smoothing));
@@ -70,13 +70,13 @@ void ResNet::evaluate(const levin::Batch& batch, const std::string& stage) {
   log(stage + "_acc", (logits.argmax(1) == y).to(torch::kFloat).mean(), {.prog_bar = true, .sync_dist = true});
 }
 
-void ResNet::validation_step(const levin::Batch& batch, int64_t) {
+void ResNet::validation_step(const levin::Batch& batch) {
   evaluate(batch, "val");
 }
-void ResNet::test_step(const levin::Batch& batch, int64_t) {
+void ResNet::test_step(const levin::Batch& batch) {
   evaluate(batch, "test");
 }
-torch::Tensor ResNet::predict_step(const levin::Batch& batch, int64_t) {
+torch::Tensor ResNet::predict_step(const levin::Batch& batch) {
   return forward(batch[0]).argmax(1);
 }
 

@@ -63,11 +63,11 @@ class ResNet : public levin::LightningModule {
 
   /// images: (B, C, h, w) float; returns logits (B, num_classes).
   torch::Tensor forward(const torch::Tensor& images) override;
-  torch::Tensor training_step(const levin::Batch& batch, int64_t batch_idx) override;
-  void validation_step(const levin::Batch& batch, int64_t batch_idx) override;
-  void test_step(const levin::Batch& batch, int64_t batch_idx) override;
+  torch::Tensor training_step(const levin::Batch& batch) override;
+  void validation_step(const levin::Batch& batch) override;
+  void test_step(const levin::Batch& batch) override;
   /// The most likely class of each image: (B) int64.
-  torch::Tensor predict_step(const levin::Batch& batch, int64_t batch_idx) override;
+  torch::Tensor predict_step(const levin::Batch& batch) override;
   /// SGD in two groups, and one cycle of the learning rate over the whole run.
   levin::OptimizerConfig configure_optimizers() override;
 

@@ -102,7 +102,7 @@ torch::Tensor TextClassifier::forward(const torch::Tensor& ids) {
   return logits_->forward(drop(dense_->forward(drop(features.select(1, 0))).tanh()));
 }
 
-torch::Tensor TextClassifier::training_step(const levin::Batch& batch, int64_t) {
+torch::Tensor TextClassifier::training_step(const levin::Batch& batch) {
   auto [ids, label] = batch.unpack<2>();  // (B, T) and (B) int64
   const auto loss = torch::nn::functional::cross_entropy(forward(ids), label);
   log("train_loss", loss, {.prog_bar = true});
@@ -116,7 +116,7 @@ void TextClassifier::evaluate(const levin::Batch& batch, const std::string& stag
   log(stage + "_acc", logits.argmax(-1).eq(label).to(torch::kFloat).mean(), {.prog_bar = true, .sync_dist = true});
 }
 
-torch::Tensor TextClassifier::predict_step(const levin::Batch& batch, int64_t) {
+torch::Tensor TextClassifier::predict_step(const levin::Batch& batch) {
   return forward(batch[0]).argmax(-1);
 }
 

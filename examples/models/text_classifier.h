@@ -55,11 +55,11 @@ class TextClassifier : public levin::LightningModule {
 
   /// ids: (B, T) int64 with padding; returns logits (B, num_classes).
   torch::Tensor forward(const torch::Tensor& ids) override;
-  torch::Tensor training_step(const levin::Batch& batch, int64_t batch_idx) override;
-  void validation_step(const levin::Batch& batch, int64_t) override { evaluate(batch, "val"); }
-  void test_step(const levin::Batch& batch, int64_t) override { evaluate(batch, "test"); }
+  torch::Tensor training_step(const levin::Batch& batch) override;
+  void validation_step(const levin::Batch& batch) override { evaluate(batch, "val"); }
+  void test_step(const levin::Batch& batch) override { evaluate(batch, "test"); }
   /// The likeliest classes: (B) int64.
-  torch::Tensor predict_step(const levin::Batch& batch, int64_t batch_idx) override;
+  torch::Tensor predict_step(const levin::Batch& batch) override;
   /// AdamW in two groups, with a linear warmup and a linear decay to 0 at the run's end.
   levin::OptimizerConfig configure_optimizers() override;
 

@@ -9,7 +9,7 @@ namespace pendulum {
 
 class Surrogate : public levin::LightningModule {
  public:
-  at::Tensor training_step(const levin::Batch& batch, int64_t) override {
+  at::Tensor training_step(const levin::Batch& batch) override {
     const at::Tensor error = forward(batch[0]) - batch[1];
     const at::Tensor loss = (error / kTimeStep).square().mean();
     log("loss", loss);

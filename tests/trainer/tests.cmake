@@ -55,6 +55,7 @@ levin_test(trainer TORCH COST 40 FILES
   trainer/scaled_manual_steps_test.cpp
   trainer/scaled_nan_test.cpp
   trainer/step_output_test.cpp
+  trainer/steps_without_index_test.cpp
   trainer/stochastic_depth_test.cpp
   trainer/thread_tuner_test.cpp
   trainer/trainer_test.cpp

@@ -12,7 +12,7 @@ EightWeights::EightWeights(EightWeightsOptions options) : options_(levin::checke
   save_hyperparameters(options_);
 }
 
-torch::Tensor EightWeights::training_step(const levin::Batch& batch, int64_t) {
+torch::Tensor EightWeights::training_step(const levin::Batch& batch) {
   return (batch[0] * weight_).sum();
 }
 

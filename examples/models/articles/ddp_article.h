@@ -20,7 +20,7 @@ class EightWeights : public levin::LightningModule {
  public:
   using Options = EightWeightsOptions;
   explicit EightWeights(EightWeightsOptions options = {});
-  torch::Tensor training_step(const levin::Batch& batch, int64_t batch_idx) override;
+  torch::Tensor training_step(const levin::Batch& batch) override;
   levin::OptimizerConfig configure_optimizers() override;
   void on_train_end() override;
 

@@ -19,14 +19,14 @@ torch::Tensor PaddleMlp::forward(const torch::Tensor& x) {
   return net_->forward(x.flatten(1));
 }
 
-torch::Tensor PaddleMlp::training_step(const levin::Batch& batch, int64_t) {
+torch::Tensor PaddleMlp::training_step(const levin::Batch& batch) {
   auto [x, y] = batch.unpack<2>();
   auto loss = torch::nn::functional::cross_entropy(forward(x), y);  // softmax and loss: after the last checkpoint
   log("train_loss", loss, {.prog_bar = true});
   return loss;
 }
 
-void PaddleMlp::validation_step(const levin::Batch& batch, int64_t) {
+void PaddleMlp::validation_step(const levin::Batch& batch) {
   auto [x, y] = batch.unpack<2>();
   log("val_acc", (forward(x).argmax(1) == y).to(torch::kFloat).mean(), {.prog_bar = true, .sync_dist = true});
 }

@@ -21,14 +21,14 @@ torch::Tensor ThousandLayers::forward(const torch::Tensor& x) {
   return last_->forward(layers_->forward(first_->forward(x.flatten(1))));
 }
 
-torch::Tensor ThousandLayers::training_step(const levin::Batch& batch, int64_t) {
+torch::Tensor ThousandLayers::training_step(const levin::Batch& batch) {
   auto [x, y] = batch.unpack<2>();
   auto loss = torch::nn::functional::cross_entropy(forward(x), y);
   log("train_loss", loss, {.prog_bar = true});
   return loss;
 }
 
-void ThousandLayers::validation_step(const levin::Batch& batch, int64_t) {
+void ThousandLayers::validation_step(const levin::Batch& batch) {
   auto [x, y] = batch.unpack<2>();
   log("val_acc", (forward(x).argmax(1) == y).to(torch::kFloat).mean(), {.prog_bar = true, .sync_dist = true});
 }

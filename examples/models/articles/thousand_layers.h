@@ -35,8 +35,8 @@ class ThousandLayers : public levin::LightningModule {
 
   /// x: (batch, …), in_features numbers per sample; returns logits (batch, num_classes).
   torch::Tensor forward(const torch::Tensor& x) override;
-  torch::Tensor training_step(const levin::Batch& batch, int64_t batch_idx) override;
-  void validation_step(const levin::Batch& batch, int64_t batch_idx) override;
+  torch::Tensor training_step(const levin::Batch& batch) override;
+  void validation_step(const levin::Batch& batch) override;
   levin::OptimizerConfig configure_optimizers() override;
 
  private:
