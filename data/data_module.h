@@ -3,7 +3,7 @@
 //
 //   class Toy : public levin::DataModule {
 //     std::shared_ptr<levin::Loader> train_dataloader() override {
-//       return std::make_shared<levin::DataLoader>(data_, levin::DataLoaderOptions{.batch_size = 32, .shuffle = true});
+//       return levin::DataLoader(data_, {.batch_size = 32, .shuffle = true});
 //     }
 //   };
 #pragma once

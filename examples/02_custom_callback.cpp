@@ -61,7 +61,7 @@ int main(int argc, char** argv) {
   return levin::main_guard([] {
     levin::seed_everything(1);
     auto x = torch::rand({256, 1});
-    auto data = std::make_shared<levin::TensorDataset>(std::vector<torch::Tensor>{x, 3 * x + 1});
+    const levin::TensorDataset data{x, 3 * x + 1};
     Line model;
     levin::Trainer trainer(levin::TrainerOptions{.max_epochs = 100, .callbacks = {StopAtLoss({.below = 1e-3})}});
     trainer.fit(model, levin::DataLoader(data, {.batch_size = 32, .shuffle = true}));

@@ -35,6 +35,10 @@ CombinedLoader::CombinedLoader(Loaders loaders, CombinedLoaderOptions options)
 }
 
 // A loader has one pass at a time. One after another its passes may follow each other.
+CombinedLoader::operator std::shared_ptr<Loader>() && {
+  return std::make_shared<CombinedLoader>(std::move(*this));
+}
+
 void CombinedLoader::check_different() const {
   if (options_.mode == CombinedMode::sequential) return;
   for (size_t k = 0; k < loaders_.size(); ++k) {

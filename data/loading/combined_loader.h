@@ -1,9 +1,7 @@
 // Several loaders as one, for a step that uses data of several kinds at once: labelled and unlabelled, or of two tasks.
 //
 //   std::shared_ptr<levin::Loader> train_dataloader() override {
-//     return std::make_shared<levin::CombinedLoader>(levin::Loaders{labelled_, unlabelled_},
-//                                                    levin::CombinedLoaderOptions{.mode =
-//                                                    levin::CombinedMode::min_size});
+//     return levin::CombinedLoader({labelled_, unlabelled_}, {.mode = levin::CombinedMode::min_size});
 //   }
 //   torch::Tensor training_step(const levin::Batch& batch) override {
 //     auto [x, y, u] = batch.unpack<3>();  // x and y of the first loader, u of the second
@@ -12,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -67,6 +66,9 @@ class CombinedLoader final : public Loader {
   /// Throws ConfigError without a loader, for names that are not one for each loader, and for a loader that is given
   /// twice, except with `sequential`.
   explicit CombinedLoader(Loaders loaders, CombinedLoaderOptions options = {});
+  CombinedLoader(CombinedLoader&&) = default;
+  /// For hooks: return CombinedLoader({DataLoader(a), DataLoader(b)});
+  operator std::shared_ptr<Loader>() &&;  // NOLINT(google-explicit-constructor)
 
   /// Throws ConfigError if a loader's length is not known, or with max_size another loader is longer than the first.
   void start(int64_t epoch, int64_t first_batch = 0) override;

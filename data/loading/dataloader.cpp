@@ -95,6 +95,10 @@ DataLoader::DataLoader(std::shared_ptr<Dataset> dataset, DataLoaderOptions optio
   if (cuts_by_length(options_)) use_batches_by_length();
 }
 
+DataLoader::operator std::shared_ptr<Loader>() && {
+  return std::make_shared<DataLoader>(std::move(*this));
+}
+
 DataLoader::DataLoader(std::shared_ptr<Dataset> dataset, DataLoaderOptions options,
                        std::shared_ptr<const BatchSampler> batch_sampler, Collate collate, Private)
     : dataset_(std::move(dataset)),

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "levin/core/options/fields.h"
@@ -77,7 +78,17 @@ class DataLoader final : public Loader {
       : DataLoader(std::move(dataset), options, std::shared_ptr<const BatchSampler>(std::move(batch_sampler)),
                    std::move(collate), Private{}) {}
 
+  /// Same as above, with a data set by value: DataLoader(TensorDataset{x, y}, {.batch_size = 64}). A TensorDataset's
+  /// copy shares its tensors.
+  template <class D, class... Rest>
+  requires std::derived_from<std::remove_cvref_t<D>, Dataset>
+  explicit DataLoader(D&& dataset, DataLoaderOptions options = {}, Rest&&... rest)
+      : DataLoader(std::make_shared<std::remove_cvref_t<D>>(std::forward<D>(dataset)), options,
+                   std::forward<Rest>(rest)...) {}
+
   DataLoader(DataLoader&&) = default;  // and no copies: they would share the worker threads
+  /// For hooks: return DataLoader(data, {.batch_size = 64});
+  operator std::shared_ptr<Loader>() &&;  // NOLINT(google-explicit-constructor)
 
   void start(int64_t epoch, int64_t first_batch = 0) override;
   bool next(Batch& batch) override;

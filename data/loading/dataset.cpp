@@ -45,6 +45,9 @@ TensorDataset::TensorDataset(std::vector<at::Tensor> tensors) : tensors_(std::mo
   }
 }
 
+TensorDataset::TensorDataset(std::initializer_list<at::Tensor> tensors)
+    : TensorDataset(std::vector<at::Tensor>(tensors)) {}
+
 TensorDataset::TensorDataset(std::vector<at::Tensor> tensors, const std::vector<std::string>& names)
     : TensorDataset(std::move(tensors)) {
   if (names.size() != tensors_.size()) {

@@ -14,6 +14,7 @@
 #include <ATen/core/ATen_fwd.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -55,6 +56,8 @@ class TensorDataset final : public Dataset {
  public:
   /// Throws DataError without tensors, or if a tensor has no dimension or the lengths differ.
   explicit TensorDataset(std::vector<at::Tensor> tensors);
+  /// TensorDataset{x, y}
+  TensorDataset(std::initializer_list<at::Tensor> tensors);
   /// Same as above, with a name for each tensor. Also throws DataError if the number of names differs.
   TensorDataset(std::vector<at::Tensor> tensors, const std::vector<std::string>& names);
 

@@ -168,5 +168,19 @@ TEST(CombinedLoader, RefusesWhatCannotBeCombined) {
                     {"max_size", "loader 1 has 3 batches", "loader 0 has 2", "order"}));
 }
 
+TEST(CombinedLoader, IsMadeAndReturnedByValue) {
+  const auto make = []() -> std::shared_ptr<Loader> {
+    return CombinedLoader({DataLoader(TensorDataset{at::arange(6)}, {.batch_size = 2}),
+                           DataLoader(TensorDataset{at::arange(4)}, {.batch_size = 2})},
+                          {.mode = CombinedMode::min_size});
+  };
+  const std::shared_ptr<Loader> loader = make();
+  EXPECT_EQ(loader->num_batches(), 2);
+  loader->start(0);
+  Batch batch;
+  ASSERT_TRUE(loader->next(batch));
+  EXPECT_EQ(batch.count(), 2);
+}
+
 }  // namespace
 }  // namespace levin::combined_loader_test

@@ -23,6 +23,7 @@
 
 #include "levin/core/options/error.h"
 #include "levin/core/random.h"
+#include "levin/data/data_module.h"
 #include "levin/data/loading/sample_generator.h"
 #include "support/error_text.h"
 
@@ -425,6 +426,32 @@ TEST(Loaders, TakesOneLoaderAsValueOrHandleAndSeveral) {
   const Loaders two = {shared, shared};
   EXPECT_EQ(two.size(), 2U);
   EXPECT_TRUE(Loaders(std::shared_ptr<Loader>()).empty());
+}
+
+TEST(DataLoader, TakesADataSetByValue) {
+  TensorDataset data{at::arange(10), at::arange(10, 20)};
+  DataLoader copied(data, {.batch_size = 4}), moved(std::move(data), {.batch_size = 4});
+  DataLoader in_order(TensorDataset{at::arange(3)}, {.batch_size = 2},
+                      std::make_shared<SubsetSampler>(std::vector<int64_t>{2, 0}));
+  copied.start(0);
+  moved.start(0);
+  in_order.start(0);
+  EXPECT_TRUE(at::equal(at::cat(rest_of_pass(copied)), at::arange(10)));
+  EXPECT_TRUE(at::equal(at::cat(rest_of_pass(moved)), at::arange(10)));
+  EXPECT_TRUE(at::equal(at::cat(rest_of_pass(in_order)), at::tensor({2, 0}, at::kLong)));
+}
+
+TEST(DataLoader, IsReturnedByValueFromAHook) {
+  struct Numbers : DataModule {
+    std::shared_ptr<Loader> train_dataloader() override { return DataLoader(data, {.batch_size = 4}); }
+    Loaders val_dataloader() override { return {DataLoader(data, {.batch_size = 2}), DataLoader(data)}; }
+    TensorDataset data{at::arange(10)};
+  } numbers;
+  EXPECT_EQ(numbers.train_dataloader()->num_batches(), 3);
+  const Loaders val = numbers.val_dataloader();
+  ASSERT_EQ(val.size(), 2U);
+  EXPECT_EQ(val[0]->num_batches(), 5);
+  EXPECT_EQ(val[1]->num_batches(), 10);
 }
 
 }  // namespace

@@ -45,7 +45,6 @@ std::shared_ptr<levin::Loader> EightNumbers::train_dataloader() {
       }
     }
   }
-  return std::make_shared<levin::DataLoader>(std::make_shared<levin::TensorDataset>(std::vector<at::Tensor>{samples}),
-                                             levin::DataLoaderOptions{.batch_size = options_.batch_size},
-                                             std::make_shared<levin::SubsetSampler>(order));
+  return levin::DataLoader(levin::TensorDataset{samples}, {.batch_size = options_.batch_size},
+                           std::make_shared<levin::SubsetSampler>(order));
 }
