@@ -260,6 +260,15 @@ std::vector<LRSchedulerConfig>& LightningModule::lr_schedulers() {
   return trainer().lr_schedulers();
 }
 
+LRScheduler& LightningModule::lr_scheduler(size_t index) {
+  auto& all = lr_schedulers();
+  if (index >= all.size()) {
+    throw Error("lr_scheduler(" + std::to_string(index) + "): configure_optimizers returned " +
+                count_of(all.size(), "scheduler") + ".");
+  }
+  return *all[index].scheduler;
+}
+
 void LightningModule::toggle_optimizer(Optimizer& optimizer) {
   if (!toggled_.empty()) throw Error("toggle_optimizer: another optimizer is toggled. Call untoggle_optimizer first.");
   const std::vector<at::Tensor> wanted = optimizer.parameters();

@@ -222,6 +222,9 @@ class LightningModule : public torch::nn::Module {
   /// Returns an optimizer of the running or last fit. Throws Error if there is none with this index.
   [[nodiscard]] LightningOptimizer& optimizer(size_t index = 0);
   [[nodiscard]] std::vector<LightningOptimizer>& optimizers();
+  /// Returns a scheduler of the running or last fit, for manual optimization: lr_scheduler().step(). Throws Error if
+  /// there is none with this index.
+  [[nodiscard]] LRScheduler& lr_scheduler(size_t index = 0);
   [[nodiscard]] std::vector<LRSchedulerConfig>& lr_schedulers();
   /// Clips the gradients by their total norm, or each element; in manual optimization, gradients of a scaled loss are
   /// unscaled first. With sharded gradients every rank calls it.

@@ -91,16 +91,17 @@ std::vector<Metrics> Trainer::test(LightningModule& module, const std::string& c
   return evaluate(*run_, module, nullptr, Stage::test, ckpt_path);
 }
 
-Predictions Trainer::predict(LightningModule& module, const std::string& ckpt_path, bool return_predictions) {
+Predictions Trainer::predict(LightningModule& module, const PredictOptions& options) {
   Predictions predictions;
-  evaluate(*run_, module, nullptr, Stage::predict, ckpt_path, return_predictions ? &predictions : nullptr);
+  evaluate(*run_, module, nullptr, Stage::predict, options.ckpt_path,
+           options.return_predictions ? &predictions : nullptr);
   return predictions;
 }
 
-Predictions Trainer::predict(LightningModule& module, DataModule& data, const std::string& ckpt_path,
-                             bool return_predictions) {
+Predictions Trainer::predict(LightningModule& module, DataModule& data, const PredictOptions& options) {
   Predictions predictions;
-  evaluate(*run_, module, &data, Stage::predict, ckpt_path, return_predictions ? &predictions : nullptr);
+  evaluate(*run_, module, &data, Stage::predict, options.ckpt_path,
+           options.return_predictions ? &predictions : nullptr);
   return predictions;
 }
 
@@ -131,15 +132,13 @@ std::vector<Metrics> Trainer::test(LightningModule& module, Loaders loaders, con
   return test(module, data, ckpt_path);
 }
 
-Predictions Trainer::predict(LightningModule& module, DataModule&& data, const std::string& ckpt_path,
-                             bool return_predictions) {
-  return predict(module, data, ckpt_path, return_predictions);
+Predictions Trainer::predict(LightningModule& module, DataModule&& data, const PredictOptions& options) {
+  return predict(module, data, options);
 }
 
-Predictions Trainer::predict(LightningModule& module, Loaders loaders, const std::string& ckpt_path,
-                             bool return_predictions) {
+Predictions Trainer::predict(LightningModule& module, Loaders loaders, const PredictOptions& options) {
   LoaderData data({}, std::move(loaders));
-  return predict(module, data, ckpt_path, return_predictions);
+  return predict(module, data, options);
 }
 
 // Getters of Trainer: counters, metrics, parts.

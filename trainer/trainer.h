@@ -6,10 +6,12 @@
 // A trainer may be used again: a second fit continues from the epoch the first one reached.
 #pragma once
 
+#include <concepts>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "levin/checkpoint/weights.h"
@@ -34,6 +36,16 @@ class TimeSplit;
 
 /// The result of predict: for each loader, the result of each of this rank's batches, on the CPU.
 using Predictions = std::vector<std::vector<at::Tensor>>;
+
+/// A string, or what converts to one, but not braces.
+template <class T>
+concept CheckpointPath = std::convertible_to<const T&, std::string>;
+
+/// Arguments of predict.
+struct PredictOptions {
+  std::string ckpt_path = "";
+  bool return_predictions = true;  // false: keep none, because a callback (PredictionWriter) takes them
+};
 
 /// A run of a LightningModule: devices and ranks, loops, hooks, logging and checkpoints. Each rank has its own Trainer
 /// and calls the same entry points in the same order. Strategy, loggers and counters last as long as the Trainer;
@@ -62,6 +74,11 @@ class Trainer {
   void fit(LightningModule& module, DataModule&& data, const std::string& ckpt_path = "");
   /// Same as above with loaders. `train`: one loader, e.g. DataLoader(data, {.batch_size = 64}).
   void fit(LightningModule& module, Loaders train, Loaders val = {}, const std::string& ckpt_path = "");
+  /// Same as above without validation: fit(module, loader, "last").
+  template <CheckpointPath Path>
+  void fit(LightningModule& module, Loaders train, const Path& ckpt_path) {
+    fit(module, std::move(train), Loaders(), ckpt_path);
+  }
   /// Same as above with the module's own loaders.
   void fit(LightningModule& module, const std::string& ckpt_path = "");
 
@@ -75,15 +92,32 @@ class Trainer {
   std::vector<Metrics> test(LightningModule& module, DataModule&& data, const std::string& ckpt_path = "");
   std::vector<Metrics> test(LightningModule& module, Loaders loaders, const std::string& ckpt_path = "");
   std::vector<Metrics> test(LightningModule& module, const std::string& ckpt_path = "");
-  /// Calls predict_step for each batch and returns the results. `return_predictions`: false keeps none, because a
-  /// callback (PredictionWriter) takes them. Throws NoLoaderError without a loader.
-  Predictions predict(LightningModule& module, DataModule& data, const std::string& ckpt_path = "",
-                      bool return_predictions = true);
-  Predictions predict(LightningModule& module, DataModule&& data, const std::string& ckpt_path = "",
-                      bool return_predictions = true);
-  Predictions predict(LightningModule& module, Loaders loaders, const std::string& ckpt_path = "",
-                      bool return_predictions = true);
-  Predictions predict(LightningModule& module, const std::string& ckpt_path = "", bool return_predictions = true);
+  /// Calls predict_step for each batch and returns the results. Throws NoLoaderError without a loader.
+  ///
+  ///   trainer.predict(module, data, {.ckpt_path = "best", .return_predictions = false});
+  Predictions predict(LightningModule& module, DataModule& data, const PredictOptions& options = {});
+  Predictions predict(LightningModule& module, DataModule&& data, const PredictOptions& options = {});
+  Predictions predict(LightningModule& module, Loaders loaders, const PredictOptions& options = {});
+  Predictions predict(LightningModule& module, const PredictOptions& options = {});
+  // The same with a path. Templates, because {.ckpt_path = "best"} would also make a string.
+  template <CheckpointPath Path>
+  Predictions predict(LightningModule& module, DataModule& data, const Path& ckpt_path,
+                      bool return_predictions = true) {
+    return predict(module, data, PredictOptions{ckpt_path, return_predictions});
+  }
+  template <CheckpointPath Path>
+  Predictions predict(LightningModule& module, DataModule&& data, const Path& ckpt_path,
+                      bool return_predictions = true) {
+    return predict(module, data, PredictOptions{ckpt_path, return_predictions});
+  }
+  template <CheckpointPath Path>
+  Predictions predict(LightningModule& module, Loaders loaders, const Path& ckpt_path, bool return_predictions = true) {
+    return predict(module, std::move(loaders), PredictOptions{ckpt_path, return_predictions});
+  }
+  template <CheckpointPath Path>
+  Predictions predict(LightningModule& module, const Path& ckpt_path, bool return_predictions = true) {
+    return predict(module, PredictOptions{ckpt_path, return_predictions});
+  }
 
   /// Returns a scope in which modules are created with weights in the number format of this run's precision (bf16-true,
   /// 16-true, 64-true), instead of float32 weights that are converted later; null if the format is float32. Weights are

@@ -113,6 +113,11 @@ struct ValueType<LoggerChoice> {
   static ConfigNode write(const LoggerChoice& value);
 };
 
+/// For devices = gpus({0, 2}): the GPUs with these indices.
+[[nodiscard]] inline std::vector<int64_t> gpus(std::vector<int64_t> indices) {
+  return indices;
+}
+
 /// The options of a Trainer, as in a run file under `trainer`. Arguments of Lightning keep their names and
 /// defaults. fields() describes each option; `levin help trainer` prints the descriptions. The Trainer's constructor
 /// checks the options.

@@ -44,7 +44,7 @@ std::vector<std::string> lines_of(const std::string& path) {
 
 Predictions predict(PredictionWriterOptions options, Loaders loaders, Echo& module, bool return_predictions = true) {
   Trainer trainer(quiet(1, {std::make_shared<PredictionWriter>(std::move(options))}));
-  return trainer.predict(module, std::move(loaders), "", return_predictions);
+  return trainer.predict(module, std::move(loaders), {.return_predictions = return_predictions});
 }
 
 std::map<std::string, at::Tensor> tensors_of(const std::string& path) {

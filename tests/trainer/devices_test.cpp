@@ -91,7 +91,7 @@ TEST(Devices, DISABLED_GpusAreTheRequestedOnes) {
   EXPECT_EQ(gpus_of({.devices = "1"}), (Gpus{0})) << "a number of GPUs, as in Lightning";
   EXPECT_EQ(gpus_of({.devices = "1,"}), (Gpus{1})) << "an index";
   EXPECT_EQ(gpus_of({.devices = "1, 0"}), (Gpus{1, 0}));
-  EXPECT_EQ(gpus_of({.devices = Gpus{1}}), (Gpus{1}));
+  EXPECT_EQ(gpus_of({.devices = gpus({1})}), (Gpus{1}));
 }
 TEST(Devices, DISABLED_AutoIsEveryGpuUnlessOneProcessHasToDo) {
   const Resolved all = resolve({}, "cuda");

@@ -76,6 +76,14 @@ TEST(Evaluation, PredictReturnsEachBatchOfEachLoader) {
   EXPECT_EQ(forwarded[0][0].sizes(), (std::vector<int64_t>{4, 1}));
 }
 
+TEST(Evaluation, PredictMayKeepNothing) {
+  MeanModule module;
+  EXPECT_TRUE(Trainer(quiet(1, {})).predict(module, tiny_loader(4), {.return_predictions = false}).empty());
+  EXPECT_TRUE(
+      has(error_of([&] { (void)Trainer(quiet(1, {})).predict(module, tiny_loader(4), {.ckpt_path = "nowhere.ckpt"}); }),
+          "nowhere.ckpt"));
+}
+
 TEST(Evaluation, EvaluationHonoursItsLimit) {
   MeanModule module;
   TrainerOptions options = quiet(1, {});

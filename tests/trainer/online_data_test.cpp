@@ -238,7 +238,7 @@ TEST(OnlineData, AFitWithAReplayBufferResumesBitwise) {
 
   const auto empty = replay_loader(options, 0);
   Agent resumed(empty->buffer());
-  Trainer(quiet(kEpochs, {})).fit(resumed, empty, {}, path);
+  Trainer(quiet(kEpochs, {})).fit(resumed, empty, path);
   expect_equal_weights(weights_of(resumed), weights_of(whole));
   EXPECT_EQ(empty->buffer()->added(), replay->buffer()->added());
 }

@@ -406,7 +406,7 @@ TEST(OneCycleInARun, ReportsWhereTheLengthIsNotKnown) {
 TEST(Schedulers, ManualOptimizationMovesThemItself) {
   struct Manual : TwoPlayers {
     at::Tensor training_step(const Batch&, int64_t batch_idx) override {
-      if (batch_idx == 1) lr_schedulers().at(0).scheduler->step();
+      if (batch_idx == 1) lr_scheduler(0).step();
       return {};
     }
     OptimizerConfig configure_optimizers() override {
@@ -416,6 +416,9 @@ TEST(Schedulers, ManualOptimizationMovesThemItself) {
   Trainer trainer(quiet(1, {}));
   trainer.fit(module, tiny_loader(20, 4));
   EXPECT_DOUBLE_EQ(moves(trainer), 1);
+  EXPECT_EQ(&module.lr_scheduler(), trainer.lr_schedulers()[0].scheduler.get());
+  EXPECT_EQ(error_of([&] { (void)module.lr_scheduler(1); }),
+            "lr_scheduler(1): configure_optimizers returned 1 scheduler.");
 }
 
 }  // namespace
