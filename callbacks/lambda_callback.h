@@ -67,6 +67,8 @@ struct LambdaHooks {
 /// function throws ends the run.
 class LambdaCallback final : public Callback {
  public:
+  static constexpr bool kOptionsMayCopy = true;  // it has no state of its own
+
   explicit LambdaCallback(LambdaHooks hooks) : hooks_(std::move(hooks)) {}
 
 #define LEVIN_HOOK(name, parameters, arguments) \

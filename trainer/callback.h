@@ -37,6 +37,9 @@ struct BestCheckpoint {
 /// except one from on_exception or, while the run fails, from teardown: it is reported as a warning.
 class Callback {
  public:
+  /// Options refuse a callback that is passed by name: the run would use a copy, and the caller's would not change.
+  static constexpr bool kOptionsMayCopy = false;
+
   virtual ~Callback() = default;
 
   static const char* registry_name() { return "callback"; }

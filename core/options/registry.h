@@ -256,6 +256,15 @@ namespace detail {
 [[nodiscard]] std::string readable_type_name(const std::type_info& type);
 }  // namespace detail
 
+namespace detail {
+/// Whether a Component may copy a T that the caller keeps. Interfaces of objects with a state say no.
+template <class T>
+constexpr bool may_copy() {
+  if constexpr (requires { T::kOptionsMayCopy; }) return T::kOptionsMayCopy;
+  return true;
+}
+}  // namespace detail
+
 /// A part of a run as its user specifies it: an object, or the name of a registered class with options. C++ and YAML
 /// thus share one field:
 ///   .strategy = "ddp"
@@ -272,7 +281,11 @@ class Component {
   /// An object by value.
   template <class T>
   requires std::derived_from<std::decay_t<T>, Interface> Component(T&& object)  // NOLINT(google-explicit-constructor)
-      : object_(std::make_shared<std::decay_t<T>>(std::forward<T>(object))) {}
+      : object_(std::make_shared<std::decay_t<T>>(std::forward<T>(object))) {
+    static_assert(!std::is_lvalue_reference_v<T> || detail::may_copy<std::decay_t<T>>(),
+                  "the run would use a copy of this object, and yours would not change: make it with "
+                  "std::make_shared and pass the std::shared_ptr, or pass std::move(object)");
+  }
   /// An object that the caller keeps using.
   template <class T>
   requires std::derived_from<T, Interface> Component(std::shared_ptr<T> object)

@@ -102,7 +102,7 @@ TEST(LoRAOfModels, TheAdaptersFolderHoldsTheBestCheckpointsWeightsOrTheLast) {
                                 .monitor = "val_loss",
                                 .save_last = true,
                                 .mode = MonitorMode::max});  // the highest loss is the first
-    Trainer(quiet(3, {LoRA(options), keep}, folder.path())).fit(module, text_loader(), text_loader());
+    Trainer(quiet(3, {LoRA(options), ModelCheckpoint(keep)}, folder.path())).fit(module, text_loader(), text_loader());
     const std::string word = which == WhichCheckpoint::best ? "best" : "last";
     EXPECT_TRUE(holds(console.text(), {"an adapter in PEFT's layout, with the " + word,
                                        "merged, a folder for from_pretrained, with the best checkpoint's weights"}));

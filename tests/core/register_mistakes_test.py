@@ -1,4 +1,4 @@
-"""A class that is registered wrongly is a compile error that begins with a plain sentence.
+"""A class that is registered or passed wrongly is a compile error that begins with a plain sentence.
 
   register_mistakes_test.py COMPILER INCLUDE_FOLDER [unittest's arguments]
 """
@@ -53,6 +53,15 @@ class RegisterMistakes(unittest.TestCase):
         found = self.errors("struct Mine : levin::Greeter { struct Options { int a = 0; }; explicit Mine(Options) {} "
                             "int greet() override { return 1; } };")
         self.assertIn("must be a struct with a static function fields()", found[0])
+
+    def test_an_object_with_a_state_is_not_copied_silently(self):
+        use = ("struct Mine : levin::Greeter {{ int greet() override {{ return 1; }} static constexpr bool "
+               "kOptionsMayCopy = {}; }}; Mine mine; levin::ComponentList<levin::Greeter> list = {{{}}};")
+        found = self.errors(use.format("false", "mine"))
+        self.assertEqual(len(found), 1, found)
+        self.assertIn("pass the std::shared_ptr, or pass std::move(object)", found[0])
+        for copied, passed in (("true", "mine"), ("false", "Mine()"), ("false", "std::make_shared<Mine>()")):
+            self.assertEqual(self.errors(use.format(copied, passed)), [])
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ TEST(HuggingFaceRuns, SaveToHoldsTheBestCheckpointsWeightsOrTheLast) {
       trainer.finish_checkpoints();
       if (before_end) before_end();
     }});
-    Trainer trainer(test::quiet(3, {keep, last}, folder.path()));
+    Trainer trainer(test::quiet(3, {ModelCheckpoint(keep), last}, folder.path()));
     trainer.fit(module, loader(texts()), loader(texts()));
     return console.text();
   };

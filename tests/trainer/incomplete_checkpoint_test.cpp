@@ -111,7 +111,7 @@ TEST(IncompleteCheckpoint, AutoResumeTakesAnOlderOneThatCanBeContinuedExactly) {
   const auto run = [&](int64_t epochs) {
     TinyModule module;
     ModelCheckpoint keep({.dirpath = folder / "ck", .save_top_k = -1});
-    TrainerOptions all = options(epochs, folder.path(), {keep});
+    TrainerOptions all = options(epochs, folder.path(), {std::move(keep)});
     all.enable_checkpointing = true;
     all.auto_resume = true;
     const CapturedConsole console;
