@@ -55,14 +55,14 @@ struct LoRAOptions {
   double lora_dropout = 0.0;
   std::vector<std::string> exclude_modules = {};
   std::vector<std::string> modules_to_save = {};
-  LoRABias bias = LoRABias::none;
+  EnumOption<LoRABias> bias = LoRABias::none;
   std::optional<bool> use_rslora = std::nullopt;
   std::optional<bool> use_dora = std::nullopt;
-  LoRAInit init_lora_weights = LoRAInit::uniform;
-  Quantize quantize = Quantize::none;
+  EnumOption<LoRAInit> init_lora_weights = LoRAInit::uniform;
+  EnumOption<Quantize> quantize = Quantize::none;
   std::string path = "";
   std::string save_to = "";
-  WhichCheckpoint save_weights = WhichCheckpoint::best;
+  EnumOption<WhichCheckpoint> save_weights = WhichCheckpoint::best;
 
   template <class = void>
   static auto fields() {

@@ -1,6 +1,6 @@
 // Finds the batch size that fits into memory before a fit, and trains with it.
 //
-//   .callbacks = {levin::BatchSizeFinder({.mode = levin::BatchSizeSearch::binsearch})}
+//   .callbacks = {levin::BatchSizeFinder({.mode = "binsearch"})}
 //
 // Sizes are tried in training steps whose effects are undone (trainer/trial_runs.h). A run that resumes from a
 // checkpoint uses the size found then. Put it before callbacks that use optimizers or loaders: both are created again
@@ -27,7 +27,7 @@ struct EnumNames<BatchSizeSearch> {
 
 /// Options of BatchSizeFinder.
 struct BatchSizeFinderOptions {
-  BatchSizeSearch mode = BatchSizeSearch::power;
+  EnumOption<BatchSizeSearch> mode = BatchSizeSearch::power;
   int64_t steps_per_trial = 3;
   int64_t init_val = 2;     // samples
   int64_t max_trials = 25;  // sizes

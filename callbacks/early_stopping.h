@@ -21,7 +21,7 @@ struct EarlyStoppingOptions {
   double min_delta = 0.0;    // smaller changes are no improvement
   int64_t patience = 3;      // checks without improvement, not epochs
   bool verbose = false;      // print each improvement and why the run ends
-  MonitorMode mode = MonitorMode::min;
+  EnumOption<MonitorMode> mode = MonitorMode::min;
   bool strict = true;        // an absent metric is an error; false: a warning
   bool check_finite = true;  // NaN and infinity end the run
   std::optional<double> stopping_threshold = std::nullopt;

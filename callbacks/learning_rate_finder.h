@@ -72,7 +72,7 @@ struct LearningRateFinderOptions {
   double min_lr = 1e-8;
   double max_lr = 1;
   int64_t num_training = 100;  // optimizer steps
-  LrSpacing mode = LrSpacing::exponential;
+  EnumOption<LrSpacing> mode = LrSpacing::exponential;
   std::optional<double> early_stop_threshold = 4;
   bool update = true;
   std::string plot = "";

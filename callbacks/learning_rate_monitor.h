@@ -22,7 +22,7 @@ struct EnumNames<LoggingInterval> {
 
 /// Options of LearningRateMonitor.
 struct LearningRateMonitorOptions {
-  std::optional<LoggingInterval> logging_interval = std::nullopt;  // unset: when each scheduler steps
+  std::optional<EnumOption<LoggingInterval>> logging_interval = std::nullopt;  // unset: when each scheduler steps
   bool log_momentum = false;
   bool log_weight_decay = false;
 

@@ -44,7 +44,7 @@ struct ModelCheckpointOptions {
   int64_t save_top_k = 1;  // -1: all; 0: none
   bool save_on_exception = false;
   bool save_weights_only = false;
-  MonitorMode mode = MonitorMode::min;
+  EnumOption<MonitorMode> mode = MonitorMode::min;
   bool auto_insert_metric_name = true;
   // At most one of the next four; none: every epoch.
   std::optional<Period> every = std::nullopt;
@@ -54,7 +54,7 @@ struct ModelCheckpointOptions {
   std::optional<bool> save_on_train_epoch_end = std::nullopt;
   bool enable_version_counter = true;
   bool async_save = true;
-  OnSaveError on_save_error = OnSaveError::warn;
+  EnumOption<OnSaveError> on_save_error = OnSaveError::warn;
 
   template <class = void>
   static auto fields() {

@@ -37,9 +37,9 @@ struct EnumNames<PredictionScores> {
 /// Options of PredictionWriter.
 struct PredictionWriterOptions {
   std::string output = "";
-  WriteInterval write_interval = WriteInterval::batch;
+  EnumOption<WriteInterval> write_interval = WriteInterval::batch;
   std::vector<std::string> classes = {};  // in the order of their indices; empty: the data's names
-  PredictionScores scores = PredictionScores::none;
+  EnumOption<PredictionScores> scores = PredictionScores::none;
 
   template <class = void>
   static auto fields() {

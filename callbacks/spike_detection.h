@@ -20,7 +20,7 @@ namespace levin {
 
 /// Options of SpikeDetection.
 struct SpikeDetectionOptions {
-  MonitorMode mode = MonitorMode::min;
+  EnumOption<MonitorMode> mode = MonitorMode::min;
   int64_t window = 10;  // losses
   int64_t warmup = 1;   // losses
   std::optional<double> atol = std::nullopt;

@@ -23,7 +23,7 @@ struct StochasticWeightAveragingOptions {
   FloatOrList swa_lrs = 0.0;                            // required
   std::variant<int64_t, double> swa_epoch_start = 0.8;  // an epoch from 1, or a fraction of max_epochs
   int64_t annealing_epochs = 10;
-  AnnealStrategy annealing_strategy = AnnealStrategy::cos;
+  EnumOption<AnnealStrategy> annealing_strategy = AnnealStrategy::cos;
   std::optional<std::string> device = "cpu";  // where the average is kept; unset: the device of the weights
 
   template <class = void>

@@ -24,7 +24,7 @@ struct EnumNames<TimerInterval> {
 /// Options of Timer.
 struct TimerOptions {
   std::optional<Seconds> duration = std::nullopt;  // unset: only measures
-  TimerInterval interval = TimerInterval::step;
+  EnumOption<TimerInterval> interval = TimerInterval::step;
   bool verbose = true;
 
   template <class = void>

@@ -36,7 +36,7 @@ int main() {
     Classifier model;
     levin::FashionMnist data({.batch_size = 64, .flatten = true});
     levin::Trainer trainer(levin::TrainerOptions{
-        .max_epochs = 3, .callbacks = {levin::EarlyStopping({.monitor = "val_acc", .mode = levin::MonitorMode::max})}});
+        .max_epochs = 3, .callbacks = {levin::EarlyStopping({.monitor = "val_acc", .mode = "max"})}});
     trainer.fit(model, data);
     const std::vector<levin::Metrics> results = trainer.test(model, data, "best");  // one map per loader
     for (const auto& [name, value] : results[0]) std::cout << name << " " << value << "\n";

@@ -34,7 +34,7 @@ struct MLFlowLoggerOptions {
   std::string tracking_uri = "";
   std::map<std::string, std::string> tags = {};
   std::string save_dir = "";
-  LogModel log_model = LogModel::none;
+  EnumOption<LogModel> log_model = LogModel::none;
   std::string prefix = "";
   std::string artifact_location = "";
   std::string run_id = "";

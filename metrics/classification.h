@@ -103,15 +103,16 @@ class ClassificationMetric : public TensorMetric {
 
 /// Options of Accuracy, Precision, Recall, Specificity, F1Score and FBetaScore.
 struct ClassificationOptions {
-  Task task = Task::multiclass;  // torchmetrics has no default; here it is the task whose num_classes is always needed
-  int64_t num_classes = 0;       // required for multiclass
-  int64_t num_labels = 0;        // required for multilabel
-  double threshold = 0.5;        // binary and multilabel: a score above it is 1
-  Average average = Average::micro;
+  EnumOption<Task> task =
+      Task::multiclass;     // torchmetrics has no default; here it is the task whose num_classes is always needed
+  int64_t num_classes = 0;  // required for multiclass
+  int64_t num_labels = 0;   // required for multilabel
+  double threshold = 0.5;   // binary and multilabel: a score above it is 1
+  EnumOption<Average> average = Average::micro;
   int64_t top_k = 1;                                   // multiclass: correct if the class is among the k highest scores
   std::optional<int64_t> ignore_index = std::nullopt;  // samples with this label are left out
   double beta = 1.0;                                   // FBetaScore only: recall counts beta times as much as precision
-  Scores scores = Scores::automatic;                   // binary and multilabel: what is compared with the threshold
+  EnumOption<Scores> scores = Scores::automatic;       // binary and multilabel: what is compared with the threshold
 
   template <class = void>
   static auto fields() {
@@ -215,13 +216,13 @@ enum class Normalize { none, truth, pred, all };
 
 /// Options of ConfusionMatrix.
 struct ConfusionMatrixOptions {
-  Task task = Task::multiclass;
+  EnumOption<Task> task = Task::multiclass;
   int64_t num_classes = 0;  // required for multiclass
   int64_t num_labels = 0;   // required for multilabel
   double threshold = 0.5;   // binary and multilabel: a score above it is 1
-  Normalize normalize = Normalize::none;
+  EnumOption<Normalize> normalize = Normalize::none;
   std::optional<int64_t> ignore_index = std::nullopt;  // samples with this label are left out
-  Scores scores = Scores::automatic;
+  EnumOption<Scores> scores = Scores::automatic;
 
   template <class = void>
   static auto fields() {
@@ -259,14 +260,14 @@ class ConfusionMatrix final : public ConfusionCounts {
 
 /// Options of JaccardIndex.
 struct JaccardIndexOptions {
-  Task task = Task::multiclass;
+  EnumOption<Task> task = Task::multiclass;
   int64_t num_classes = 0;  // required for multiclass
   int64_t num_labels = 0;   // required for multilabel
   double threshold = 0.5;   // binary and multilabel: a score above it is 1
-  Average average = Average::macro;
+  EnumOption<Average> average = Average::macro;
   std::optional<int64_t> ignore_index = std::nullopt;  // samples with this label are left out
   double zero_division = 0.0;                          // score for a class absent from predictions and targets
-  Scores scores = Scores::automatic;
+  EnumOption<Scores> scores = Scores::automatic;
 
   template <class = void>
   static auto fields() {
@@ -302,12 +303,12 @@ enum class CalibrationNorm { l1, l2, max };
 
 /// Options of CalibrationError.
 struct CalibrationErrorOptions {
-  Task task = Task::multiclass;  // or binary
-  int64_t num_classes = 0;       // required for multiclass
-  int64_t n_bins = 15;           // bins of confidence, of equal width
-  CalibrationNorm norm = CalibrationNorm::l1;
+  EnumOption<Task> task = Task::multiclass;  // or binary
+  int64_t num_classes = 0;                   // required for multiclass
+  int64_t n_bins = 15;                       // bins of confidence, of equal width
+  EnumOption<CalibrationNorm> norm = CalibrationNorm::l1;
   std::optional<int64_t> ignore_index = std::nullopt;  // samples with this label are left out
-  Scores scores = Scores::automatic;
+  EnumOption<Scores> scores = Scores::automatic;
 
   template <class = void>
   static auto fields() {
@@ -343,15 +344,15 @@ class CalibrationError final : public ClassificationMetric {
 
 /// Options of AUROC and AveragePrecision.
 struct CurveOptions {
-  Task task = Task::multiclass;
+  EnumOption<Task> task = Task::multiclass;
   int64_t num_classes = 0;  // required for multiclass
   int64_t num_labels = 0;   // required for multilabel
   // Unset: every score is kept, the value is exact, and memory grows with the samples. A number: scores are counted at
   // this many thresholds from 0 to 1, in constant memory.
   std::optional<int64_t> thresholds = std::nullopt;
-  Average average = Average::macro;                    // micro: for multilabel only
+  EnumOption<Average> average = Average::macro;        // micro: for multilabel only
   std::optional<int64_t> ignore_index = std::nullopt;  // samples with this label are left out
-  Scores scores = Scores::automatic;
+  EnumOption<Scores> scores = Scores::automatic;
 
   template <class = void>
   static auto fields() {

@@ -25,8 +25,8 @@ struct PeakSignalNoiseRatioOptions {
   std::variant<double, std::array<double, 2>> data_range = 0.0;  // required: highest minus lowest value; or both, to
                                                                  // which values are then clamped
   double base = 10.0;
-  ImageReduction reduction = ImageReduction::elementwise_mean;  // of the values that dim makes
-  std::vector<int64_t> dim = {};                                // dimensions of one value; empty: all
+  EnumOption<ImageReduction> reduction = ImageReduction::elementwise_mean;  // of the values that dim makes
+  std::vector<int64_t> dim = {};                                            // dimensions of one value; empty: all
 
   template <class = void>
   static auto fields() {
@@ -65,7 +65,7 @@ struct StructuralSimilarityIndexMeasureOptions {
   bool gaussian_kernel = true;                            // false: a mean over kernel_size pixels
   std::variant<double, std::vector<double>> sigma = 1.5;  // of the Gaussian, in pixels; or one per dimension
   std::variant<int64_t, std::vector<int64_t>> kernel_size = int64_t{11};  // of the mean; or one per dimension
-  ImageReduction reduction = ImageReduction::elementwise_mean;
+  EnumOption<ImageReduction> reduction = ImageReduction::elementwise_mean;
   std::optional<Range> data_range = std::nullopt;  // highest minus lowest value; or both, to which values are then
                                                    // clamped; null: taken from each batch
   double k1 = 0.01;

@@ -86,7 +86,7 @@ enum class Multioutput { raw_values, uniform_average, variance_weighted };
 /// Options of R2Score.
 struct R2ScoreOptions {
   int64_t adjusted = 0;  // independent regressors, for the adjusted score; 0: not adjusted
-  Multioutput multioutput = Multioutput::uniform_average;
+  EnumOption<Multioutput> multioutput = Multioutput::uniform_average;
   int64_t num_outputs = 1;  // torchmetrics finds it out from the first batch; here states have a shape from the start
 
   template <class = void>
@@ -146,7 +146,7 @@ class PearsonCorrCoef : public TensorMetric {
 
 /// Options of CosineSimilarity.
 struct CosineSimilarityOptions {
-  Reduction reduction = Reduction::sum;
+  EnumOption<Reduction> reduction = Reduction::sum;
 
   template <class = void>
   static auto fields() {

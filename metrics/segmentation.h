@@ -26,7 +26,7 @@ struct MaskSpec {
   std::string metric = "";  // its name, for messages
   int64_t classes = 1;
   bool include_background = true;  // false: without class 0
-  MaskFormat format = MaskFormat::one_hot;
+  EnumOption<MaskFormat> format = MaskFormat::one_hot;
 
   /// Returns the number of classes that are counted.
   [[nodiscard]] int64_t counted() const { return include_background || classes == 1 ? classes : classes - 1; }
@@ -39,9 +39,9 @@ enum class AggregationLevel { samplewise, global };
 struct DiceScoreOptions {
   int64_t num_classes = 0;         // required
   bool include_background = true;  // false: without class 0
-  Average average = Average::macro;
-  AggregationLevel aggregation_level = AggregationLevel::samplewise;
-  MaskFormat input_format = MaskFormat::one_hot;
+  EnumOption<Average> average = Average::macro;
+  EnumOption<AggregationLevel> aggregation_level = AggregationLevel::samplewise;
+  EnumOption<MaskFormat> input_format = MaskFormat::one_hot;
 
   template <class = void>
   static auto fields() {
@@ -75,7 +75,7 @@ struct MeanIoUOptions {
   int64_t num_classes = 0;         // required; torchmetrics finds it out from the first batch if it can
   bool include_background = true;  // false: without class 0
   bool per_class = false;          // a value for each class; -1 for an absent class
-  MaskFormat input_format = MaskFormat::one_hot;
+  EnumOption<MaskFormat> input_format = MaskFormat::one_hot;
 
   template <class = void>
   static auto fields() {

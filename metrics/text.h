@@ -60,9 +60,9 @@ enum class RougeValue { fmeasure, precision, recall };
 /// torchmetrics has several rouge_keys and a dictionary of values; here there is one of each, because a metric is
 /// logged as one number. rougeLsum and the stemmer are not supported.
 struct ROUGEScoreOptions {
-  RougeAccumulate accumulate = RougeAccumulate::best;
+  EnumOption<RougeAccumulate> accumulate = RougeAccumulate::best;
   std::string rouge_key = "rougeL";  // the longest common subsequence of words; rouge1 to rouge9: n-grams
-  RougeValue value = RougeValue::fmeasure;
+  EnumOption<RougeValue> value = RougeValue::fmeasure;
 
   template <class = void>
   static auto fields() {
@@ -100,7 +100,7 @@ class ROUGEScore : public TextMetric {
 /// Options of EditDistance.
 struct EditDistanceOptions {
   int64_t substitution_cost = 1;
-  Reduction reduction = Reduction::mean;
+  EnumOption<Reduction> reduction = Reduction::mean;
   int64_t beam_width = 25;  // torchmetrics: 25, not an option; 0: the exact distance
 
   template <class = void>

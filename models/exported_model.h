@@ -32,7 +32,7 @@ struct EnumNames<ExportedLoss> {
 struct ExportedModuleOptions {
   std::string path = "";
   bool trust = false;
-  ExportedLoss loss = ExportedLoss::cross_entropy;
+  EnumOption<ExportedLoss> loss = ExportedLoss::cross_entropy;
   std::vector<int64_t> inputs = {};
   int64_t target = -1;
   int64_t output = 0;

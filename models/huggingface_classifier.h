@@ -28,7 +28,7 @@ struct HuggingFaceClassifierOptions {
   std::string path = "";
   bool from_scratch = false;
   int64_t num_labels = 0;
-  std::optional<ProblemType> problem_type = std::nullopt;
+  std::optional<EnumOption<ProblemType>> problem_type = std::nullopt;
   std::optional<double> dropout = std::nullopt;
   bool ignore_mismatched_sizes = false;
   double lr = 2e-5;
@@ -37,7 +37,7 @@ struct HuggingFaceClassifierOptions {
   std::vector<std::string> freeze = {};
   std::string save_to = "";
   ByteSize max_shard_size = {50'000'000'000};
-  WhichCheckpoint save_weights = WhichCheckpoint::best;
+  EnumOption<WhichCheckpoint> save_weights = WhichCheckpoint::best;
 
   template <class = void>
   static auto fields() {

@@ -24,7 +24,7 @@ struct HuggingFaceLMOptions {
   std::vector<std::string> freeze = {};
   std::string save_to = "";
   ByteSize max_shard_size = {50'000'000'000};
-  WhichCheckpoint save_weights = WhichCheckpoint::best;
+  EnumOption<WhichCheckpoint> save_weights = WhichCheckpoint::best;
 
   template <class = void>
   static auto fields() {

@@ -28,7 +28,7 @@ struct HuggingFaceSettings {
   std::vector<std::string> freeze = {};
   std::string save_to = "";
   ByteSize max_shard_size = {50'000'000'000};
-  WhichCheckpoint save_weights = WhichCheckpoint::best;
+  EnumOption<WhichCheckpoint> save_weights = WhichCheckpoint::best;
 };
 
 /// The settings among the options of HuggingFaceClassifier or HuggingFaceLM.

@@ -49,7 +49,7 @@ struct OneCycleLROptions {
   std::optional<int64_t> epochs = {};
   std::optional<int64_t> steps_per_epoch = {};
   double pct_start = 0.3;
-  AnnealStrategy anneal_strategy = AnnealStrategy::cos;
+  EnumOption<AnnealStrategy> anneal_strategy = AnnealStrategy::cos;
   bool cycle_momentum = true;
   FloatOrList base_momentum = 0.85;
   FloatOrList max_momentum = 0.95;
@@ -114,9 +114,9 @@ struct CyclicLROptions {
   FloatOrList max_lr = 0.0;
   int64_t step_size_up = 2000;
   std::optional<int64_t> step_size_down = {};
-  CyclicMode mode = CyclicMode::triangular;
+  EnumOption<CyclicMode> mode = CyclicMode::triangular;
   double gamma = 1.0;
-  ScaleMode scale_mode = ScaleMode::cycle;
+  EnumOption<ScaleMode> scale_mode = ScaleMode::cycle;
   bool cycle_momentum = true;
   FloatOrList base_momentum = 0.8;
   FloatOrList max_momentum = 0.9;

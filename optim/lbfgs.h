@@ -28,7 +28,7 @@ struct LBFGSOptions {
   double tolerance_grad = 1e-7;
   double tolerance_change = 1e-9;
   int64_t history_size = 100;
-  std::optional<LineSearch> line_search_fn = {};
+  std::optional<EnumOption<LineSearch>> line_search_fn = {};
 
   template <class = void>
   static auto fields() {

@@ -37,7 +37,7 @@ struct MuonOptions {
   std::array<double, 3> ns_coefficients = {3.4445, -4.7750, 2.0315};
   double eps = 1e-7;
   int64_t ns_steps = 5;
-  AdjustLr adjust_lr_fn = AdjustLr::original;
+  EnumOption<AdjustLr> adjust_lr_fn = AdjustLr::original;
   std::vector<std::string> adamw_params = {};
   std::optional<double> adamw_lr = {};
   std::array<double, 2> adamw_betas = {0.9, 0.95};

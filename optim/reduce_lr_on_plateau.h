@@ -26,11 +26,11 @@ struct EnumNames<ThresholdMode> {
 struct ReduceLROnPlateauOptions {
   static constexpr const char* kName = "ReduceLROnPlateau";
 
-  PlateauMode mode = PlateauMode::min;
+  EnumOption<PlateauMode> mode = PlateauMode::min;
   double factor = 0.1;
   int64_t patience = 10;
   double threshold = 1e-4;
-  ThresholdMode threshold_mode = ThresholdMode::rel;
+  EnumOption<ThresholdMode> threshold_mode = ThresholdMode::rel;
   int64_t cooldown = 0;
   FloatOrList min_lr = 0.0;
   double eps = 1e-8;

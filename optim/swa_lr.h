@@ -13,7 +13,7 @@ struct SWALROptions {
 
   FloatOrList swa_lr = 0.0;
   int64_t anneal_epochs = 10;  // steps of the scheduler; 0: swa_lr at once
-  AnnealStrategy anneal_strategy = AnnealStrategy::cos;
+  EnumOption<AnnealStrategy> anneal_strategy = AnnealStrategy::cos;
 
   template <class = void>
   static auto fields() {

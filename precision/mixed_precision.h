@@ -20,7 +20,7 @@ struct EnumNames<MixedDtype> {
 
 /// Options of MixedPrecision.
 struct MixedPrecisionOptions {
-  MixedDtype dtype = MixedDtype::bfloat16;
+  EnumOption<MixedDtype> dtype = MixedDtype::bfloat16;
   std::optional<GradScalerOptions> scaler = GradScalerOptions{};
 
   template <class = void>

@@ -29,7 +29,7 @@ struct RecomputeOptions {
   std::vector<std::string> checkpoints = {};
   std::optional<int64_t> segments = std::nullopt;
   std::optional<ByteSize> budget = std::nullopt;
-  Keep keep = Keep::nothing;
+  EnumOption<Keep> keep = Keep::nothing;
   bool offload = false;
 
   template <class = void>

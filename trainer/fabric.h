@@ -68,8 +68,8 @@ struct FabricOptions {
   ComponentList<Logger> loggers = {};
   int64_t accumulate_grad_batches = 1;
   std::optional<double> gradient_clip_val = std::nullopt;
-  ClipAlgorithm gradient_clip_algorithm = ClipAlgorithm::norm;
-  NonFiniteLoss nonfinite_loss = NonFiniteLoss::stop;
+  EnumOption<ClipAlgorithm> gradient_clip_algorithm = ClipAlgorithm::norm;
+  EnumOption<NonFiniteLoss> nonfinite_loss = NonFiniteLoss::stop;
   std::variant<bool, std::string> record_steps = false;
   std::variant<bool, std::string> deterministic = false;
   std::optional<int64_t> num_threads = std::nullopt;

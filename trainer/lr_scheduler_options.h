@@ -18,11 +18,12 @@ struct EnumNames<Interval> {
 
 /// When the trainer steps a scheduler, and which metric it watches.
 struct LRSchedulerOptions {
-  std::optional<Interval> interval = std::nullopt;  // step: optimizer steps; unset: the scheduler's own, mostly epochs
-  int64_t frequency = 1;                            // every n epochs or steps
-  std::string monitor = "";                         // the metric that a plateau scheduler watches
-  bool strict = true;     // an absent metric is an error; false: a warning, and the scheduler waits
-  std::string name = "";  // under which LearningRateMonitor logs it
+  std::optional<EnumOption<Interval>> interval =
+      std::nullopt;          // step: optimizer steps; unset: the scheduler's own, mostly epochs
+  int64_t frequency = 1;     // every n epochs or steps
+  std::string monitor = "";  // the metric that a plateau scheduler watches
+  bool strict = true;        // an absent metric is an error; false: a warning, and the scheduler waits
+  std::string name = "";     // under which LearningRateMonitor logs it
 
   template <class = void>
   static auto fields() {

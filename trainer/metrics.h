@@ -43,7 +43,7 @@ struct LogOptions {
   bool logger = true;                                // write it to the loggers
   std::optional<bool> on_step = std::nullopt;        // log the value of each batch; unset: depends on the hook
   std::optional<bool> on_epoch = std::nullopt;       // log the epoch's reduction; unset: depends on the hook
-  ReduceFx reduce_fx = ReduceFx::mean;               // how batches become an epoch; mean weighs by batch_size
+  EnumOption<ReduceFx> reduce_fx = ReduceFx::mean;   // how batches become an epoch; mean weighs by batch_size
   std::optional<int64_t> batch_size = std::nullopt;  // samples of the value; unset: the batch's first dimension
   bool sync_dist = false;                            // reduce over ranks too
   bool add_dataloader_idx = true;                    // append /dataloader_idx_N if there are several loaders

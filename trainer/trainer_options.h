@@ -140,10 +140,10 @@ struct TrainerOptions {
   Component<Precision> precision = "32-true";
   std::variant<int64_t, EffectiveBatchSize> accumulate_grad_batches = 1;
   std::optional<std::variant<int64_t, std::string>> micro_batch_size = std::nullopt;
-  LrScale lr_scale = LrScale::none;
+  EnumOption<LrScale> lr_scale = LrScale::none;
   RecomputeChoice recompute = {};
   std::optional<double> gradient_clip_val = std::nullopt;
-  ClipAlgorithm gradient_clip_algorithm = ClipAlgorithm::norm;
+  EnumOption<ClipAlgorithm> gradient_clip_algorithm = ClipAlgorithm::norm;
   std::optional<BatchLimit> limit_train_batches = std::nullopt;
   std::optional<BatchLimit> limit_val_batches = std::nullopt;
   std::optional<BatchLimit> limit_test_batches = std::nullopt;
@@ -163,10 +163,10 @@ struct TrainerOptions {
   std::string default_root_dir = "";
   std::variant<bool, std::string> auto_resume = false;
   bool auto_requeue = true;
-  NonFiniteLoss nonfinite_loss = NonFiniteLoss::stop;
+  EnumOption<NonFiniteLoss> nonfinite_loss = NonFiniteLoss::stop;
   std::variant<bool, std::string> deterministic = false;
   std::optional<bool> benchmark = std::nullopt;
-  std::optional<MatmulPrecision> float32_matmul_precision = std::nullopt;
+  std::optional<EnumOption<MatmulPrecision>> float32_matmul_precision = std::nullopt;
   bool channels_last = false;
   std::variant<bool, std::string> record_steps = false;
   bool cuda_graph = false;

@@ -95,6 +95,12 @@ bool expected(const std::string& type, const ConfigNode& node, const std::string
   return false;
 }
 
+void throw_unknown_choice(std::string_view text, const std::vector<std::string>& known) {
+  const std::string given(text);
+  throw ConfigError("unknown value \"" + given + "\" of an option. Known: " + join(known) + "." +
+                    did_you_mean(given, known));
+}
+
 bool unknown_choice(const ConfigNode& node, const std::string& path, const std::vector<std::string>& known,
                     Problems& problems) {
   problems.add(node.mark, path,

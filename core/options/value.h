@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -77,6 +78,7 @@ namespace detail {
 [[nodiscard]] bool parse_double(const ConfigNode& node, double& value);
 [[nodiscard]] bool parse_bool(const ConfigNode& node, bool& value);
 bool expected(const std::string& type, const ConfigNode& node, const std::string& path, Problems& problems);
+[[noreturn]] void throw_unknown_choice(std::string_view text, const std::vector<std::string>& known);
 bool unknown_choice(const ConfigNode& node, const std::string& path, const std::vector<std::string>& known,
                     Problems& problems);
 std::string index_path(const std::string& path, size_t index);
@@ -276,6 +278,49 @@ struct ValueType<E> {
 template <class E>
 requires std::is_enum_v<E> std::string enum_name(E value) {
   return ValueType<E>::write(value).text;
+}
+
+/// An enumerator that an option holds. In C++ it may also be given by its name in YAML: .mode = "max".
+template <class E>
+requires std::is_enum_v<E>
+class EnumOption {
+ public:
+  constexpr EnumOption() = default;
+  constexpr EnumOption(E value) : value_(value) {}  // NOLINT(google-explicit-constructor)
+  /// Throws ConfigError that lists the names, for a text that is not a name.
+  EnumOption(const char* name) : EnumOption(find(name)) {}         // NOLINT(google-explicit-constructor)
+  EnumOption(const std::string& name) : EnumOption(find(name)) {}  // NOLINT(google-explicit-constructor)
+  constexpr operator E() const { return value_; }                  // NOLINT(google-explicit-constructor)
+
+  friend constexpr bool operator==(EnumOption a, EnumOption b) { return a.value_ == b.value_; }
+  friend constexpr bool operator==(EnumOption a, E b) { return a.value_ == b; }
+
+ private:
+  static E find(std::string_view text) {
+    for (const auto& [name, value] : EnumNames<E>::names) {
+      if (text == name) return value;
+    }
+    detail::throw_unknown_choice(text, ValueType<E>::known());
+  }
+
+  E value_ = {};
+};
+
+template <class E>
+struct ValueType<EnumOption<E>> {
+  static std::string name() { return ValueType<E>::name(); }
+  static bool read(const ConfigNode& node, EnumOption<E>& value, const std::string& path, Problems& problems) {
+    E read{};
+    if (!ValueType<E>::read(node, read, path, problems)) return false;
+    value = read;
+    return true;
+  }
+  static ConfigNode write(EnumOption<E> value) { return ValueType<E>::write(value); }
+};
+
+template <class E>
+std::string enum_name(EnumOption<E> value) {
+  return enum_name(static_cast<E>(value));
 }
 
 }  // namespace levin

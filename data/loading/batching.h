@@ -27,7 +27,7 @@ struct EnumNames<SampleWeights> {
 
 /// Options of data modules for training batches. check_batching() finds options that contradict each other.
 struct BatchingOptions {
-  SampleWeights weights = SampleWeights::none;
+  EnumOption<SampleWeights> weights = SampleWeights::none;
   bool stratified = false;        // each batch has the classes in the data's proportions
   bool bucket_by_length = false;  // samples of similar length together
   int64_t max_tokens = 0;         // longest sample x samples of a batch, instead of batch_size; 0: batch_size

@@ -1,7 +1,7 @@
 // Several loaders as one, for a step that uses data of several kinds at once: labelled and unlabelled, or of two tasks.
 //
 //   std::shared_ptr<levin::Loader> train_dataloader() override {
-//     return levin::CombinedLoader({labelled_, unlabelled_}, {.mode = levin::CombinedMode::min_size});
+//     return levin::CombinedLoader({labelled_, unlabelled_}, {.mode = "min_size"});
 //   }
 //   torch::Tensor training_step(const levin::Batch& batch) override {
 //     auto [x, y, u] = batch.unpack<3>();  // x and y of the first loader, u of the second
@@ -35,7 +35,7 @@ struct EnumNames<CombinedMode> {
 
 /// Options of CombinedLoader.
 struct CombinedLoaderOptions {
-  CombinedMode mode = CombinedMode::max_size_cycle;
+  EnumOption<CombinedMode> mode = CombinedMode::max_size_cycle;
   std::vector<std::string> names = {};  // of the loaders, in their order; none: fields keep their names
   template <class = void>
   static auto fields() {

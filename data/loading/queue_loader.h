@@ -46,7 +46,7 @@ struct EnumNames<WhenFull> {
 struct QueueLoaderOptions {
   int64_t capacity = 8;    // complete batches in the queue
   int64_t batch_size = 1;  // samples that push() collates; batches of push_batch() keep their size
-  WhenFull when_full = WhenFull::wait;
+  EnumOption<WhenFull> when_full = WhenFull::wait;
   bool drop_last = false;  // close() drops the samples of an incomplete batch
   template <class = void>
   static auto fields() {

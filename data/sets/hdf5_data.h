@@ -48,8 +48,8 @@ struct Hdf5DataOptions {
   int64_t num_workers = 0;
   bool shuffle = true;
   bool drop_last = false;
-  ArrayDtype inputs_dtype = ArrayDtype::automatic;
-  ArrayDtype targets_dtype = ArrayDtype::automatic;
+  EnumOption<ArrayDtype> inputs_dtype = ArrayDtype::automatic;
+  EnumOption<ArrayDtype> targets_dtype = ArrayDtype::automatic;
   template <class = void>
   static auto fields() {
     using O = Hdf5DataOptions;

@@ -37,7 +37,7 @@ struct ImageFolderDataOptions {
   bool shuffle = true;     // the training images
   bool drop_last = false;  // leave out an incomplete last training batch
   bool scaled_decoding = true;
-  OnImageError on_error = OnImageError::raise;
+  EnumOption<OnImageError> on_error = OnImageError::raise;
   int64_t max_pixels = kMaxPixels;
   template <class = void>
   static auto fields() {

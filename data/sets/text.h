@@ -24,20 +24,20 @@ namespace levin {
 
 /// Options of TextFile.
 struct TextFileOptions {
-  std::string path = "";                           // plain, gzip or .Z
-  std::string tokenizer = "byte";                  // "byte", a .tiktoken file, a tokenizer.json or the folder with it
-  BpePattern pattern = BpePattern::gpt2;           // how a .tiktoken file's BPE cuts words
-  int64_t block_size = 128;                        // tokens of a sample
-  int64_t batch_size = 16;                         // blocks of a batch
-  int64_t max_tokens = 0;                          // of a batch, instead of batch_size; 0: batch_size blocks
-  double val_fraction = 0.1;                       // of the tokens, from the end, before the test tokens
-  double test_fraction = 0;                        // of the tokens, from the end
-  int64_t num_workers = 0;                         // the tokens are in memory: more is rarely faster
-  bool shuffle = true;                             // the training blocks
-  bool drop_last = false;                          // leave out an incomplete last training batch
-  std::string prompt = "\n";                       // what predictions continue
-  int64_t num_samples = 1;                         // continuations of the prompt
-  SequenceLengthWarmupOptions length_warmup = {};  // of the training batches
+  std::string path = "";           // plain, gzip or .Z
+  std::string tokenizer = "byte";  // "byte", a .tiktoken file, a tokenizer.json or the folder with it
+  EnumOption<BpePattern> pattern = BpePattern::gpt2;  // how a .tiktoken file's BPE cuts words
+  int64_t block_size = 128;                           // tokens of a sample
+  int64_t batch_size = 16;                            // blocks of a batch
+  int64_t max_tokens = 0;                             // of a batch, instead of batch_size; 0: batch_size blocks
+  double val_fraction = 0.1;                          // of the tokens, from the end, before the test tokens
+  double test_fraction = 0;                           // of the tokens, from the end
+  int64_t num_workers = 0;                            // the tokens are in memory: more is rarely faster
+  bool shuffle = true;                                // the training blocks
+  bool drop_last = false;                             // leave out an incomplete last training batch
+  std::string prompt = "\n";                          // what predictions continue
+  int64_t num_samples = 1;                            // continuations of the prompt
+  SequenceLengthWarmupOptions length_warmup = {};     // of the training batches
   template <class = void>
   static auto fields() {
     using O = TextFileOptions;

@@ -22,7 +22,7 @@ namespace levin {
 struct TokenFileDatasetOptions {
   int64_t block_size = 128;
   int64_t vocab_size = 0;  // ids from it on are an error; 0: any id is taken
-  TokenType dtype = TokenType::uint16;
+  EnumOption<TokenType> dtype = TokenType::uint16;
   double start = 0;  // the part of the tokens that is used, as shares of them
   double end = 1;
 };
@@ -60,7 +60,7 @@ struct TokenFileDataOptions {
   std::string path = "";
   std::string val_path = "";   // "": val_fraction of path
   std::string test_path = "";  // "": none
-  TokenType dtype = TokenType::uint16;
+  EnumOption<TokenType> dtype = TokenType::uint16;
   int64_t block_size = 128;
   int64_t vocab_size = 0;
   int64_t batch_size = 16;

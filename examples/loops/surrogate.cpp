@@ -17,7 +17,7 @@ int main() {
     levin::Fabric fabric({.loggers = levin::CSVLogger()});
     auto optimizer = fabric.setup(net, {torch::optim::Adam(net.parameters(), 1e-3),
                                         levin::CosineAnnealingLR({.T_max = kSteps + 1}),
-                                        {.interval = levin::Interval::step}});
+                                        {.interval = "step"}});
     if (std::filesystem::exists("last.ckpt")) fabric.load("last.ckpt");
     Simulation simulation(fabric.global_step() * kBatch);
     torch::Tensor input = torch::empty({kBatch, kGrid, kGrid}), label = torch::empty_like(input);

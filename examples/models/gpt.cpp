@@ -214,5 +214,5 @@ levin::OptimizerConfig GPT::configure_optimizers() {
   return {levin::AdamW(levin::param_groups(*this, {}, /*no_decay=*/true),
                        {.lr = options_.lr, .betas = options_.betas, .weight_decay = options_.weight_decay}),
           levin::LambdaLR(factor),
-          {.interval = levin::Interval::step}};
+          {.interval = "step"}};
 }

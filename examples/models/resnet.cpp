@@ -87,5 +87,5 @@ levin::OptimizerConfig ResNet::configure_optimizers() {
           {.lr = options_.lr, .momentum = options_.momentum, .weight_decay = options_.weight_decay, .nesterov = true}),
       levin::OneCycleLR(
           {.max_lr = options_.lr, .total_steps = trainer().estimated_stepping_batches(), .cycle_momentum = false}),
-      {.interval = levin::Interval::step}};
+      {.interval = "step"}};
 }

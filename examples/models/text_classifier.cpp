@@ -130,5 +130,5 @@ levin::OptimizerConfig TextClassifier::configure_optimizers() {
   return {levin::AdamW(levin::param_groups(*this, {}, /*no_decay=*/true),
                        {.lr = options_.lr, .weight_decay = options_.weight_decay}),
           levin::LambdaLR(factor),
-          {.interval = levin::Interval::step}};
+          {.interval = "step"}};
 }

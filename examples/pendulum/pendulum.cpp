@@ -111,7 +111,7 @@ void train(levin::QueueLoader& queue, const std::string& checkpoint) {
   fabric.launch();  // joins the ranks that mpirun has started
   (void)fabric.setup(model, {levin::AdamW(model.parameters(), {.lr = 0.015}),
                              levin::CosineAnnealingLR({.T_max = kBatches}),
-                             {.interval = levin::Interval::step}});
+                             {.interval = "step"}});
   auto loader = fabric.setup_dataloaders(queue);
   int trained = 0;
   for (const levin::Batch& batch : loader.epoch(0)) {

@@ -32,7 +32,7 @@ struct DDPOptions {
   bool static_graph = false;
   bool gradient_as_bucket_view = false;
   bool broadcast_buffers = true;
-  CommHook comm_hook = CommHook::none;
+  EnumOption<CommHook> comm_hook = CommHook::none;
   Seconds timeout = std::chrono::minutes(5);
   Seconds startup_timeout = std::chrono::minutes(30);
   template <class = void>

@@ -33,11 +33,11 @@ struct EnumNames<StateDictType> {
 /// Options of FSDP.
 struct FSDPOptions {
   int64_t stage = 3;
-  StateDictType state_dict_type = StateDictType::full;
+  EnumOption<StateDictType> state_dict_type = StateDictType::full;
   double unit_mb = 25;  // MiB
   bool prefetch = true;
-  ShardDtype param_dtype = ShardDtype::same;
-  ShardDtype reduce_dtype = ShardDtype::same;
+  EnumOption<ShardDtype> param_dtype = ShardDtype::same;
+  EnumOption<ShardDtype> reduce_dtype = ShardDtype::same;
   bool cpu_offload = false;
   bool broadcast_buffers = true;
   std::string spill_dir = "auto";

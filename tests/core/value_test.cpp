@@ -239,5 +239,31 @@ TEST(JoinPath, LeavesOutAnEmptyParent) {
   EXPECT_EQ(join_path("a", "b"), "a.b");
 }
 
+TEST(EnumOption, TakesAnEnumeratorOrItsName) {
+  struct Options {
+    EnumOption<Mode> mode = Mode::min;
+    std::optional<EnumOption<Mode>> other = std::nullopt;
+  };
+  EXPECT_EQ(Options{}.mode, Mode::min);
+  EXPECT_EQ(Options{.mode = "max"}.mode, Mode::max);
+  EXPECT_EQ(Options{.mode = std::string("max")}.mode, Options{.mode = Mode::max}.mode);
+  EXPECT_EQ(Options{.other = "min"}.other, Mode::min);
+}
+
+TEST(EnumOption, ListsTheNamesForAWrongOne) {
+  try {
+    (void)EnumOption<Mode>("mux");
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), "unknown value \"mux\" of an option. Known: min, max. Did you mean \"max\"?");
+  }
+}
+
+TEST(EnumOption, IsReadAndWrittenLikeItsEnum) {
+  expect_round_trip(EnumOption<Mode>(Mode::max));
+  EXPECT_EQ(ValueType<EnumOption<Mode>>::name(), ValueType<Mode>::name());
+  EXPECT_EQ(problem<EnumOption<Mode>>(plain("mux")), problem<Mode>(plain("mux")));
+}
+
 }  // namespace
 }  // namespace levin::value_test
