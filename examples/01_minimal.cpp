@@ -8,9 +8,8 @@
 #include <iostream>
 
 struct Classifier : levin::LightningModule {
-  torch::nn::Sequential net{torch::nn::Linear(784, 128), torch::nn::ReLU(), torch::nn::Linear(128, 10)};
-
-  Classifier() { register_module("net", net); }
+  torch::nn::Sequential net = register_module(
+      "net", torch::nn::Sequential(torch::nn::Linear(784, 128), torch::nn::ReLU(), torch::nn::Linear(128, 10)));
 
   torch::Tensor training_step(const levin::Batch& batch) override {
     auto [x, y] = batch.unpack<2>();  // x: (batch, 784) float32, y: (batch) int64

@@ -42,7 +42,6 @@ LEVIN_REGISTER_CALLBACK(StopAtLoss, "stops when the training loss is low enough"
 
 class Line : public levin::LightningModule {
  public:
-  Line() { register_module("layer", layer_); }
   torch::Tensor training_step(const levin::Batch& batch) override {
     auto [x, y] = batch.unpack<2>();
     auto loss = torch::mse_loss(layer_->forward(x), y);
@@ -52,7 +51,7 @@ class Line : public levin::LightningModule {
   levin::OptimizerConfig configure_optimizers() override { return levin::SGD(parameters(), {.lr = 0.1}); }
 
  private:
-  torch::nn::Linear layer_{1, 1};
+  torch::nn::Linear layer_ = register_module("layer", torch::nn::Linear(1, 1));
 };
 LEVIN_REGISTER_MODEL(Line, "y = a x + b");
 

@@ -5,9 +5,9 @@
 constexpr int64_t kBatch = 256, kParts = 8, kUpdates = 20;
 
 struct Classifier : levin::LightningModule {
-  torch::nn::Sequential net{torch::nn::Linear(784, 64), torch::nn::ReLU(), torch::nn::Linear(64, 10)};
+  torch::nn::Sequential net = register_module(
+      "net", torch::nn::Sequential(torch::nn::Linear(784, 64), torch::nn::ReLU(), torch::nn::Linear(64, 10)));
 
-  Classifier() { register_module("net", net); }
   torch::Tensor training_step(const levin::Batch& batch) override {
     auto [x, y] = batch.unpack<2>();
     return torch::nn::functional::cross_entropy(net->forward(x), y);  // a mean over the batch
