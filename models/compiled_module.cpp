@@ -195,7 +195,7 @@ void CompiledModule::keep_apart(std::vector<at::Tensor>& outputs, const std::vec
   for (const size_t k : shared_) outputs[k] = outputs[k].clone();
 }
 
-at::Tensor CompiledModule::training_step(const Batch& batch, int64_t) {
+at::Tensor CompiledModule::training_step(const Batch& batch) {
   const CompiledGraph& graph = file_->manifest().training;
   std::vector<at::Tensor> parameters, gradients;
   at::Tensor loss;
@@ -258,7 +258,7 @@ at::Tensor CompiledModule::forward(const at::Tensor& input) {
   return prediction_for(Batch({input}), "forward");
 }
 
-at::Tensor CompiledModule::predict_step(const Batch& batch, int64_t) {
+at::Tensor CompiledModule::predict_step(const Batch& batch) {
   return prediction_for(batch, "predict_step");
 }
 

@@ -55,12 +55,12 @@ class CompiledModule final : public LightningModule {
   /// zeros.
   at::Tensor forward(const at::Tensor& input) override;
   /// `batch`: the module's inputs, then the target if the loss has one. Logs train_loss.
-  at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;
+  at::Tensor training_step(const Batch& batch) override;
   /// Logs val_loss, and val_acc for a cross entropy over classes.
-  void validation_step(const Batch& batch, int64_t) override { evaluate(batch, "val"); }
+  void validation_step(const Batch& batch) override { evaluate(batch, "val"); }
   /// Logs test_loss, and test_acc for a cross entropy over classes.
-  void test_step(const Batch& batch, int64_t) override { evaluate(batch, "test"); }
-  at::Tensor predict_step(const Batch& batch, int64_t batch_idx) override;
+  void test_step(const Batch& batch) override { evaluate(batch, "test"); }
+  at::Tensor predict_step(const Batch& batch) override;
   OptimizerConfig configure_optimizers() override;
   /// Steps throw ConfigError for a module with other parameters than the file's: LoRA's adapters have no effect on code
   /// that was compiled without them. Here: for record_steps: true; its recorder sees operators, and a compiled step has

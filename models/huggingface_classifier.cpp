@@ -161,7 +161,7 @@ at::Tensor HuggingFaceClassifier::logits_of(const Batch& batch) {
   return model()->forward(inputs).logits;
 }
 
-at::Tensor HuggingFaceClassifier::training_step(const Batch& batch, int64_t) {
+at::Tensor HuggingFaceClassifier::training_step(const Batch& batch) {
   const at::Tensor loss = loss_of(logits_of(batch), batch[batch.count() - 1]);
   log("train_loss", loss, {.prog_bar = true});
   return loss;
@@ -178,7 +178,7 @@ void HuggingFaceClassifier::evaluate(const Batch& batch, const std::string& stag
   log(stage + "_acc", right.to(at::kFloat).mean(), {.prog_bar = true, .sync_dist = true});
 }
 
-at::Tensor HuggingFaceClassifier::predict_step(const Batch& batch, int64_t) {
+at::Tensor HuggingFaceClassifier::predict_step(const Batch& batch) {
   const at::Tensor logits = logits_of(batch);
   const auto type = known_problem_type().value_or(ProblemType::single_label_classification);
   if (type == ProblemType::single_label_classification) {

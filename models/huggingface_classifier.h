@@ -67,13 +67,13 @@ class HuggingFaceClassifier final : public HuggingFaceModule {
 
   /// ids (B, T) or images (B, channels, height, width); returns logits (B, num_labels).
   at::Tensor forward(const at::Tensor& input) override;
-  at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;
-  void validation_step(const Batch& batch, int64_t) override { evaluate(batch, "val"); }
-  void test_step(const Batch& batch, int64_t) override { evaluate(batch, "test"); }
+  at::Tensor training_step(const Batch& batch) override;
+  void validation_step(const Batch& batch) override { evaluate(batch, "val"); }
+  void test_step(const Batch& batch) override { evaluate(batch, "test"); }
   /// Returns the likeliest classes, (B) int64; of several labels 1 where the probability is above a half, (B,
   /// num_labels) int64; of a regression the numbers, (B) or (B, num_labels). Publishes "probability" with step_output,
   /// of the class or of each label.
-  at::Tensor predict_step(const Batch& batch, int64_t batch_idx) override;
+  at::Tensor predict_step(const Batch& batch) override;
 
   [[nodiscard]] const HuggingFaceClassifierOptions& options() const { return options_; }
 

@@ -110,7 +110,7 @@ void HuggingFaceLM::weigh_by(const at::Tensor& predicted) {
   if (!is_alone || trainer().plan().record_steps != RecordSteps::yes) set_loss_weight(predicted);
 }
 
-at::Tensor HuggingFaceLM::training_step(const Batch& batch, int64_t) {
+at::Tensor HuggingFaceLM::training_step(const Batch& batch) {
   const auto [loss, predicted] = loss_of(batch);
   if (predicted.defined()) weigh_by(predicted);
   log("train_loss", loss, {.prog_bar = true});

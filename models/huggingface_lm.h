@@ -67,9 +67,9 @@ class HuggingFaceLM final : public HuggingFaceModule {
   at::Tensor forward(const at::Tensor& ids) override;
   /// Returns the mean cross entropy of a predicted token, in nats. A masked model's batches count by their predicted
   /// tokens, in training (set_loss_weight) as in the means of validations and tests.
-  at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;
-  void validation_step(const Batch& batch, int64_t) override { log_loss("val_loss", batch); }
-  void test_step(const Batch& batch, int64_t) override { log_loss("test_loss", batch); }
+  at::Tensor training_step(const Batch& batch) override;
+  void validation_step(const Batch& batch) override { log_loss("val_loss", batch); }
+  void test_step(const Batch& batch) override { log_loss("test_loss", batch); }
 
   [[nodiscard]] const HuggingFaceLMOptions& options() const { return options_; }
   [[nodiscard]] bool is_masked() const { return is_masked_; }

@@ -2,9 +2,9 @@
 // run one after another through the dispatcher, with autograd. No Python, no TorchScript, no compiler.
 //
 //   class Classifier : public levin::LightningModule {
-//     std::shared_ptr<levin::ExportedProgram> net_ = register_module("net",
-//     std::make_shared<levin::ExportedProgram>("net.pt2")); at::Tensor training_step(const levin::Batch& batch,
-//     int64_t) override {
+//     std::shared_ptr<levin::ExportedProgram> net_ =
+//         register_module("net", std::make_shared<levin::ExportedProgram>("net.pt2"));
+//     at::Tensor training_step(const levin::Batch& batch) override {
 //       return at::cross_entropy_loss(net_->forward({batch[0]}).at(0), batch[1]);
 //     }
 //   };

@@ -20,23 +20,22 @@ class Waves : public levin::DataModule {
   }
 
   void setup(levin::Stage) override {
-    train_ = points(2000, 1);
-    val_ = points(500, 2);
+    train_ = std::make_shared<levin::TensorDataset>(points(2000, 1));
+    val_ = std::make_shared<levin::TensorDataset>(points(500, 2));
   }
 
   std::shared_ptr<levin::Loader> train_dataloader() override {
-    return std::make_shared<levin::DataLoader>(
-        train_, levin::DataLoaderOptions{.batch_size = options_.batch_size, .shuffle = true});
+    return levin::DataLoader(train_, {.batch_size = options_.batch_size, .shuffle = true});
   }
   levin::Loaders val_dataloader() override { return levin::DataLoader(val_, {.batch_size = options_.batch_size}); }
   levin::Loaders predict_dataloader() override { return val_dataloader(); }
 
  private:
-  static std::shared_ptr<levin::Dataset> points(int64_t count, uint64_t seed) {
+  static levin::TensorDataset points(int64_t count, uint64_t seed) {
     auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
     auto x = torch::rand({count, 1}, generator) * 6 - 3;
     auto y = torch::sin(3 * x) + 0.1 * torch::randn({count, 1}, generator);
-    return std::make_shared<levin::TensorDataset>(std::vector<torch::Tensor>{x, y});
+    return {x, y};
   }
 
   WavesOptions options_;

@@ -27,14 +27,14 @@ class Net : public levin::LightningModule {
 
   torch::Tensor forward(const torch::Tensor& x) override { return net_->forward(x); }
 
-  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+  torch::Tensor training_step(const levin::Batch& batch) override {
     auto [x, y] = batch.unpack<2>();
     auto loss = torch::mse_loss(forward(x), y);
     log("train_loss", loss, {.prog_bar = true});
     return loss;
   }
 
-  void validation_step(const levin::Batch& batch, int64_t) override {
+  void validation_step(const levin::Batch& batch) override {
     auto [x, y] = batch.unpack<2>();
     log("val_loss", torch::mse_loss(forward(x), y), {.prog_bar = true, .sync_dist = true});
   }
