@@ -132,13 +132,19 @@ def animation(screens, rows):
             + "\n".join(body) + "\n</svg>\n")
 
 
+def screenshot(html, picture, size):
+    """Writes the first screen of a page, `size` pixels wide and high, as a PNG."""
+    with tempfile.TemporaryDirectory() as profile:
+        subprocess.run([CHROMIUM, "--headless", *(["--no-sandbox"] if os.geteuid() == 0 else []), "--disable-gpu", "--hide-scrollbars",
+                        f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}", f"--screenshot={picture.resolve()}",
+                        html.resolve().as_uri()],
+                       check=True, timeout=60, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 def report(levin, folder, picture):
     """Writes a screenshot of the first screen of the run's report."""
     subprocess.run([levin, "report", "levin_logs/version_0", "--output", "report.html"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    subprocess.run([CHROMIUM, "--headless", *(["--no-sandbox"] if os.geteuid() == 0 else []), "--disable-gpu", "--hide-scrollbars",
-                    f"--user-data-dir={folder}/profile", f"--window-size={REPORT_SIZE[0]},{REPORT_SIZE[1]}",
-                    f"--screenshot={picture.resolve()}", (folder / "report.html").as_uri()],
-                   check=True, timeout=60, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    screenshot(folder / "report.html", picture, REPORT_SIZE)
 
 
 def main():

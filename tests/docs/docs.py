@@ -228,9 +228,10 @@ def one_program(pages):
         body = "\n".join(line for line in lines if not line.startswith("#include"))
         body = re.sub(r"\n}\s*$", "\n  return 0;\n}", body)  # main ends with it in a program, but not in a namespace
         bodies.append(f"namespace page_{number} {{\n{body}\n}}  // namespace page_{number}\n")
-        calls.append(f'  if (page.ends_with("/{name}")) return page_{number}::main();\n')
-    return ("\n".join(includes) + "\n#include <string>\n\n" + "\n".join(bodies) + "\nint main(int, char** argv) {\n"
-            "  const std::string page = argv[1];\n" + "".join(calls) + "  return 2;\n}\n")
+        arguments = "argc - 1, argv + 1" if re.search(r"\bint main\(int argc", program) else ""
+        calls.append(f'  if (page.ends_with("/{name}")) return page_{number}::main({arguments});\n')
+    return ("\n".join(includes) + "\n#include <string>\n\n" + "\n".join(bodies) + "\nint main(int argc, char** argv) {\n"
+            "  const std::string page = argc > 1 ? argv[1] : \"\";\n" + "".join(calls) + "  return 2;\n}\n")
 
 
 def classes_of(path):

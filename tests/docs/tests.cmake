@@ -75,6 +75,18 @@ if(LEVIN_BUILD_TOOL)
     "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
   set_tests_properties(docs.your_loop PROPERTIES LABELS docs TIMEOUT 600)
 endif()
+# The tutorials, followed from the first line to the last.
+if(LEVIN_BUILD_TOOL AND TARGET levin_example_models)
+  file(GLOB docs_tutorials CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/docs/tutorials/*.md")
+  foreach(page IN LISTS docs_tutorials)
+    get_filename_component(name "${page}" NAME_WE)
+    add_test(NAME docs.tutorials.${name} COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/tutorial.py" run
+      "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" "${page}")
+    set_tests_properties(docs.tutorials.${name} PROPERTIES LABELS docs TIMEOUT 300 COST 30)
+  endforeach()
+endif()
+add_test(NAME docs.tutorial_finds_what_is_planted COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/tutorial_test.py")
+set_tests_properties(docs.tutorial_finds_what_is_planted PROPERTIES LABELS docs TIMEOUT 120)
 set(docs_source "${CMAKE_CURRENT_BINARY_DIR}/docs_programs.cpp")
 add_custom_command(OUTPUT "${docs_source}" DEPENDS ${docs_programs} "${docs_script}"
   COMMAND Python3::Interpreter -B "${docs_script}" programs "${docs_source}" ${docs_programs} VERBATIM)

@@ -1,0 +1,81 @@
+"""What tutorial.py says about pages that do not hold."""
+import struct
+import tempfile
+import unittest
+from pathlib import Path
+
+import tutorial
+
+PNG = "printf '\\x89PNG\\r\\n\\x1a\\n\\0\\0\\0\\rIHDR\\0\\0\\0\\4\\0\\0\\0\\3' > shown.png"
+PICTURE = "<!-- picture: shown.png -->\n![What it shows](../pictures/tutorials/shown.png)\n"
+
+
+class Tutorials(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        before = tutorial.ROOT, tutorial.PICTURES
+        self.addCleanup(lambda: (setattr(tutorial, "ROOT", before[0]), setattr(tutorial, "PICTURES", before[1])))
+        tutorial.ROOT, tutorial.PICTURES = self.root, self.root / "docs/pictures/tutorials"
+        tutorial.PICTURES.mkdir(parents=True)
+        self.programs = self.root / "bin"
+        self.programs.mkdir()
+        self.write_png(4, 3)
+
+    def write_png(self, width, height):
+        (tutorial.PICTURES / "shown.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", width, height))
+
+    def follow(self, text, write=False):
+        page = self.root / "page.md"
+        page.write_text(text, encoding="utf-8")
+        return "\n".join(tutorial.follow(page, self.programs, write)).replace(f"{page}", "page.md")
+
+    def followed(self, text):
+        return self.follow(f"```sh\n{PNG}\n```\n\n{PICTURE}\n{text}")
+
+    def test_a_page_that_holds_is_followed_to_its_end(self):
+        self.assertEqual(self.followed("```yaml\n# run.yaml\na: 1\n```\n```sh\ncat run.yaml\n```\n```text\na: 1\n```\n"
+                                       "```diff\n# run.yaml\n-a: 1\n+a: 2\n```\n```sh\ncat run.yaml; echo 3 steps in 5.1 s\n```\n"
+                                       "```text\na: 2\n…\n3 steps in 7.9 s\n```\n"), "")
+
+    def test_a_command_that_fails_is_named_with_its_line_and_output(self):
+        found = self.followed("```sh\necho this is printed; false\n```\n")
+        self.assertRegex(found, r"page\.md:\d+: these commands ended with status 1:\n.*\nthis is printed")
+
+    def test_a_command_in_a_pipe_that_fails_is_found(self):
+        self.assertIn("ended with status", self.followed("```sh\nfalse | cat\n```\n"))
+
+    def test_a_command_that_is_for_readers_alone_is_not_run(self):
+        self.assertEqual(self.followed("<!-- not run: needs a second machine -->\n```sh\nfalse\n```\n"), "")
+        self.assertIn("ended with status", self.followed("<!-- not run: needs a second machine -->\nText between.\n```sh\nfalse\n```\n"))
+
+    def test_other_numbers_and_words_are_found(self):
+        shown = "```sh\necho loss 0.25 after 3 epochs\n```\n{}```text\nloss {} after 3 epochs\n```\n"
+        self.assertEqual(self.followed(shown.format("", "0.25")), "")
+        self.assertIn("have not printed 'loss 0.26 after 3 epochs', but 0.25, 3", self.followed(shown.format("", "0.26")))
+        self.assertEqual(self.followed(shown.format("<!-- output: tolerance 5 % -->\n", "0.26")), "")
+        self.assertEqual(self.followed(shown.format("<!-- output: skip loss [\\d.]+ -->\n", "0.99")), "")
+        self.assertIn("have not printed", self.followed("```sh\necho loss 1\n```\n```text\naccuracy 1\n```\n"))
+
+    def test_an_output_belongs_to_the_block_before_it(self):
+        self.assertIn("have not printed 'one'", self.followed("```sh\necho one\n```\n```sh\necho two\n```\n```text\none\n```\n"))
+
+    def test_a_picture_must_be_made_by_the_run_and_be_like_the_one_in_the_tree(self):
+        self.assertIn("a picture of its result is missing", self.follow("```sh\ntrue\n```\n"))
+        self.assertIn("the commands of the page have not written shown.png", self.follow(f"```sh\ntrue\n```\n{PICTURE}"))
+        self.assertIn("must name the file", self.follow("![What](../pictures/tutorials/shown.png)\n"))
+        self.write_png(8, 3)
+        self.assertIn("shown.png is a PNG of 8 x 3, and the run makes a PNG of 4 x 3", self.followed(""))
+        self.assertEqual(self.follow(f"```sh\n{PNG}\n```\n\n{PICTURE}", write=True), "")
+        self.assertEqual(self.followed(""), "")
+
+    def test_a_program_that_is_not_compiled_is_found(self):
+        self.assertIn("enabled.txt does not name it", self.followed("```cpp\n// net.cpp\nint main() {}\n```\n"))
+
+    def test_a_diff_of_a_file_that_was_not_shown_is_found(self):
+        self.assertIn("the diff changes other.yaml, which the page has not shown", self.followed("```diff\n# other.yaml\n-a\n+b\n```\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
