@@ -34,11 +34,11 @@ CombinedLoader::CombinedLoader(Loaders loaders, CombinedLoaderOptions options)
                     ". Give one for each, or none.");
 }
 
-// A loader has one pass at a time. One after another its passes may follow each other.
 CombinedLoader::operator std::shared_ptr<Loader>() && {
   return std::make_shared<CombinedLoader>(std::move(*this));
 }
 
+// A loader has one pass at a time. One after another its passes may follow each other.
 void CombinedLoader::check_different() const {
   if (options_.mode == CombinedMode::sequential) return;
   for (size_t k = 0; k < loaders_.size(); ++k) {

@@ -237,7 +237,7 @@ TEST(HuggingFaceRuns, ClassifiersPredictWhatTheirProblemTypeIs) {
     HuggingFaceClassifier module(
         {.path = folder_of("bert"), .num_labels = labels, .problem_type = type, .ignore_mismatched_sizes = true});
     module.eval();
-    return module.predict_step({ids, torch::zeros(8)}, 0);
+    return module.predict_step({ids, torch::zeros(8)});
   };
   EXPECT_TRUE(predict(ProblemType::single_label_classification, 3).equal(problem_logits(3).argmax(-1)));
   EXPECT_TRUE(predict(ProblemType::multi_label_classification, 3).equal(problem_logits(3).gt(0).to(torch::kLong)));
