@@ -80,7 +80,7 @@ class Work {
 
   [[nodiscard]] std::vector<at::Tensor> state() const {
     std::vector<at::Tensor> tensors;
-    for (const auto& item : optimizer_->state().tensors) tensors.push_back(item.second);
+    for (const auto& item : optimizer_->state_dict().tensors) tensors.push_back(item.second);
     return tensors;
   }
 

@@ -98,7 +98,7 @@ int64_t BatchSizeFinder::result(const Bounds& bounds) const {
   return found;
 }
 
-State BatchSizeFinder::state() const {
+State BatchSizeFinder::state_dict() const {
   State state;
   if (!found_) return state;
   state.set("found", *found_);
@@ -106,7 +106,7 @@ State BatchSizeFinder::state() const {
   return state;
 }
 
-void BatchSizeFinder::load_state(const State& saved) {
+void BatchSizeFinder::load_state_dict(const State& saved) {
   found_ = saved.get<int64_t>("found");
   configured_ = saved.get<int64_t>("configured");
 }

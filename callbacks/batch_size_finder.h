@@ -61,8 +61,8 @@ class BatchSizeFinder final : public Callback {
   /// size; and Error if one sample does not fit.
   void on_fit_start(Trainer& trainer, LightningModule&) override;
 
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "BatchSizeFinder"; }
 
   /// Returns the batch size found; unset before the search.

@@ -101,7 +101,7 @@ bool EarlyStopping::is_better(double value, double other, double margin) const {
   return levin::is_better(options_.mode, value, other, margin);
 }
 
-State EarlyStopping::state() const {
+State EarlyStopping::state_dict() const {
   State state;
   state.set("best_score", best_score_);
   state.set("wait_count", wait_count_);
@@ -110,7 +110,7 @@ State EarlyStopping::state() const {
   return state;
 }
 
-void EarlyStopping::load_state(const State& saved) {
+void EarlyStopping::load_state_dict(const State& saved) {
   best_score_ = saved.get<double>("best_score");
   wait_count_ = saved.get<int64_t>("wait_count");
   stopped_epoch_ = saved.get<int64_t>("stopped_epoch");

@@ -60,8 +60,8 @@ class EarlyStopping final : public Callback {
   void on_train_epoch_end(Trainer& trainer, LightningModule&) override;
   [[nodiscard]] bool is_monitoring() const override { return true; }
 
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
   [[nodiscard]] std::string state_key() const override;
 
   /// Returns the epoch that was running when it stopped the run; 0 if it never did.

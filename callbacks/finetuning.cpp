@@ -228,7 +228,7 @@ void BaseFinetuning::restore(Trainer& trainer, LightningModule& module) {
   noted_ = true;
 }
 
-State BaseFinetuning::state() const {
+State BaseFinetuning::default_state_dict() const {
   State state;
   if (!noted_) return state;
   state.set("param_groups", groups_);
@@ -238,7 +238,7 @@ State BaseFinetuning::state() const {
   return state;
 }
 
-void BaseFinetuning::load_state(const State& saved) {
+void BaseFinetuning::load_default_state_dict(const State& saved) {
   if (!fitting_) return;
   groups_ = saved.get<std::vector<std::vector<std::string>>>("param_groups");
   group_optimizers_ = saved.get<std::vector<int64_t>>("param_group_optimizers");
@@ -303,8 +303,8 @@ void BackboneFinetuning::report(double lr, double backbone_lr) const {
   Console::instance().print("BackboneFinetuning: lr " + text(lr) + ", the backbone's " + text(backbone_lr) + ".");
 }
 
-State BackboneFinetuning::state() const {
-  State state = BaseFinetuning::state();
+State BackboneFinetuning::state_dict() const {
+  State state = BaseFinetuning::state_dict();
   if (state.empty()) return state;
   state.set("unfrozen", unfrozen_);
   state.set("group", group_);
@@ -312,9 +312,9 @@ State BackboneFinetuning::state() const {
   return state;
 }
 
-void BackboneFinetuning::load_state(const State& saved) {
+void BackboneFinetuning::load_state_dict(const State& saved) {
   if (!fitting_) return;
-  BaseFinetuning::load_state(saved);
+  BaseFinetuning::load_state_dict(saved);
   unfrozen_ = saved.get<bool>("unfrozen");
   group_ = saved.get<std::optional<int64_t>>("group");
   previous_backbone_lr_ = saved.get<double>("previous_backbone_lr");

@@ -42,8 +42,6 @@ class BaseFinetuning : public Callback {
   void on_train_start(Trainer&, LightningModule&) override;
   void on_train_epoch_start(Trainer& trainer, LightningModule& module) override;
 
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "BaseFinetuning"; }
 
  protected:
@@ -71,6 +69,9 @@ class BaseFinetuning : public Callback {
   bool unfreeze_and_add_param_group(torch::nn::Module& part, Optimizer& optimizer,
                                     std::optional<double> lr = std::nullopt, double initial_denom_lr = 10.0,
                                     bool train_bn = true);
+
+  [[nodiscard]] State default_state_dict() const override;
+  void load_default_state_dict(const State& saved) override;
 
   bool fitting_ = false;  // the running entry point is fit
 
@@ -146,8 +147,8 @@ class BackboneFinetuning final : public BaseFinetuning {
   void setup(Trainer& trainer, LightningModule& module, Stage stage) override;
   /// Throws ConfigError if there are several optimizers.
   void on_fit_start(Trainer& trainer, LightningModule& module) override;
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "BackboneFinetuning"; }
 
  protected:

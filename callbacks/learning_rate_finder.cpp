@@ -222,7 +222,7 @@ void LearningRateFinder::write_files() const {
   write_output(std::filesystem::path(options_.plot).replace_extension(".csv").string(), curve_.csv());
 }
 
-State LearningRateFinder::state() const {
+State LearningRateFinder::state_dict() const {
   State state;
   if (!searched_) return state;
   state.set("factor", factor_);
@@ -230,7 +230,7 @@ State LearningRateFinder::state() const {
   return state;
 }
 
-void LearningRateFinder::load_state(const State& saved) {
+void LearningRateFinder::load_state_dict(const State& saved) {
   searched_ = true;
   factor_ = saved.get<double>("factor");
   if (saved.has("suggestion")) suggestion_ = saved.get<double>("suggestion");

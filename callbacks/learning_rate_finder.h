@@ -106,8 +106,8 @@ class LearningRateFinder final : public Callback {
   /// written by rank 0.
   void on_fit_start(Trainer& trainer, LightningModule& module) override;
 
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "LearningRateFinder"; }
 
   /// Returns the rate for the first parameter group; other groups keep their ratio to it. Unset before the search, and

@@ -49,7 +49,7 @@ void LearningRateMonitor::watch_schedulers(Trainer& trainer) {
   }
 }
 
-State LearningRateMonitor::state() const {
+State LearningRateMonitor::state_dict() const {
   State state;
   if (watched_.empty()) return state;
   std::vector<int64_t> optimizers;
@@ -66,7 +66,7 @@ State LearningRateMonitor::state() const {
   return state;
 }
 
-void LearningRateMonitor::load_state(const State& saved) {
+void LearningRateMonitor::load_state_dict(const State& saved) {
   const auto optimizers = saved.get<std::vector<int64_t>>("optimizers");
   const auto names = saved.get<std::vector<std::string>>("names");
   const auto intervals = saved.get<std::vector<std::string>>("intervals");

@@ -51,9 +51,9 @@ class LearningRateMonitor final : public Callback {
   void on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t) override;
 
   /// Returns the optimizers and schedulers that it watches, chosen when the run began.
-  [[nodiscard]] State state() const override;
+  [[nodiscard]] State state_dict() const override;
   /// Throws CheckpointError if `saved` is incomplete.
-  void load_state(const State& saved) override;
+  void load_state_dict(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "LearningRateMonitor"; }
 
  private:

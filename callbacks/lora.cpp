@@ -106,13 +106,13 @@ State LoRA::weights_to_save(const LightningModule&) const {
   return state;
 }
 
-State LoRA::state() const {
+State LoRA::state_dict() const {
   State state;
   state.set("scaling", scalings_);
   return state;
 }
 
-void LoRA::load_state(const State& saved) {
+void LoRA::load_state_dict(const State& saved) {
   const auto scalings = saved.get<LoRAScalings>("scaling");
   if (are_near(scalings, scalings_)) return;
   throw CheckpointError("LoRA: the checkpoint's adapters are scaled by " + text_of(scalings) +

@@ -37,9 +37,9 @@ class LoRA final : public Callback {
   [[nodiscard]] State weights_to_save(const LightningModule& module) const override;
 
   /// Returns the scaling that a resumed run must repeat.
-  [[nodiscard]] State state() const override;
+  [[nodiscard]] State state_dict() const override;
   /// Throws CheckpointError if the checkpoint's run scaled its adapters differently.
-  void load_state(const State& saved) override;
+  void load_state_dict(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "LoRA"; }
 
  private:

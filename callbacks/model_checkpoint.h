@@ -128,8 +128,8 @@ class ModelCheckpoint final : public Callback {
   [[nodiscard]] BestCheckpoint best_checkpoint() const override;
 
   void on_load_checkpoint(Trainer& trainer, LightningModule&, const State& checkpoint) override;
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
   [[nodiscard]] std::string state_key() const override;
 
   [[nodiscard]] const std::string& dirpath() const { return dirpath_; }
@@ -222,7 +222,7 @@ class ModelCheckpoint final : public Callback {
   bool has_saved_ = false;          // in this fit, or in the one that it continues
   int64_t continued_batches_ = -2;  // of the checkpoint that is being loaded
   std::string continued_path_ = "";
-  RankCollectives* ranks_ = nullptr;  // from on_load_checkpoint to load_state
+  RankCollectives* ranks_ = nullptr;  // from on_load_checkpoint to load_state_dict
   bool continues_ = false;            // a fit continues with it
   bool finishes_point_ = false;       // a save point from before a restart may be unfinished
   bool failing_ = false;              // an exception is propagating: the other ranks cannot be asked

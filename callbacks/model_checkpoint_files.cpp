@@ -181,7 +181,7 @@ void ModelCheckpoint::on_load_checkpoint(Trainer& trainer, LightningModule&, con
   continued_batches_ = progress.has("total_batches") ? progress.get<int64_t>("total_batches") : -2;
 }
 
-State ModelCheckpoint::state() const {
+State ModelCheckpoint::state_dict() const {
   State state;
   state.set("dirpath", dirpath_);
   state.set("best_model_path", saved_files_.best_path);
@@ -273,7 +273,7 @@ void ModelCheckpoint::remember_best_of_others(const State& saved) {
 // the checkpoint itself is in this folder, and then as names in it: no path from a checkpoint is used, so a folder may
 // be renamed, moved, or reached by a link. If its path has changed, each file must name a folder of the same run.
 // Links are checked when files are written or removed.
-void ModelCheckpoint::load_state(const State& saved) {
+void ModelCheckpoint::load_state_dict(const State& saved) {
   saved_files_ = SavedFiles();
   point_ = SavePoint();
   not_ours_.clear();

@@ -158,14 +158,14 @@ void SpikeDetection::write_excluded() const {
   write_file_durably(path_, list.dump(1) + "\n");
 }
 
-State SpikeDetection::state() const {
+State SpikeDetection::state_dict() const {
   State state;
   state.set("losses", std::vector<double>(losses_.begin(), losses_.end()));
   state.set("seen", seen_);
   return state;
 }
 
-void SpikeDetection::load_state(const State& saved) {
+void SpikeDetection::load_state_dict(const State& saved) {
   const auto losses = saved.get<std::vector<double>>("losses");
   losses_.assign(losses.begin(), losses.end());
   seen_ = saved.get<int64_t>("seen");

@@ -66,9 +66,9 @@ class SpikeDetection final : public Callback {
   /// Also records a batch whose loss was not finite, at which the trainer stopped.
   void on_exception(Trainer& trainer, LightningModule&, const std::exception& error) override;
 
-  [[nodiscard]] State state() const override;
+  [[nodiscard]] State state_dict() const override;
   /// Throws CheckpointError if `saved` is damaged.
-  void load_state(const State& saved) override;
+  void load_state_dict(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "SpikeDetection"; }
 
   /// Returns whether this or an earlier run recorded the batch.

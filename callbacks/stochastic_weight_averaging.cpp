@@ -54,7 +54,7 @@ void StochasticWeightAveraging::on_fit_start(Trainer& trainer, LightningModule& 
   if (!loaded_) return;
   latest_update_epoch_ = loaded_->get<int64_t>("latest_update_epoch");
   if (loaded_->has("n_averaged")) {
-    weights_.load_state(*loaded_);
+    weights_.load_state_dict(*loaded_);
     replace_scheduler(trainer);  // its state is read after this hook
   }
   loaded_.reset();
@@ -98,13 +98,13 @@ int64_t StochasticWeightAveraging::held_bytes(const LightningModule& module) con
   return AveragedWeights::bytes_of(module, AveragedWeights::Buffers::left_alone, options_.device);
 }
 
-State StochasticWeightAveraging::state() const {
-  State state = weights_.state();
+State StochasticWeightAveraging::state_dict() const {
+  State state = weights_.state_dict();
   state.set("latest_update_epoch", latest_update_epoch_);
   return state;
 }
 
-void StochasticWeightAveraging::load_state(const State& saved) {
+void StochasticWeightAveraging::load_state_dict(const State& saved) {
   if (fitting_) loaded_ = saved;
 }
 

@@ -61,8 +61,8 @@ class StochasticWeightAveraging final : public AveragingCallback {
   void on_train_end(Trainer& trainer, LightningModule& module) override;
 
   [[nodiscard]] int64_t held_bytes(const LightningModule& module) const override;
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "StochasticWeightAveraging"; }
 
   /// Returns the epoch (from 0) that averaging starts in; known once fit has started.

@@ -178,7 +178,7 @@ void ThroughputMonitor::on_validation_end(Trainer&, LightningModule&) {
 }
 
 // FLOPs have no total of their own, so they count from the resumption on.
-State ThroughputMonitor::state() const {
+State ThroughputMonitor::state_dict() const {
   const Meter& train = meters_[static_cast<size_t>(Mode::train)];
   State state;
   state.set("seconds", train.totals.seconds);
@@ -189,7 +189,7 @@ State ThroughputMonitor::state() const {
   return state;
 }
 
-void ThroughputMonitor::load_state(const State& saved) {
+void ThroughputMonitor::load_state_dict(const State& saved) {
   if (!fits_) return;
   ThroughputPoint& totals = meter(Mode::train).totals;
   totals = {.seconds = saved.get<double>("seconds"),

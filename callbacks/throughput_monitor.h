@@ -129,9 +129,9 @@ class ThroughputMonitor final : public Callback {
   }
 
   /// Returns the totals of training, and the step of the next validation's rows.
-  [[nodiscard]] State state() const override;
+  [[nodiscard]] State state_dict() const override;
   /// Restores them in a fit. Throws CheckpointError if `saved` lacks one of them.
-  void load_state(const State& saved) override;
+  void load_state_dict(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "ThroughputMonitor"; }
 
   /// Returns the current values of a stage ("train", "validate", "test", "predict"), without its prefix. Throws Error

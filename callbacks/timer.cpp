@@ -51,7 +51,7 @@ void Timer::check(Trainer& trainer) {
   if (options_.verbose) Console::instance().print(reason + ".");
 }
 
-State Timer::state() const {
+State Timer::state_dict() const {
   State state;
   for (const Stage stage : {Stage::fit, Stage::validate, Stage::test, Stage::predict}) {
     state.set("elapsed." + std::to_string(static_cast<int>(stage)), time_elapsed(stage).count());
@@ -59,7 +59,7 @@ State Timer::state() const {
   return state;
 }
 
-void Timer::load_state(const State& saved) {
+void Timer::load_state_dict(const State& saved) {
   for (const Stage stage : {Stage::fit, Stage::validate, Stage::test, Stage::predict}) {
     clocks_[static_cast<size_t>(stage)] = {
         std::nullopt, Seconds(saved.get<double>("elapsed." + std::to_string(static_cast<int>(stage))))};

@@ -56,8 +56,8 @@ class Timer final : public Callback {
   void on_train_batch_end(Trainer& trainer, LightningModule&, const at::Tensor&, const Batch&, int64_t) override;
   void on_train_epoch_end(Trainer& trainer, LightningModule&) override;
 
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "Timer"; }
 
   /// Time spent so far, including earlier parts of a resumed run. Training includes its validations.

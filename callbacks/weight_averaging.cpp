@@ -116,7 +116,7 @@ void AveragedWeights::swap_out() {
   kept_.clear();
 }
 
-State AveragedWeights::state() const {
+State AveragedWeights::state_dict() const {
   State state;
   if (count_ == 0) return state;
   state.set("n_averaged", count_);
@@ -134,7 +134,7 @@ State AveragedWeights::weights() const {
   return state;
 }
 
-void AveragedWeights::load_state(const State& saved) {
+void AveragedWeights::load_state_dict(const State& saved) {
   const PlainTensorsWithoutGradients scope;
   for (auto& entry : entries_) {
     if (!entry.average.defined()) continue;
@@ -188,7 +188,7 @@ void AveragingCallback::on_exception(Trainer&, LightningModule&, const std::exce
 
 State AveragingCallback::weights_to_save(const LightningModule& module) const {
   const bool is_in_module = weights_.swapped();
-  return weights_.holds(module) && saves_average_as_model() && !is_in_module ? weights_.state() : State();
+  return weights_.holds(module) && saves_average_as_model() && !is_in_module ? weights_.state_dict() : State();
 }
 
 void AveragingCallback::on_save_checkpoint(Trainer&, LightningModule& module, State& checkpoint) {
@@ -256,7 +256,7 @@ void WeightAveraging::hold(LightningModule& module) {
 }
 
 void WeightAveraging::use_loaded() {
-  if (loaded_->has("n_averaged")) weights_.load_state(*loaded_);
+  if (loaded_->has("n_averaged")) weights_.load_state_dict(*loaded_);
   loaded_.reset();
   loaded_model_.clear();
 }
@@ -309,7 +309,7 @@ int64_t WeightAveraging::held_bytes(const LightningModule& module) const {
   return AveragedWeights::bytes_of(module, options_.use_buffers ? Buffers::averaged : Buffers::copied, options_.device);
 }
 
-State WeightAveraging::state() const {
+State WeightAveraging::state_dict() const {
   State state;
   if (weights_.count() > 0) state.set("n_averaged", weights_.count());
   state.set("latest_update_step", latest_update_step_);
@@ -317,7 +317,7 @@ State WeightAveraging::state() const {
   return state;
 }
 
-void WeightAveraging::load_state(const State& saved) {
+void WeightAveraging::load_state_dict(const State& saved) {
   if (!fitting_) return;
   latest_update_step_ = saved.get<int64_t>("latest_update_step");
   latest_update_epoch_ = saved.get<int64_t>("latest_update_epoch");

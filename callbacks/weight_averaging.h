@@ -65,9 +65,9 @@ class AveragedWeights {
   [[nodiscard]] bool swapped() const { return !kept_.empty(); }
 
   /// Returns the averages by the module's names and count(); empty before the first update.
-  [[nodiscard]] State state() const;
+  [[nodiscard]] State state_dict() const;
   /// Requires hold(). Throws CheckpointError naming the tensor that is missing or has a different shape.
-  void load_state(const State& saved);
+  void load_state_dict(const State& saved);
   /// Returns the weights without the average, by name.
   [[nodiscard]] State weights() const;
 
@@ -160,8 +160,8 @@ class WeightAveraging : public AveragingCallback {
   void on_load_checkpoint(Trainer& trainer, LightningModule& module, const State& checkpoint) override;
 
   [[nodiscard]] int64_t held_bytes(const LightningModule& module) const override;
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "WeightAveraging"; }
 
   /// Called after every optimizer step with its index and after every epoch with its index, both from 0.

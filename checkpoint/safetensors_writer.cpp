@@ -19,7 +19,7 @@ void check_item(const std::string& name, const at::Tensor& tensor) {
   if (!tensor.defined()) throw CheckpointError("tensor \"" + name + "\" is undefined. Leave it out of the state.");
   if (tensor.layout() == at::kStrided && safetensors_dtype(tensor.scalar_type()) != nullptr) return;
   throw CheckpointError("tensor \"" + name + "\" is of type " + std::string(tensor.toString()) +
-                        ", which a checkpoint cannot hold. Convert it in state() and back in load_state().");
+                        ", which a checkpoint cannot hold. Convert it in state_dict() and back in load_state_dict().");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "levin/core/state.h"
 
+#include <utility>
 #include <vector>
 
 namespace levin {
@@ -39,6 +40,48 @@ State State::part(const std::string& key) const {
     found.tensors[it->first.substr(prefix.size())] = it->second;
   }
   return found;
+}
+
+namespace {
+
+// The object whose state_dict() or load_state_dict() calls the deprecated function: if no subclass overrides that
+// function, it must not call back.
+thread_local const Stateful* calling_deprecated = nullptr;
+
+class CallingDeprecated {
+ public:
+  explicit CallingDeprecated(const Stateful* object) : before_(std::exchange(calling_deprecated, object)) {}
+  ~CallingDeprecated() { calling_deprecated = before_; }
+  CallingDeprecated(const CallingDeprecated&) = delete;
+  CallingDeprecated& operator=(const CallingDeprecated&) = delete;
+
+ private:
+  const Stateful* before_;
+};
+
+}  // namespace
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+State Stateful::state_dict() const {
+  const CallingDeprecated calling(this);
+  return state();
+}
+
+void Stateful::load_state_dict(const State& saved) {
+  const CallingDeprecated calling(this);
+  load_state(saved);
+}
+
+#pragma GCC diagnostic pop
+
+State Stateful::state() const {
+  return calling_deprecated == this ? default_state_dict() : state_dict();
+}
+
+void Stateful::load_state(const State& saved) {
+  calling_deprecated == this ? load_default_state_dict(saved) : load_state_dict(saved);
 }
 
 }  // namespace levin

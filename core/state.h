@@ -73,4 +73,24 @@ struct State {
   [[nodiscard]] const ConfigNode& saved(const std::string& key, bool as_text) const;
 };
 
+/// The base of classes with a state in checkpoints: callbacks, loaders, data modules, loggers, optimizers, schedulers,
+/// precisions. A subclass overrides state_dict() and load_state_dict(). Their names in version 0.2, state() and
+/// load_state(), still work in this version, in calls and in subclasses that override them.
+class Stateful {
+ public:
+  virtual ~Stateful() = default;
+
+  [[nodiscard]] virtual State state_dict() const;
+  virtual void load_state_dict(const State& saved);
+
+  [[deprecated("use state_dict()")]] [[nodiscard]] virtual State state() const;
+  [[deprecated("use load_state_dict()")]] virtual void load_state(const State& saved);
+
+ protected:
+  /// Implement both names for a base class: a subclass that overrides either name gets this state by calling the
+  /// base's.
+  [[nodiscard]] virtual State default_state_dict() const { return {}; }
+  virtual void load_default_state_dict(const State& /*saved*/) {}
+};
+
 }  // namespace levin

@@ -34,10 +34,9 @@ struct EnumNames<Stage> {
 
 /// The base of data modules. Each process has its own object and calls its hooks from the training thread. An exception
 /// from a hook ends the run.
-class DataModule {
+class DataModule : public Stateful {
  public:
   static const char* registry_name() { return "data module"; }
-  virtual ~DataModule() = default;
 
   /// Downloads and unpacks. Called on one process only, so it must not set members.
   virtual void prepare_data() {}
@@ -83,8 +82,8 @@ class DataModule {
   [[nodiscard]] const ConfigNode& hparams() const { return hparams_; }
 
   /// Returns the data module's state in checkpoints.
-  [[nodiscard]] virtual State state() const { return {}; }
-  virtual void load_state(const State& /*state*/) {}
+  [[nodiscard]] State state_dict() const override { return Stateful::state_dict(); }
+  void load_state_dict(const State& saved) override { Stateful::load_state_dict(saved); }
 
  private:
   ConfigNode hparams_ = {};

@@ -24,10 +24,9 @@ namespace levin {
 
 /// The interface of loaders. A subclass implements start(), next() and num_batches(). Each rank has its own loader,
 /// which shard() restricts to the rank's samples.
-class Loader {
+class Loader : public Stateful {
  public:
   static const char* registry_name() { return "loader"; }
-  virtual ~Loader() = default;
 
   /// Begins a pass, even in the middle of a previous pass; the batches before `first_batch` are skipped without being
   /// fetched.
@@ -47,15 +46,15 @@ class Loader {
   /// Returns the loader's own state in checkpoints, such as its position in a stream or a generator's state: what the
   /// next call of next() continues from. Called before each batch is fetched, so it should be cheap; the tensors in it
   /// must not change afterwards. A loader that has a state has one from the beginning on. Each rank has its own.
-  [[nodiscard]] virtual State state() const { return {}; }
+  [[nodiscard]] State state_dict() const override { return Stateful::state_dict(); }
   /// Called before the start() with which a resumed run continues. The state already accounts for the batches before
   /// `first_batch`: do not skip them again. Not called if the checkpoint has no state.
-  virtual void load_state(const State& /*state*/) {}
+  void load_state_dict(const State& saved) override { Stateful::load_state_dict(saved); }
 
-  /// Adds to state(), for a checkpoint, what is too large for a copy before each batch, such as the rows of a replay
-  /// buffer. Called when a checkpoint is written, so unlike state() it returns what the loader holds then, even if that
-  /// is after the batch that a resumed run takes first. load_state() gets it with the state, but not when a pass in
-  /// progress is merely continued after another one.
+  /// Adds to state_dict(), for a checkpoint, what is too large for a copy before each batch, such as the rows of a
+  /// replay buffer. Called when a checkpoint is written, so unlike state_dict() it returns what the loader holds then,
+  /// even if that is after the batch that a resumed run takes first. load_state_dict() gets it with the state, but not
+  /// when a pass in progress is merely continued after another one.
   virtual void add_to_checkpoint(State& /*state*/) const {}
 
   /// Ends the threads that fetch batches ahead; start() begins a new pass.

@@ -27,12 +27,12 @@ class StopAtLoss : public levin::Callback {
   }
 
   [[nodiscard]] std::string state_key() const override { return "StopAtLoss"; }
-  [[nodiscard]] levin::State state() const override {
+  [[nodiscard]] levin::State state_dict() const override {
     levin::State state;
     state.set("looked", looked_);
     return state;
   }
-  void load_state(const levin::State& state) override { looked_ = state.get<int64_t>("looked"); }
+  void load_state_dict(const levin::State& state) override { looked_ = state.get<int64_t>("looked"); }
 
  private:
   StopAtLossOptions options_;

@@ -323,14 +323,14 @@ void CSVLogger::log_hyperparams(const ConfigNode& hparams) {
   write_file_durably(folder_.path_of("hparams.yaml"), to_yaml(hparams));
 }
 
-State CSVLogger::state() const {
+State CSVLogger::state_dict() const {
   State state;
   state.set("rows", file_.rows());
   state.set("columns", file_.columns());
   return state;
 }
 
-void CSVLogger::load_state(const State& saved) {
+void CSVLogger::load_state_dict(const State& saved) {
   const int64_t wanted = saved.empty() ? 0 : saved.get<int64_t>("rows");
   std::error_code code;
   const bool was_there = std::filesystem::exists(metrics_path(), code);

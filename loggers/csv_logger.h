@@ -132,9 +132,9 @@ class CSVLogger final : public Logger {
   void log_hyperparams(const ConfigNode& hparams) override;
   void save() override;
   void finalize(const std::string& status) override;
-  /// Returns rows and columns; load_state cuts metrics.csv back to them.
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  /// Returns rows and columns; load_state_dict cuts metrics.csv back to them.
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
   [[nodiscard]] std::vector<std::string> files() const override { return {metrics_path()}; }
 
   [[nodiscard]] std::string metrics_path() const { return file_.path(); }

@@ -262,13 +262,13 @@ void JSONLinesLogger::finalize(const std::string&) {
   file_.finish();
 }
 
-State JSONLinesLogger::state() const {
+State JSONLinesLogger::state_dict() const {
   State state;
   state.set("jsonl_bytes", static_cast<int64_t>(file_.size()));
   return state;
 }
 
-void JSONLinesLogger::load_state(const State& saved) {
+void JSONLinesLogger::load_state_dict(const State& saved) {
   if (!saved.empty() && !saved.has("jsonl_bytes")) return;  // of another logger
   const std::string path = metrics_path();
   const int64_t wanted = saved.empty() ? 0 : saved.get<int64_t>("jsonl_bytes");

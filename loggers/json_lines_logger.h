@@ -84,9 +84,9 @@ class JSONLinesLogger final : public Logger {
   void save() override { file_.write(); }
   void finalize(const std::string& status) override;
 
-  /// Returns the file's length; load_state cuts the file back to it, or throws Error naming path and cause.
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  /// Returns the file's length; load_state_dict cuts the file back to it, or throws Error naming path and cause.
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
   [[nodiscard]] std::vector<std::string> files() const override { return {metrics_path()}; }
 
   [[nodiscard]] std::string metrics_path() const { return file_.path(); }

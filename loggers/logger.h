@@ -40,10 +40,8 @@ enum class LogKind : uint32_t {
 
 /// The base of loggers. A subclass implements start() and log_metrics(), and overrides the log_… functions of further
 /// kinds that takes() lists.
-class Logger {
+class Logger : public Stateful {
  public:
-  virtual ~Logger() = default;
-
   static const char* registry_name() { return "logger"; }
 
   /// Returns the kinds that this logger takes; others are not given to it, and a warning names kinds that no logger
@@ -92,10 +90,10 @@ class Logger {
   [[nodiscard]] virtual std::vector<std::string> earlier_log_dirs() const { return {}; }
 
   /// Returns the position of the log, for a checkpoint; save() was called before.
-  [[nodiscard]] virtual State state() const { return {}; }
+  [[nodiscard]] State state_dict() const override { return Stateful::state_dict(); }
   /// Removes what was logged after the checkpoint with `saved`; an empty state: everything.
-  virtual void load_state(const State& /*saved*/) {}
-  /// Returns the files that state() refers to.
+  void load_state_dict(const State& saved) override { Stateful::load_state_dict(saved); }
+  /// Returns the files that state_dict() refers to.
   [[nodiscard]] virtual std::vector<std::string> files() const { return {}; }
 
   /// Writes rows that are still in memory.

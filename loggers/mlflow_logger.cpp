@@ -144,7 +144,7 @@ void MLFlowLogger::own_folder() {
   if (!std::exchange(is_open_, true)) push_status("RUNNING");
 }
 
-// Sending begins with the first value: before it, load_state may remove what an earlier session has left.
+// Sending begins with the first value: before it, load_state_dict may remove what an earlier session has left.
 void MLFlowLogger::push(const std::string& members, int64_t values) {
   outbox_->start();
   outbox_->push(members, values);
@@ -316,7 +316,7 @@ void MLFlowLogger::push_status(const std::string& status) {
   outbox_->push("\"k\":\"status\",\"status\":" + dumped(status) + ",\"t\":" + std::to_string(milliseconds_of(0)), 0);
 }
 
-State MLFlowLogger::state() const {
+State MLFlowLogger::state_dict() const {
   State state;
   state.set("run", run_.uuid);
   state.set("events", outbox_ == nullptr ? int64_t{0} : outbox_->last_number());
@@ -324,7 +324,7 @@ State MLFlowLogger::state() const {
   return state;
 }
 
-void MLFlowLogger::load_state(const State& saved) {
+void MLFlowLogger::load_state_dict(const State& saved) {
   if (outbox_ == nullptr) return;
   if (!saved.empty() && saved.get<std::string>("run") != run_.uuid) return;  // another run's checkpoint
   if (saved.has("names")) sent_as_ = saved.get<std::map<std::string, std::string>>("names");

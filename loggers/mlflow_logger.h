@@ -103,10 +103,10 @@ class MLFlowLogger final : public Logger {
   void log_artifact(const std::string& name, const std::string& path, const LogPoint& at) override;
   void log_hyperparams(const ConfigNode& hparams) override;
   [[nodiscard]] std::vector<std::string> earlier_log_dirs() const override;
-  /// Returns the run and how many events it has had. load_state removes later ones that were not sent; what the server
-  /// has stays, as MLflow cannot remove values.
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  /// Returns the run and how many events it has had. load_state_dict removes later ones that were not sent; what the
+  /// server has stays, as MLflow cannot remove values.
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
   [[nodiscard]] std::vector<std::string> files() const override;
   void save() override;
   /// Waits up to finish_timeout for the server, and reports what it does not have.

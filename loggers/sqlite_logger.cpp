@@ -407,7 +407,7 @@ void SQLiteLogger::log_final_metrics(const MetricList& metrics, const LogPoint&)
   final_metrics_ = metrics;
 }
 
-State SQLiteLogger::state() const {
+State SQLiteLogger::state_dict() const {
   const std::lock_guard lock(mutex_);
   if (continued_ && !continued_->empty()) return *continued_;
   State state;
@@ -416,7 +416,7 @@ State SQLiteLogger::state() const {
   return state;
 }
 
-void SQLiteLogger::load_state(const State& saved) {
+void SQLiteLogger::load_state_dict(const State& saved) {
   const std::lock_guard lock(mutex_);
   if (path_.empty()) return;
   waiting_.clear();

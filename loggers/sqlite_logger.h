@@ -129,10 +129,10 @@ class SQLiteLogger final : public Logger {
   void log_artifact(const std::string& name, const std::string& path, const LogPoint& at) override;
   void log_hyperparams(const ConfigNode& hparams) override;
   void log_final_metrics(const MetricList& metrics, const LogPoint& at) override;
-  /// Returns the run and its last row of each table. load_state continues that run, without its later rows, if the
+  /// Returns the run and its last row of each table. load_state_dict continues that run, without its later rows, if the
   /// logger was started to resume; otherwise the run is a new one.
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
   void save() override;
   void finalize(const std::string& status) override;
 

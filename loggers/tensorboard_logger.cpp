@@ -185,7 +185,7 @@ void TensorBoardLogger::finalize(const std::string& status) {
   file_.finish();
 }
 
-State TensorBoardLogger::state() const {
+State TensorBoardLogger::state_dict() const {
   std::vector<std::string> names;
   std::vector<int64_t> bytes;
   for (const EarlierFile& file : earlier_) {
@@ -203,7 +203,7 @@ State TensorBoardLogger::state() const {
   return state;
 }
 
-void TensorBoardLogger::load_state(const State& saved) {
+void TensorBoardLogger::load_state_dict(const State& saved) {
   if (!saved.empty() && !saved.has("event_files")) return;  // of another logger: nothing is known about these files
   const auto names = saved.empty() ? std::vector<std::string>() : saved.get<std::vector<std::string>>("event_files");
   const auto bytes = saved.empty() ? std::vector<int64_t>() : saved.get<std::vector<int64_t>>("event_bytes");

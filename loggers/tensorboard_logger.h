@@ -78,10 +78,10 @@ class TensorBoardLogger final : public Logger {
   void save() override { file_.write(); }
   void finalize(const std::string& status) override;
 
-  /// Returns the files and their lengths. load_state cuts them back (Note [Going back in event files]), or throws Error
-  /// naming path and cause.
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  /// Returns the files and their lengths. load_state_dict cuts them back (Note [Going back in event files]), or throws
+  /// Error naming path and cause.
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
   [[nodiscard]] std::vector<std::string> files() const override;
 
   /// Returns the path of the current event file; "" before the first value.

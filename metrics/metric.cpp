@@ -254,7 +254,7 @@ void Metric::take(Metric& other) {
   other.reset();
 }
 
-State Metric::state() const {
+State Metric::state_dict() const {
   State all;
   all.set("updates", updates_);
   const MetricStates now = states();
@@ -262,7 +262,7 @@ State Metric::state() const {
   return all;
 }
 
-void Metric::load_state(const State& saved) {
+void Metric::load_state_dict(const State& saved) {
   MetricStates states;
   for (size_t k = 0; k < names_.size(); ++k) {
     const at::Tensor& value = saved.tensor(names_[k]);

@@ -86,9 +86,11 @@ class Metric {
   void take(Metric& other);
 
   /// Returns the states by name, for checkpoints.
-  [[nodiscard]] State state() const;
+  [[nodiscard]] State state_dict() const;
   /// Throws CheckpointError naming a state that is missing or has a different shape or type.
-  void load_state(const State& saved);
+  void load_state_dict(const State& saved);
+  [[deprecated("use state_dict()")]] [[nodiscard]] State state() const { return state_dict(); }
+  [[deprecated("use load_state_dict()")]] void load_state(const State& saved) { load_state_dict(saved); }
 
   /// Returns a reference that is empty once the metric is destroyed: `log` keeps it instead of the metric.
   [[nodiscard]] std::weak_ptr<Metric> self() const { return self_; }
@@ -99,7 +101,7 @@ class Metric {
  protected:
   Metric();
 
-  /// Declares a state and returns its index for state(). reset() restores `initial`, which is undefined for cat.
+  /// Declares a state and returns its index for state(index). reset() restores `initial`, which is undefined for cat.
   size_t add_state(const std::string& name, StateReduce reduce, const at::Tensor& initial = {});
   /// Declares a max state of an int64 that starts at 0. The value of a single batch uses the maximum over all batches.
   size_t add_decision(const std::string& name);

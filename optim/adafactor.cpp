@@ -199,7 +199,7 @@ at::Tensor Adafactor::do_step(const Closure* closure) {
   return loss;
 }
 
-State Adafactor::state() const {
+State Adafactor::state_dict() const {
   State state;
   save_groups(state);
   for (size_t i = 0; i < slots_.size(); ++i) {
@@ -213,7 +213,7 @@ State Adafactor::state() const {
   return state;
 }
 
-void Adafactor::load_state(const State& saved) {
+void Adafactor::load_state_dict(const State& saved) {
   std::vector<Group> groups = saved_groups(saved);
   check_state_keys(saved, {"step", "row_var", "col_var", "variance"});
   const at::NoGradGuard no_grad;

@@ -67,8 +67,8 @@ class Adafactor final : public Optimizer {
   [[nodiscard]] ConfigNode written_options() const override;
   void use_shards(std::shared_ptr<const ParameterShards> shards) override { shards_ = std::move(shards); }
   [[nodiscard]] StateLayout layout(const std::string& name) const override;
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
 
  private:
   // A parameter's state; the tensors are undefined before its first update.

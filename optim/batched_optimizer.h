@@ -23,8 +23,8 @@ class BatchedOptimizer : public Optimizer {
   ~BatchedOptimizer() override;
   /// Scalar for "step" and product_name(), else elementwise.
   [[nodiscard]] StateLayout layout(const std::string& name) const override;
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
   void make_recordable() final;
   void send_learning_rates() final;
   [[nodiscard]] int64_t version() const final { return version_; }

@@ -13,13 +13,13 @@ namespace levin {
 
 using Schedulers = std::vector<std::shared_ptr<LRScheduler>>;
 
-/// The base of both: their schedulers, with one state. load_state() throws CheckpointError if `saved` has a different
-/// number of schedulers.
+/// The base of both: their schedulers, with one state. load_state_dict() throws CheckpointError if `saved` has a
+/// different number of schedulers.
 class ComposedScheduler : public LRScheduler {
  public:
   [[nodiscard]] const Schedulers& schedulers() const { return schedulers_; }
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
   [[nodiscard]] bool counts_steps() const override;
   [[nodiscard]] bool wants_total_steps() const override;
   /// Returns the schedulers' options.

@@ -67,17 +67,17 @@ void CosineAnnealingWarmRestarts::advance(std::optional<double>) {
   apply(next_lr());
 }
 
-State CosineAnnealingWarmRestarts::state() const {
-  State state = LRScheduler::state();
+State CosineAnnealingWarmRestarts::state_dict() const {
+  State state = LRScheduler::state_dict();
   state.set("T_cur", t_cur_);
   state.set("T_i", t_i_);
   return state;
 }
 
-void CosineAnnealingWarmRestarts::load_state(const State& saved) {
+void CosineAnnealingWarmRestarts::load_state_dict(const State& saved) {
   const auto t_cur = saved.get<int64_t>("T_cur");
   const auto t_i = saved.get<int64_t>("T_i");
-  LRScheduler::load_state(saved);
+  LRScheduler::load_state_dict(saved);
   t_cur_ = t_cur;
   t_i_ = t_i;
 }

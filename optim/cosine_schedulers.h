@@ -73,8 +73,8 @@ class CosineAnnealingWarmRestarts final : public SchedulerOf<CosineAnnealingWarm
       : SchedulerOf(std::move(options)) {
     attach(optimizer);
   }
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
 
  private:
   void prepare() override;

@@ -31,19 +31,19 @@ StateLayout LBFGS::layout(const std::string& name) const {
   return inner_ != nullptr ? inner_->layout(name) : Optimizer::layout(name);
 }
 
-State LBFGS::state() const {
+State LBFGS::state_dict() const {
   State state;
-  if (inner_ != nullptr) state.tensors = inner_->state().tensors;
+  if (inner_ != nullptr) state.tensors = inner_->state_dict().tensors;
   save_groups(state);
   return state;
 }
 
-void LBFGS::load_state(const State& saved) {
+void LBFGS::load_state_dict(const State& saved) {
   std::vector<Group> groups = saved_groups(saved);
   if (inner_ != nullptr) {
-    State inner = inner_->state();
+    State inner = inner_->state_dict();
     inner.tensors = saved.tensors;
-    inner_->load_state(inner);
+    inner_->load_state_dict(inner);
   }
   groups_ = std::move(groups);
 }

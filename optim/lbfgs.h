@@ -62,8 +62,8 @@ class LBFGS final : public Optimizer {
   [[nodiscard]] ConfigNode written_options() const override;
   [[nodiscard]] bool needs_closure() const override { return true; }
   [[nodiscard]] StateLayout layout(const std::string& name) const override;
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
 
  private:
   at::Tensor do_step(const Closure* closure) override;

@@ -96,7 +96,7 @@ void LRScheduler::refuse_state(const std::string& why) const {
   throw CheckpointError(name() + ": " + why);
 }
 
-State LRScheduler::state() const {
+State LRScheduler::default_state_dict() const {
   State state;
   state.set("name", name());
   state.set("last_epoch", last_epoch);
@@ -105,7 +105,7 @@ State LRScheduler::state() const {
   return state;
 }
 
-void LRScheduler::load_state(const State& saved) {
+void LRScheduler::load_default_state_dict(const State& saved) {
   const auto saved_name = saved.get<std::string>("name");
   if (saved_name != name()) {
     refuse_state("the saved state belongs to " + saved_name + ". Use the scheduler that wrote it.");

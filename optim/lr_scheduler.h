@@ -24,11 +24,10 @@ namespace levin {
 using FloatOrList = std::variant<double, std::vector<double>>;
 
 /// The base of schedulers. A subclass implements name() and next_lr().
-class LRScheduler {
+class LRScheduler : public Stateful {
  public:
   static const char* registry_name() { return "lr_scheduler"; }
 
-  virtual ~LRScheduler() = default;
   LRScheduler(const LRScheduler&) = delete;
   LRScheduler& operator=(const LRScheduler&) = delete;
 
@@ -65,10 +64,10 @@ class LRScheduler {
   int64_t last_epoch = -1;
 
   /// Returns the state of the schedule. The learning rates themselves are in the optimizer's state: restore both.
-  [[nodiscard]] virtual State state() const;
+  [[nodiscard]] State state_dict() const override { return Stateful::state_dict(); }
   /// Requires an attached optimizer. Throws CheckpointError if `saved` belongs to a different scheduler or has a
   /// different number of groups.
-  virtual void load_state(const State& saved);
+  void load_state_dict(const State& saved) override { Stateful::load_state_dict(saved); }
 
  protected:
   LRScheduler() = default;
@@ -88,6 +87,9 @@ class LRScheduler {
   virtual void advance(std::optional<double> metric);
   /// Undoes the step made by attach(), for schedulers inside another.
   virtual void undo() { --last_epoch; }
+
+  [[nodiscard]] State default_state_dict() const override;
+  void load_default_state_dict(const State& saved) override;
 
   /// Fixes initial_lr of groups that no scheduler has touched; returns all of them.
   std::vector<double> fix_initial_lrs();

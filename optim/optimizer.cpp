@@ -16,7 +16,7 @@ namespace levin {
 
 namespace {
 
-// The part of a group in state(); read back by name. Numbers that a schedule changed are saved unchanged.
+// The part of a group in state_dict(); read back by name. Numbers that a schedule changed are saved unchanged.
 struct SavedGroup {
   int64_t params = 0;
   double lr = 0;
@@ -40,7 +40,7 @@ std::string kind(const std::string& name) {
   return name.starts_with("torch.") ? name.substr(6) : name;
 }
 
-// A key of state(), "12.exp_avg".
+// A key of state_dict(), "12.exp_avg".
 struct StateKey {
   size_t param = 0;
   std::string name = {};
@@ -172,6 +172,15 @@ void Optimizer::check_layouts(const State& state) const {
 at::Tensor Optimizer::step(const Closure& closure) {
   const at::AutoGradMode with_grad(true);
   return do_step(&closure);
+}
+
+State Optimizer::default_state_dict() const {
+  throw Error(name() + ": has no state_dict(), which checkpoints need. Override state_dict() and load_state_dict().");
+}
+
+void Optimizer::load_default_state_dict(const State& /*saved*/) {
+  throw Error(name() +
+              ": has no load_state_dict(), which checkpoints need. Override state_dict() and load_state_dict().");
 }
 
 void Optimizer::refuse_state(const std::string& why) const {

@@ -55,7 +55,7 @@ class ParameterShards {
 
 /// The base of optimizers. Its state is what it needs from one update to the next. Movable until a scheduler is
 /// attached (schedulers keep a reference). Not thread-safe. Each rank has its own and steps it.
-class Optimizer {
+class Optimizer : public Stateful {
  public:
   static const char* registry_name() { return "optimizer"; }
 
@@ -74,7 +74,6 @@ class Optimizer {
     bool scheduled = false;  // initial_lr is fixed
   };
 
-  virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
@@ -92,7 +91,7 @@ class Optimizer {
   [[nodiscard]] std::vector<Group>& groups() { return groups_; }
   [[nodiscard]] const std::vector<Group>& groups() const { return groups_; }
 
-  /// Returns all tensors, each once, group after group: the order in which state() numbers them.
+  /// Returns all tensors, each once, group after group: the order in which state_dict() numbers them.
   [[nodiscard]] std::vector<at::Tensor> parameters() const;
 
   /// Drops the gradients, or fills them with zeros (needed where gradients are views of communication buckets).
@@ -115,11 +114,11 @@ class Optimizer {
   /// needs of a whole tensor. Sharded parameters are then empty on some ranks, and all ranks must make the same calls
   /// of sum_over_ranks() in every step.
   virtual void use_shards(std::shared_ptr<const ParameterShards> /*shards*/) {}
-  /// Returns the layout of the tensors "0.NAME", "1.NAME", … of state().
+  /// Returns the layout of the tensors "0.NAME", "1.NAME", … of state_dict().
   [[nodiscard]] virtual StateLayout layout(const std::string& name) const {
     return name == "step" ? StateLayout::scalar : StateLayout::elementwise;
   }
-  /// Throws Error if a tensor of `state`, which this optimizer's state() returned, contradicts layout(). Sharded
+  /// Throws Error if a tensor of `state`, which this optimizer's state_dict() returned, contradicts layout(). Sharded
   /// parameters must be this rank's shards meanwhile (UpdateScope).
   void check_layouts(const State& state) const;
 
@@ -144,11 +143,11 @@ class Optimizer {
   // ---- state --------------------------------------------------------------------------------------------------------
   /// Returns the groups' numbers, and tensors named as in PyTorch: "0.exp_avg", "0.step". The tensors are the
   /// optimizer's own: the next step changes them. A parameter without an update has none.
-  [[nodiscard]] virtual State state() const = 0;
+  [[nodiscard]] State state_dict() const override { return Stateful::state_dict(); }
 
   /// Loads `saved`; the following steps are bitwise identical to the steps of the optimizer that saved it. Throws
   /// CheckpointError, changing nothing, if names, counts or shapes belong to a different optimizer or model.
-  virtual void load_state(const State& saved) = 0;
+  void load_state_dict(const State& saved) override { Stateful::load_state_dict(saved); }
 
  protected:
   /// `defaults` holds what groups leave unset; its params stay empty.
@@ -161,6 +160,10 @@ class Optimizer {
 
   /// Called after a group and its tensors were added.
   virtual void group_added() {}
+
+  /// Throw Error: an optimizer overrides state_dict() and load_state_dict().
+  [[nodiscard]] State default_state_dict() const override;
+  void load_default_state_dict(const State& saved) override;
 
   /// Throws CheckpointError with "AdamW: " and the text.
   [[noreturn]] void refuse_state(const std::string& why) const;

@@ -68,19 +68,19 @@ void ReduceLROnPlateau::reduce() {
   }
 }
 
-State ReduceLROnPlateau::state() const {
-  State state = LRScheduler::state();
+State ReduceLROnPlateau::state_dict() const {
+  State state = LRScheduler::state_dict();
   state.set("best", best_);
   state.set("num_bad_epochs", num_bad_epochs_);
   state.set("cooldown_counter", cooldown_counter_);
   return state;
 }
 
-void ReduceLROnPlateau::load_state(const State& saved) {
+void ReduceLROnPlateau::load_state_dict(const State& saved) {
   const auto best = saved.get<double>("best");
   const auto num_bad_epochs = saved.get<int64_t>("num_bad_epochs");
   const auto cooldown_counter = saved.get<int64_t>("cooldown_counter");
-  LRScheduler::load_state(saved);
+  LRScheduler::load_state_dict(saved);
   best_ = best;
   num_bad_epochs_ = num_bad_epochs;
   cooldown_counter_ = cooldown_counter;

@@ -62,8 +62,8 @@ class ReduceLROnPlateau final : public SchedulerOf<ReduceLROnPlateauOptions> {
     attach(optimizer);
   }
   [[nodiscard]] bool wants_metric() const override { return true; }
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
 
  private:
   void begin() override;

@@ -73,8 +73,8 @@ void ScheduleFreeAdamW::train() {
   for (auto& [param, average, trained] : std::exchange(kept_, {})) param.copy_(trained);
 }
 
-void ScheduleFreeAdamW::load_state(const State& saved) {
-  BatchedOptimizer::load_state(saved);
+void ScheduleFreeAdamW::load_state_dict(const State& saved) {
+  BatchedOptimizer::load_state_dict(saved);
   kept_.clear();
 }
 

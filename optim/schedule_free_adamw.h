@@ -51,7 +51,7 @@ class ScheduleFreeAdamW final : public OptimizerOf<ScheduleFreeAdamWOptions>, pu
   void train() override;
   [[nodiscard]] std::vector<Averaged> averages() const override;
   /// The parameters must hold the trained values, of a checkpoint too.
-  void load_state(const State& saved) override;
+  void load_state_dict(const State& saved) override;
 
  private:
   std::vector<std::string> state_names() const override { return {"z", "exp_avg_sq"}; }

@@ -90,14 +90,14 @@ std::vector<std::string> names_with_rows(const Optimizer& optimizer, const State
 void check_select_rows(const Optimizer& optimizer, const std::vector<at::Tensor>& params, const at::Tensor& rows,
                        int64_t kept) {
   check_rows(optimizer, params, rows, kept);
-  (void)names_with_rows(optimizer, optimizer.state(), params);
+  (void)names_with_rows(optimizer, optimizer.state_dict(), params);
 }
 
 void select_rows(Optimizer& optimizer, const std::vector<at::Tensor>& params, const at::Tensor& rows, int64_t kept) {
   check_rows(optimizer, params, rows, kept);
   const at::NoGradGuard no_grad;
   const auto selected = [&](const at::Tensor& from) { return at::index_select(from, 0, rows.to(from.device())); };
-  State next = optimizer.state();
+  State next = optimizer.state_dict();
   for (const std::string& name : names_with_rows(optimizer, next, params)) {
     at::Tensor& state = next.tensors.at(name);
     state = selected(state);
@@ -106,7 +106,7 @@ void select_rows(Optimizer& optimizer, const std::vector<at::Tensor>& params, co
   std::vector<at::Tensor> values;
   for (const at::Tensor& param : params) values.push_back(selected(param.detach()));
   for (size_t k = 0; k < params.size(); ++k) replace_leaf_data(params[k], values[k]);
-  optimizer.load_state(next);
+  optimizer.load_state_dict(next);
 }
 
 }  // namespace levin

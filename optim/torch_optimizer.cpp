@@ -308,7 +308,7 @@ StateLayout TorchOptimizer::layout(const std::string& name) const {
   return needs_closure() ? StateLayout::own_shape : Optimizer::layout(name);
 }
 
-State TorchOptimizer::state() const {
+State TorchOptimizer::state_dict() const {
   State state;
   save_groups(state);
   const auto params = parameters();
@@ -319,13 +319,13 @@ State TorchOptimizer::state() const {
     if (!with_known_state(*found->second, [&](auto& own) { each_member(own, write); })) {
       throw Error(
           "TorchOptimizer: the optimizer's state is of a class that is not LibTorch's, so it cannot be saved. " +
-          std::string("Derive the optimizer from levin::Optimizer and write state() and load_state()."));
+          std::string("Derive the optimizer from levin::Optimizer and write state_dict() and load_state_dict()."));
     }
   }
   return state;
 }
 
-void TorchOptimizer::load_state(const State& saved) {
+void TorchOptimizer::load_state_dict(const State& saved) {
   std::vector<Group> groups = saved_groups(saved);
   const auto params = parameters();
   int64_t flat_size = 0;

@@ -3,7 +3,7 @@
 //   TorchOptimizer optimizer(torch::optim::SGD(model.parameters(), 0.1));
 //
 // lr, momentum (betas[0]) and weight_decay of LibTorch's own six can be scheduled; of others lr, if they override
-// set_lr. State of LibTorch's own six can be saved and loaded; of others state() throws. Prefer Levin's own
+// set_lr. State of LibTorch's own six can be saved and loaded; of others state_dict() throws. Prefer Levin's own
 // optimizers: they do the same sums several times faster.
 #pragma once
 
@@ -32,8 +32,8 @@ class TorchOptimizer final : public Optimizer {
 
   [[nodiscard]] StateLayout layout(const std::string& name) const override;
   /// Throws Error if the inner optimizer keeps state of a class that is not LibTorch's.
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
 
  private:
   at::Tensor do_step(const Closure* closure) override;

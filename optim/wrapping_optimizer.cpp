@@ -90,15 +90,15 @@ StateLayout WrappingOptimizer::layout(const std::string& name) const {
   return inner_->layout(name);
 }
 
-State WrappingOptimizer::state() const {
+State WrappingOptimizer::state_dict() const {
   State state = own_state();
-  for (const auto& [key, tensor] : inner_->state().tensors) state.tensors[key] = tensor;
+  for (const auto& [key, tensor] : inner_->state_dict().tensors) state.tensors[key] = tensor;
   save_groups(state);
   state.set("inner", inner_->name());
   return state;
 }
 
-void WrappingOptimizer::load_state(const State& saved) {
+void WrappingOptimizer::load_state_dict(const State& saved) {
   std::vector<Group> groups = saved_groups(saved);
   const auto inner_name = saved.get<std::string>("inner");
   if (inner_name != inner_->name()) {
@@ -109,9 +109,9 @@ void WrappingOptimizer::load_state(const State& saved) {
   State rest = saved;
   load_own_state(rest);
   try {
-    State inner = inner_->state();  // its settings are replaced at the next step
+    State inner = inner_->state_dict();  // its settings are replaced at the next step
     inner.tensors = std::move(rest.tensors);
-    inner_->load_state(inner);
+    inner_->load_state_dict(inner);
   } catch (...) {
     State own = before;
     load_own_state(own);

@@ -23,8 +23,8 @@ class WrappingOptimizer : public Optimizer, public NamesParameters {
   /// Passes the names to the inner optimizer.
   void take_names(const NamedTensors& parameters) override;
   /// Returns the inner optimizer's tensors and the tensors of own_state().
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
 
  protected:
   /// `inner` may have groups; this optimizer takes them over. `outer` is the class's name, for messages. Throws

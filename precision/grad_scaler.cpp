@@ -81,14 +81,14 @@ double GradScaler::scale_value() const {
   return scale_.defined() ? scale_.item().toDouble() : start_scale_;
 }
 
-State GradScaler::state() const {
+State GradScaler::state_dict() const {
   State state;
   state.set("scale", scale_value());
   state.set("growth_tracker", tracker_.defined() ? tracker_.item().toLong() : start_tracker_);
   return state;
 }
 
-void GradScaler::load_state(const State& saved) {
+void GradScaler::load_state_dict(const State& saved) {
   start_scale_ = saved.get<double>("scale");
   start_tracker_ = saved.get<int64_t>("growth_tracker");
   used_ = true;  // a checkpoint may contain scaled gradients

@@ -8,7 +8,7 @@
 //   if (!overflow.item<bool>()) optimizer.step();
 //   scaler.update(overflow);                                   // once a step, after all optimizers
 //
-// Scale and counter are tensors on the loss's device; only scale_value() and state() wait for it. Not
+// Scale and counter are tensors on the loss's device; only scale_value() and state_dict() wait for it. Not
 // thread-safe; every rank has its own, and they agree if the gradients do.
 #pragma once
 
@@ -69,8 +69,10 @@ class GradScaler {
   [[nodiscard]] const GradScalerOptions& options() const { return options_; }
 
   /// Returns {scale, growth_tracker}. Options come from the configuration.
-  [[nodiscard]] State state() const;
-  void load_state(const State& saved);
+  [[nodiscard]] State state_dict() const;
+  void load_state_dict(const State& saved);
+  [[deprecated("use state_dict()")]] [[nodiscard]] State state() const { return state_dict(); }
+  [[deprecated("use load_state_dict()")]] void load_state(const State& saved) { load_state_dict(saved); }
 
  private:
   void make_tensors(const at::Device& device);

@@ -20,12 +20,12 @@ std::shared_ptr<void> MixedPrecision::enter_forward(at::DeviceType device) {
   return std::make_shared<Autocast>(device, dtype_, AutocastOptions{.cache_enabled = false});
 }
 
-State MixedPrecision::state() const {
-  return scaler_ ? scaler_->state() : State();
+State MixedPrecision::state_dict() const {
+  return scaler_ ? scaler_->state_dict() : State();
 }
 
-void MixedPrecision::load_state(const State& saved) {
-  if (scaler_ && !saved.empty()) scaler_->load_state(saved);
+void MixedPrecision::load_state_dict(const State& saved) {
+  if (scaler_ && !saved.empty()) scaler_->load_state_dict(saved);
 }
 
 }  // namespace levin

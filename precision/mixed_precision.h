@@ -43,9 +43,9 @@ class MixedPrecision : public Precision {
   [[nodiscard]] std::string name() const final;
   [[nodiscard]] std::shared_ptr<void> enter_forward(at::DeviceType device) final;
   [[nodiscard]] GradScaler* scaler() final { return scaler_ ? &*scaler_ : nullptr; }
-  [[nodiscard]] State state() const final;
+  [[nodiscard]] State state_dict() const final;
   /// State saved without a scaler leaves the initial scale.
-  void load_state(const State& saved) final;
+  void load_state_dict(const State& saved) final;
 
  private:
   at::ScalarType dtype_;

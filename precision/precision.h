@@ -19,10 +19,8 @@ class GradScaler;
 
 /// The base of precisions. A subclass implements name(); by default nothing is converted and no loss is scaled. Used by
 /// the training thread, and by every thread that predicts with an InferenceModel.
-class Precision {
+class Precision : public Stateful {
  public:
-  virtual ~Precision() = default;
-
   static const char* registry_name() { return "precision"; }
 
   /// Returns the name as in the options: "bf16-mixed".
@@ -39,8 +37,8 @@ class Precision {
   [[nodiscard]] virtual GradScaler* scaler() { return nullptr; }
 
   /// Returns the state for resuming, for example a loss scale.
-  [[nodiscard]] virtual State state() const { return {}; }
-  virtual void load_state(const State&) {}
+  [[nodiscard]] State state_dict() const override { return Stateful::state_dict(); }
+  void load_state_dict(const State& saved) override { Stateful::load_state_dict(saved); }
 };
 
 /// The scope of a precision's forward pass.

@@ -35,12 +35,10 @@ struct BestCheckpoint {
 /// Each rank has its own callbacks, and calls their hooks on its training thread, in the order of the options and
 /// before the module's hook of the same name. A hook logs with Trainer::log. An exception from a hook ends the run,
 /// except one from on_exception or, while the run fails, from teardown: it is reported as a warning.
-class Callback {
+class Callback : public Stateful {
  public:
   /// Options refuse a callback that is passed by name: the run would use a copy, and the caller's would not change.
   static constexpr bool kOptionsMayCopy = false;
-
-  virtual ~Callback() = default;
 
   static const char* registry_name() { return "callback"; }
 
@@ -103,8 +101,8 @@ class Callback {
 
   /// Returns what the callback needs to continue after a restart. It is saved in checkpoints under state_key(). Called
   /// on every rank; rank 0's result is saved.
-  [[nodiscard]] virtual State state() const { return {}; }
-  virtual void load_state(const State&) {}
+  [[nodiscard]] State state_dict() const override { return Stateful::state_dict(); }
+  void load_state_dict(const State& saved) override { Stateful::load_state_dict(saved); }
   /// Returns a key that is unique among the trainer's callbacks with state: the class name, followed by the options
   /// that distinguish two callbacks of the same class.
   [[nodiscard]] virtual std::string state_key() const { return ""; }

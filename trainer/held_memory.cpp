@@ -43,7 +43,7 @@ HeldMemory held_memory(Trainer& trainer) {
   }
   std::vector<at::Tensor> kept;
   for (auto& wrapped : trainer.optimizers()) {
-    for (const auto& [name, tensor] : wrapped.optimizer().state().tensors) {
+    for (const auto& [name, tensor] : wrapped.optimizer().state_dict().tensors) {
       if (tensor.dim() > 0) kept.push_back(tensor);
     }
   }

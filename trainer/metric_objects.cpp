@@ -145,7 +145,7 @@ void MetricStore::log(const Place& place, std::string_view name, Metric& metric,
   if (!s.states.empty()) {  // what was accumulated before the checkpoint comes first
     const MetricStates since = metric.states();
     const int64_t updates = metric.update_count();
-    metric.load_state(s.states);
+    metric.load_state_dict(s.states);
     metric.merge(since, updates);
     s.states = State();
   }
@@ -184,7 +184,7 @@ double MetricStore::object_value(const Slot& slot, bool of_batch) {
 State MetricStore::object_state(const Slot& slot) {
   // Ranks other than 0 have dropped what a checkpoint held of a metric that they have not logged since.
   const bool is_restored = slot.synced && slot.object.expired();
-  return !slot.states.empty() || is_restored ? slot.states : object_of(slot)->state();
+  return !slot.states.empty() || is_restored ? slot.states : object_of(slot)->state_dict();
 }
 
 // Some metrics have no value yet within an epoch (a variance of one sample).
@@ -236,7 +236,7 @@ void MetricStore::merge_object(Slot& slot, const std::vector<StatesOfRank>& part
   const int64_t own_updates = metric.update_count();
   metric.set_states(parts[0].first, parts[0].second);
   for (size_t k = 1; k < parts.size(); ++k) metric.merge(parts[k].first, parts[k].second);
-  if (keep_states) slot.states = metric.state();
+  if (keep_states) slot.states = metric.state_dict();
   slot.total = keep_states ? object_value_so_far(slot) : object_value(slot, /*of_batch=*/false);
   metric.set_states(own, own_updates);
   slot.synced = true;

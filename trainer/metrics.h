@@ -93,9 +93,9 @@ class MetricStore {
 
   /// Reduces epoch values logged with sync_dist over all samples of all ranks, and replaces other epoch values by the
   /// values of the first rank that has them, in one message. Values already reduced are left alone. Every rank calls
-  /// it, if there are several. `keep_states`: state() then holds the metrics' states over all ranks. `idle_loaders`:
-  /// the loaders without a batch for this rank, which takes the other ranks' values of their metrics. Throws Error
-  /// naming the metrics if ranks have logged different ones.
+  /// it, if there are several. `keep_states`: state_dict() then holds the metrics' states over all ranks.
+  /// `idle_loaders`: the loaders without a batch for this rank, which takes the other ranks' values of their metrics.
+  /// Throws Error naming the metrics if ranks have logged different ones.
   void sync_epoch(RankCollectives& ranks, bool keep_states = false, const std::vector<int64_t>& idle_loaders = {});
   /// Returns the metrics whose epoch value sync_epoch has taken from one rank although the ranks' values differ; each
   /// is named once.
@@ -108,12 +108,12 @@ class MetricStore {
   /// Forgets the values; the slots stay, for fast lookup in the next epoch.
   void reset();
 
-  /// Returns what was logged since the last reset. A value that was on a device is saved as a number; after load_state,
-  /// values that follow on a device are added to it on the device.
-  [[nodiscard]] State state() const;
+  /// Returns what was logged since the last reset. A value that was on a device is saved as a number; after
+  /// load_state_dict, values that follow on a device are added to it on the device.
+  [[nodiscard]] State state_dict() const;
   /// Resets the sums, but not which metrics were logged.
   void drop_totals();
-  void load_state(const State& saved);
+  void load_state_dict(const State& saved);
 
  private:
   struct Slot {

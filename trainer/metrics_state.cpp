@@ -16,7 +16,7 @@ Hook hook_called(const std::string& name) {
 
 }  // namespace
 
-State MetricStore::state() const {
+State MetricStore::state_dict() const {
   State all;
   ConfigNode slots = ConfigNode::list();
   for (const Slot& slot : slots_) {
@@ -49,7 +49,7 @@ State MetricStore::state() const {
   return all;
 }
 
-void MetricStore::load_state(const State& saved) {
+void MetricStore::load_state_dict(const State& saved) {
   slots_.clear();
   cursor_ = 0;
   for (const ConfigNode& node : saved.get<ConfigNode>("slots").items) {

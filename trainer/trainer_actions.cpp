@@ -33,7 +33,7 @@ class PassAside {
  public:
   explicit PassAside(Run& run)
       : run_(run),
-        loader_state_(loader().state()),
+        loader_state_(loader().state_dict()),
         place_(run.entry.place),
         phase_(std::exchange(run.entry.phase, Phase::train)),
         outputs_(std::exchange(run.entry.outputs, {})),
@@ -64,7 +64,7 @@ class PassAside {
  private:
   [[nodiscard]] Loader& loader() const { return *run_.fit.train.loaders[0]; }
   void restore_loader() const {
-    if (!loader_state_.empty()) loader().load_state(loader_state_);
+    if (!loader_state_.empty()) loader().load_state_dict(loader_state_);
   }
 
   Run& run_;
@@ -174,7 +174,7 @@ uint64_t Trainer::estimated_checkpoint_bytes() const {
   for (const auto& buffer : run_->entry.module->buffers()) weights += buffer.nbytes();
   uint64_t saved_state = 0;
   for (auto& wrapped : run_->fit.optimizers()) {
-    for (const auto& [name, tensor] : wrapped.optimizer().state().tensors) saved_state += tensor.nbytes();
+    for (const auto& [name, tensor] : wrapped.optimizer().state_dict().tensors) saved_state += tensor.nbytes();
   }
   // Most optimizers keep two numbers per weight, and none before their first step.
   return weights + (saved_state > 0 ? saved_state : 2 * trained);

@@ -68,7 +68,7 @@ struct TrialRuns::SavedRun {
         logged_metrics(run.logged_metrics),
         loggers(std::exchange(run.loggers, {})),
         profiler(std::exchange(run.profiler, nullptr)),
-        precision(run.precision->state()),
+        precision(run.precision->state_dict()),
         undo(*entry.module, {.saves_weights = true, .sets_gradients_aside = true}) {
     begin_fit();
   }
@@ -101,12 +101,12 @@ struct TrialRuns::SavedRun {
   // The state of the module, the random numbers and the loader.
   void restore_module() {
     undo.restore();
-    run.precision->load_state(precision);
+    run.precision->load_state_dict(precision);
     restore_loader();
   }
 
   void restore_loader() const {
-    if (!loader_state.empty()) loader->load_state(loader_state);
+    if (!loader_state.empty()) loader->load_state_dict(loader_state);
   }
 
   void restore() {
@@ -117,7 +117,7 @@ struct TrialRuns::SavedRun {
     run.logged_metrics = std::move(logged_metrics);
     run.loggers = std::move(loggers);
     run.profiler = std::move(profiler);
-    run.precision->load_state(precision);
+    run.precision->load_state_dict(precision);
     undo.end();
     restore_loader();
     if (original_batch_size > 0 && !tried.loaders.empty()) {
@@ -150,7 +150,7 @@ TrialRuns::TrialRuns(Trainer& trainer, std::string who) : who_(std::move(who)) {
                         "callback.");
     }
     kept_->loader = run.fit.train.loaders[0];
-    kept_->loader_state = kept_->loader->state();
+    kept_->loader_state = kept_->loader->state_dict();
     kept_->original_batch_size = kept_->loader->batch_size().value_or(0);
   } catch (...) {
     try {

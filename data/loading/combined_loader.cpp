@@ -208,10 +208,10 @@ bool CombinedLoader::may_be_read_ahead() const {
   return std::all_of(loaders_.begin(), loaders_.end(), [](const auto& loader) { return loader->may_be_read_ahead(); });
 }
 
-State CombinedLoader::state() const {
+State CombinedLoader::state_dict() const {
   State all;
   for (size_t k = 0; k < loaders_.size(); ++k) {
-    const State one = loaders_[k]->state();
+    const State one = loaders_[k]->state_dict();
     if (!one.empty()) all.put(part_name(k), one);
   }
   return all;
@@ -225,10 +225,10 @@ void CombinedLoader::add_to_checkpoint(State& state) const {
   }
 }
 
-void CombinedLoader::load_state(const State& state) {
+void CombinedLoader::load_state_dict(const State& state) {
   for (size_t k = 0; k < loaders_.size(); ++k) {
     const State one = state.part(part_name(k));
-    if (!one.empty()) loaders_[k]->load_state(one);
+    if (!one.empty()) loaders_[k]->load_state_dict(one);
   }
 }
 

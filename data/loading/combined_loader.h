@@ -80,9 +80,9 @@ class CombinedLoader final : public Loader {
   void use_sequential_order() override;
   [[nodiscard]] bool may_be_read_ahead() const override;
   /// Returns the states of the loaders that have one.
-  [[nodiscard]] State state() const override;
+  [[nodiscard]] State state_dict() const override;
   void add_to_checkpoint(State& state) const override;
-  void load_state(const State& state) override;
+  void load_state_dict(const State& state) override;
   bool shard(int64_t rank, int64_t world_size, bool padded) override;
   void pin_memory(bool pins) override;
   /// Has an effect only with `sequential`, where each batch is from one loader.

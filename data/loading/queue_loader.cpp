@@ -289,7 +289,7 @@ Batch QueueLoader::collated(std::vector<Batch> samples) const {
   }
 }
 
-State QueueLoader::state() const {
+State QueueLoader::state_dict() const {
   const QueueCounts now = counts();
   State state;
   state.set("delivered", now.delivered);
@@ -297,7 +297,7 @@ State QueueLoader::state() const {
   return state;
 }
 
-void QueueLoader::load_state(const State& saved) {
+void QueueLoader::load_state_dict(const State& saved) {
   const auto delivered = saved.get<int64_t>("delivered"), dropped = saved.get<int64_t>("dropped");
   if (delivered < 0 || dropped < 0) {
     throw CheckpointError("QueueLoader: the saved state counts " + std::to_string(delivered) + " delivered and " +

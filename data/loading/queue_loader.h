@@ -130,8 +130,8 @@ class QueueLoader final : public Loader {
   [[nodiscard]] bool may_be_read_ahead() const override { return false; }
   [[nodiscard]] std::optional<int64_t> num_batches() const override { return std::nullopt; }
   bool shard(int64_t /*rank*/, int64_t /*world_size*/, bool /*padded*/) override { return true; }
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
   [[nodiscard]] ConfigNode written_options() const override;
 
  private:

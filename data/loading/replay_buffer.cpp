@@ -296,7 +296,7 @@ int64_t ReplayBuffer::added() const {
   return rows_.added;
 }
 
-State ReplayBuffer::state() const {
+State ReplayBuffer::state_dict() const {
   State state;
   const c10::InferenceMode plain(false);
   const std::lock_guard lock(mutex_);
@@ -320,7 +320,7 @@ State ReplayBuffer::state() const {
   return state;
 }
 
-void ReplayBuffer::load_state(const State& saved) {
+void ReplayBuffer::load_state_dict(const State& saved) {
   const c10::InferenceMode plain(false);
   const at::NoGradGuard no_grad;
   auto [rows, draws] = read_saved([&] { return std::pair(read_rows(saved), read_draws(saved)); });

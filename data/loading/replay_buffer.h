@@ -92,11 +92,11 @@ class ReplayBuffer {
   [[nodiscard]] const ReplayBufferOptions& options() const { return options_; }
 
   /// Returns a copy of the rows and everything else that the next draws depend on.
-  [[nodiscard]] State state() const;
+  [[nodiscard]] State state_dict() const;
   /// Replaces rows, priorities and draws by saved ones. Throws CheckpointError, and changes nothing, for a state of a
   /// buffer with a different capacity or `prioritized`, or a damaged one.
-  void load_state(const State& saved);
-  /// Returns the part of state() that a draw changes, which is cheap; it has its own load function.
+  void load_state_dict(const State& saved);
+  /// Returns the part of state_dict() that a draw changes, which is cheap; it has its own load function.
   [[nodiscard]] State draws_state() const;
   void load_draws_state(const State& saved);
 

@@ -36,9 +36,9 @@ bool ReplayLoader::set_batch_size(int64_t samples) {
 }
 
 // The draws of the state itself are from before its batch; the buffer's are of the checkpoint.
-void ReplayLoader::load_state(const State& saved) {
+void ReplayLoader::load_state_dict(const State& saved) {
   const State rows = saved.part("buffer");
-  if (!rows.empty()) buffer_->load_state(rows);
+  if (!rows.empty()) buffer_->load_state_dict(rows);
   buffer_->load_draws_state(saved);
 }
 

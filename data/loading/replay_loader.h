@@ -52,9 +52,9 @@ class ReplayLoader final : public Loader {
   /// Throws ConfigError for less than one sample.
   bool set_batch_size(int64_t samples) override;
   bool shard(int64_t /*rank*/, int64_t /*world_size*/, bool /*padded*/) override { return true; }
-  [[nodiscard]] State state() const override { return buffer_->draws_state(); }
-  void add_to_checkpoint(State& state) const override { state.put("buffer", buffer_->state()); }
-  void load_state(const State& saved) override;
+  [[nodiscard]] State state_dict() const override { return buffer_->draws_state(); }
+  void add_to_checkpoint(State& state) const override { state.put("buffer", buffer_->state_dict()); }
+  void load_state_dict(const State& saved) override;
   [[nodiscard]] ConfigNode written_options() const override;
 
   [[nodiscard]] const std::shared_ptr<ReplayBuffer>& buffer() const { return buffer_; }

@@ -29,8 +29,8 @@ class WrappedLoader : public Loader {
   void start(int64_t epoch, int64_t first_batch = 0) override { loader_->start(epoch, first_batch); }
   bool next(Batch& batch) override { return loader_->next(batch); }
   [[nodiscard]] bool may_be_read_ahead() const override { return loader_->may_be_read_ahead(); }
-  [[nodiscard]] State state() const override { return loader_->state(); }
-  void load_state(const State& state) override { loader_->load_state(state); }
+  [[nodiscard]] State state_dict() const override { return loader_->state_dict(); }
+  void load_state_dict(const State& state) override { loader_->load_state_dict(state); }
   void add_to_checkpoint(State& state) const override { loader_->add_to_checkpoint(state); }
   void stop() override { loader_->stop(); }
   [[nodiscard]] std::optional<int64_t> num_batches() const override { return loader_->num_batches(); }

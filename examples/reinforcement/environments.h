@@ -69,7 +69,7 @@ class Environments {
   }
 
   // The state for a checkpoint, without the generator of random numbers.
-  [[nodiscard]] levin::State state() const {
+  [[nodiscard]] levin::State state_dict() const {
     levin::State saved;
     saved.tensors["running"] = stack([](const Running& each) {
       std::array<double, Task::kState + 2> row{};
@@ -82,7 +82,7 @@ class Environments {
     return saved;
   }
 
-  void load_state(const levin::State& saved) {
+  void load_state_dict(const levin::State& saved) {
     const torch::Tensor rows = saved.tensor("running"), returns = saved.tensor("returns");
     for (size_t i = 0; i < running_.size(); ++i) {
       const double* row = rows[static_cast<int64_t>(i)].const_data_ptr<double>();
@@ -134,7 +134,7 @@ void save(levin::Fabric& fabric, const std::string& path, const Environments<Tas
   if (path.empty()) return;
   levin::State user;
   user.set("rollouts", rollouts);
-  user.put("environments", environments.state());
+  user.put("environments", environments.state_dict());
   fabric.save(path, user);
 }
 
@@ -143,7 +143,7 @@ template <class Task>
 int64_t load(levin::Fabric& fabric, const std::string& path, Environments<Task>& environments) {
   if (path.empty() || !std::filesystem::exists(path)) return 0;
   const levin::State user = fabric.load(path);
-  environments.load_state(user.part("environments"));
+  environments.load_state_dict(user.part("environments"));
   return user.get<int64_t>("rollouts");
 }
 

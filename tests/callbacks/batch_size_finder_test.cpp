@@ -85,7 +85,8 @@ Left fit(Callbacks callbacks, std::shared_ptr<Loader> loader, const std::string&
   Left left;
   for (const auto& item : net.named_parameters()) left.tensors.push_back(item.value().detach().clone());
   for (const auto& item : net.named_buffers()) left.tensors.push_back(item.value().clone());
-  for (const auto& [name, tensor] : trainer.optimizers()[0].optimizer().state().tensors) left.tensors.push_back(tensor);
+  for (const auto& [name, tensor] : trainer.optimizers()[0].optimizer().state_dict().tensors)
+    left.tensors.push_back(tensor);
   left.tensors.push_back(torch::rand({4}));
   left.rows = text_of(trainer.log_dir() + "/metrics.csv");
   left.metrics = trainer.callback_metrics();

@@ -183,7 +183,7 @@ TEST(EarlyStopping, SleepsInFastDevRunAndMinEpochsWin) {
 TEST(EarlyStopping, StateContinuesTheCount) {
   const Outcome first = run({.monitor = "v", .patience = 5}, {0.5, 0.7, 0.6}, 3);
   EarlyStopping second({.monitor = "v", .patience = 5});
-  second.load_state(first.callback->state());
+  second.load_state_dict(first.callback->state_dict());
   EXPECT_EQ(second.wait_count(), 2);
   EXPECT_EQ(second.best_score(), 0.5);
 }

@@ -69,7 +69,7 @@ TEST(LoRAOfAllKindsInRuns, TrainsTheAdaptersAloneAndOptimizersKeepStateForThemAl
   }
   EXPECT_EQ(trainable, 3 * (12 + 8) + 3 * (8 * 3 + 10) + 3 * (10 + 3));
   int64_t held = 0;
-  for (const auto& [name, tensor] : trainer.optimizers()[0].optimizer().state().tensors) {
+  for (const auto& [name, tensor] : trainer.optimizers()[0].optimizer().state_dict().tensors) {
     if (!name.ends_with(".step")) held += tensor.numel();
   }
   EXPECT_EQ(held, 2 * trainable) << "AdamW's two tensors for each";
@@ -145,7 +145,7 @@ TEST(LoRAOfAllKindsInRuns, ResumesToTheBit) {
     (void)run(std::make_shared<test::SaveThenFail>(path, step), "");
     const auto [rest, rest_module] = run(nullptr, path);
     expect_same_bits(module_tensors(*rest_module), module_tensors(*whole_module), "module");
-    expect_same_bits(rest->optimizers()[0].optimizer().state(), whole->optimizers()[0].optimizer().state(),
+    expect_same_bits(rest->optimizers()[0].optimizer().state_dict(), whole->optimizers()[0].optimizer().state_dict(),
                      "optimizer");
   }
 }

@@ -112,7 +112,7 @@ TEST(LoRACallback, TrainsTheAdaptersAloneAndOptimizersKeepStateForThemAlone) {
   EXPECT_EQ(trainable, 3 * (4 + 12) + 3 * (12 + 8));
   // AdamW was given all parameters: two tensors and a count for each that has a gradient.
   int64_t held = 0;
-  for (const auto& [name, tensor] : trainer.optimizers()[0].optimizer().state().tensors) {
+  for (const auto& [name, tensor] : trainer.optimizers()[0].optimizer().state_dict().tensors) {
     if (!name.ends_with(".step")) held += tensor.numel();
   }
   EXPECT_EQ(held, 2 * trainable);

@@ -84,10 +84,10 @@ TEST(Timer, ByEpochsFinishesTheEpoch) {
 
 TEST(Timer, SpentTimeIsKeptAndThenNoStepIsTaken) {
   Timer first({.duration = Seconds(5)});
-  State state = first.state();
+  State state = first.state_dict();
   state.set("elapsed.0", 7.5);
   auto second = std::make_shared<Timer>(TimerOptions{.duration = Seconds(5), .verbose = false});
-  second->load_state(state);
+  second->load_state_dict(state);
   EXPECT_EQ(second->time_elapsed(), Seconds(7.5));
   TinyModule module;
   Trainer trainer(quiet(3, {second}));
@@ -226,12 +226,12 @@ TEST(LearningRateMonitor, RefusesAStateThatIsNotWhole) {
   state.set("optimizers", std::vector<int64_t>{0, 1});
   state.set("names", std::vector<std::string>{"lr-SGD"});
   state.set("intervals", std::vector<std::string>{"step"});
-  EXPECT_TRUE(has(error_of([&] { monitor.load_state(state); }),
+  EXPECT_TRUE(has(error_of([&] { monitor.load_state_dict(state); }),
                   "LearningRateMonitor: the saved state has 2 optimizers, 1 names and 1 intervals"));
   auto resumed = std::make_shared<LearningRateMonitor>();
   state.set("optimizers", std::vector<int64_t>{3});
   state.set("last_step", int64_t{0});
-  const LambdaCallback forge({.on_fit_start = [&](Trainer&, LightningModule&) { resumed->load_state(state); }});
+  const LambdaCallback forge({.on_fit_start = [&](Trainer&, LightningModule&) { resumed->load_state_dict(state); }});
   TrainerOptions options = quiet(1, {resumed, std::make_shared<LambdaCallback>(forge)});
   options.logger = std::make_shared<Recorder>();
   TinyModule module;

@@ -104,10 +104,10 @@ struct ResumeTest {
     expect_same_bits(module_tensors(*rest_module), module_tensors(*whole_module), "module");
     ASSERT_EQ(rest->optimizers().size(), whole->optimizers().size());
     for (size_t i = 0; i < rest->optimizers().size(); ++i) {
-      expect_same_bits(rest->optimizers()[i].optimizer().state(), whole->optimizers()[i].optimizer().state(),
+      expect_same_bits(rest->optimizers()[i].optimizer().state_dict(), whole->optimizers()[i].optimizer().state_dict(),
                        "optimizer");
     }
-    expect_same_bits(rest->callbacks()[0]->state(), whole->callbacks()[0]->state(), "callback");
+    expect_same_bits(rest->callbacks()[0]->state_dict(), whole->callbacks()[0]->state_dict(), "callback");
   }
 
  private:

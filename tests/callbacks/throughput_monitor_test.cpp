@@ -154,8 +154,8 @@ TEST(ThroughputMonitor, AnUnfinishedValidationIsNotCounted) {
   options.num_sanity_val_steps = 0;
   Trainer trainer(options);
   EXPECT_TRUE(has(error_of([&] { trainer.fit(module, tiny_loader(8), tiny_loader(16)); }), "batch 2"));
-  EXPECT_EQ(monitor->state().get<int64_t>("evaluated"), 4);
-  EXPECT_EQ(monitor->state().get<int64_t>("batches"), 4);
+  EXPECT_EQ(monitor->state_dict().get<int64_t>("evaluated"), 4);
+  EXPECT_EQ(monitor->state_dict().get<int64_t>("batches"), 4);
 }
 
 TEST(ThroughputMonitor, TakesCountsAndFlopsFromItsUser) {

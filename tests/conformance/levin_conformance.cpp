@@ -62,7 +62,7 @@ Json relative_path(const std::string& path, const fs::path& folder) {
 
 void describe_callbacks(const levin::Trainer& trainer, const fs::path& folder, Json& out) {
   for (const auto& callback : trainer.callbacks()) {
-    const levin::State state = callback->state();
+    const levin::State state = callback->state_dict();
     if (callback->state_key().starts_with("EarlyStopping")) {
       out["early_stopping"] = {{"stopped_epoch", state.get<int64_t>("stopped_epoch")},
                                {"wait_count", state.get<int64_t>("wait_count")}};

@@ -333,18 +333,18 @@ TEST(QueueLoader, ItsStateHoldsCountsAndNotTheQueue) {
   Batch batch;
   ASSERT_TRUE(loader.next(batch));
   QueueLoader resumed;
-  resumed.load_state(loader.state());
+  resumed.load_state_dict(loader.state_dict());
   expect_counts(resumed.counts(), 4, 1, 3, 0);
-  EXPECT_FALSE(QueueLoader().state().empty());
+  EXPECT_FALSE(QueueLoader().state_dict().empty());
 }
 
 TEST(QueueLoader, RefusesADamagedState) {
   QueueLoader loader;
-  expect_parts(error_of<CheckpointError>([&] { loader.load_state({}); }), {"delivered"});
+  expect_parts(error_of<CheckpointError>([&] { loader.load_state_dict({}); }), {"delivered"});
   State negative;
   negative.set("delivered", int64_t{-1});
   negative.set("dropped", int64_t{0});
-  expect_parts(error_of<CheckpointError>([&] { loader.load_state(negative); }), {"QueueLoader: ", "-1 delivered"});
+  expect_parts(error_of<CheckpointError>([&] { loader.load_state_dict(negative); }), {"QueueLoader: ", "-1 delivered"});
 }
 
 }  // namespace

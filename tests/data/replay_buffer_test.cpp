@@ -214,14 +214,14 @@ TEST(ReplayBuffer, ANewRowHasTheHighestPriority) {
   buffer.update_priorities(int64s({1}), doubles({5}));
   buffer.update_priorities(int64s({1}), doubles({0.5}));
   buffer.add(row_of(2));
-  EXPECT_TRUE(at::equal(buffer.state().tensor("priorities"), doubles({1, 0.5 + 0.01, 5 + 0.01})));
+  EXPECT_TRUE(at::equal(buffer.state_dict().tensor("priorities"), doubles({1, 0.5 + 0.01, 5 + 0.01})));
 }
 
 TEST(ReplayBuffer, SkipsPrioritiesOfRowsThatWereReplaced) {
   ReplayBuffer buffer({.capacity = 2, .prioritized = true, .alpha = 1, .epsilon = 0.01, .seed = 3});
   buffer.add_many(rows_of(0, 3));
   buffer.update_priorities(int64s({0, 1}), doubles({7, 0.25}));
-  EXPECT_TRUE(at::equal(buffer.state().tensor("priorities"), doubles({1, 0.25 + 0.01})));
+  EXPECT_TRUE(at::equal(buffer.state_dict().tensor("priorities"), doubles({1, 0.25 + 0.01})));
 }
 
 // ---- mistakes ------------------------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ TEST(ReplayBuffer, ExplainsDrawsAndPrioritiesThatArePossibleOnlyOtherwise) {
                {"ReplayBufferOptions.prioritized"});
   ReplayBuffer buffer(prioritized(1, 1));
   buffer.add_many(rows_of(0, 2));
-  const State before = buffer.state();
+  const State before = buffer.state_dict();
   const auto error = [&](const at::Tensor& ids, const at::Tensor& values) {
     return error_of<DataError>([&] { buffer.update_priorities(ids, values); });
   };
@@ -277,7 +277,7 @@ TEST(ReplayBuffer, ExplainsDrawsAndPrioritiesThatArePossibleOnlyOtherwise) {
   expect_parts(error(int64s({0, 1}), doubles({5, std::nan("")})), {"row 1 is nan"});
   expect_parts(error(int64s({0}), doubles({1, 2})), {"values must be a floating-point tensor (1)"});
   expect_parts(error(doubles({0}), doubles({1})), {"ids must be a tensor (n) of int64"});
-  EXPECT_TRUE(at::equal(buffer.state().tensor("priorities"), before.tensor("priorities")));
+  EXPECT_TRUE(at::equal(buffer.state_dict().tensor("priorities"), before.tensor("priorities")));
   expect_parts(error_of<ConfigError>([&] { buffer.set_beta(1.5); }), {"from 0 to 1, got 1.5"});
 }
 
@@ -309,13 +309,13 @@ TEST(ReplayBuffer, ContinuesFromItsStateBitwise) {
     ReplayBuffer buffer(options);
     for (const int64_t rounds : {3, 20}) {  // before and after the buffer is full
       (void)use(buffer, 0, rounds);
-      const State saved = buffer.state();
+      const State saved = buffer.state_dict();
       const std::vector<Batch> wanted = use(buffer, 20, 10);
       ReplayBufferOptions other = options;
       other.seed = 99;
       ReplayBuffer resumed(other);
       (void)use(resumed, 0, 2);
-      resumed.load_state(saved);
+      resumed.load_state_dict(saved);
       const std::vector<Batch> drawn = use(resumed, 20, 10);
       for (size_t k = 0; k < wanted.size(); ++k) expect_equal_batches(drawn[k], wanted[k]);
     }
@@ -325,13 +325,13 @@ TEST(ReplayBuffer, ContinuesFromItsStateBitwise) {
 TEST(ReplayBuffer, AStateDoesNotChangeAfterwards) {
   ReplayBuffer buffer(prioritized(1, 1));
   buffer.add_many(rows_of(0, 10));
-  const State saved = buffer.state();
+  const State saved = buffer.state_dict();
   const at::Tensor rows = saved.tensor("rows.0").clone(), priorities = saved.tensor("priorities").clone();
   (void)use(buffer, 10, 10);
   EXPECT_TRUE(at::equal(saved.tensor("rows.0"), rows));
   EXPECT_TRUE(at::equal(saved.tensor("priorities"), priorities));
   ReplayBuffer other(prioritized(1, 1));
-  other.load_state(saved);
+  other.load_state_dict(saved);
   (void)use(other, 10, 10);
   EXPECT_TRUE(at::equal(saved.tensor("rows.0"), rows));
 }
@@ -339,7 +339,7 @@ TEST(ReplayBuffer, AStateDoesNotChangeAfterwards) {
 TEST(ReplayBuffer, AnEmptyBufferHasAStateToo) {
   ReplayBuffer buffer({.capacity = 4, .seed = 1}), resumed({.capacity = 4, .seed = 1});
   resumed.add({at::zeros({7})});
-  resumed.load_state(buffer.state());
+  resumed.load_state_dict(buffer.state_dict());
   EXPECT_EQ(resumed.size(), 0);
   resumed.add(row_of(0));
 }
@@ -347,11 +347,11 @@ TEST(ReplayBuffer, AnEmptyBufferHasAStateToo) {
 TEST(ReplayBuffer, RefusesADamagedState) {
   ReplayBuffer buffer(prioritized(1, 1));
   buffer.add_many(rows_of(0, 4));
-  const State good = buffer.state();
+  const State good = buffer.state_dict();
   const auto error = [&](const std::function<void(State&)>& damage) {
     State saved = good;
     damage(saved);
-    const std::string message = error_of<CheckpointError>([&] { buffer.load_state(saved); });
+    const std::string message = error_of<CheckpointError>([&] { buffer.load_state_dict(saved); });
     EXPECT_TRUE(message.starts_with("ReplayBuffer: ")) << message;
     return message;
   };
@@ -369,7 +369,7 @@ TEST(ReplayBuffer, RefusesADamagedState) {
   expect_parts(error([](State& s) { s.tensors["rows.1"] = at::zeros({3}, at::kLong); }), {"field \"a\"", "4 rows"});
   expect_parts(error([](State& s) { s.tensors["priorities"] = at::zeros({4}, at::kDouble); }), {"priority 0 is 0"});
   expect_parts(error([](State& s) { s.tensors["priorities"] = at::zeros({5}); }), {"\"priorities\"", "(4)"});
-  EXPECT_TRUE(at::equal(buffer.state().tensor("rows.0"), good.tensor("rows.0")));  // nothing was changed
+  EXPECT_TRUE(at::equal(buffer.state_dict().tensor("rows.0"), good.tensor("rows.0")));  // nothing was changed
 }
 
 // ---- threads -------------------------------------------------------------------------------------------------------
@@ -388,7 +388,7 @@ TEST(ReplayBuffer, ActorsAddWhileALearnerDraws) {
     EXPECT_TRUE(at::equal(batch["x"].select(1, 0) * 10, batch["a"].to(at::kFloat)));
     buffer.update_priorities(batch["ids"], batch["x"].select(1, 0));
     if (k % 50 != 0) continue;
-    const State saved = buffer.state();
+    const State saved = buffer.state_dict();
     EXPECT_EQ(saved.tensor("rows.0").size(0), std::min<int64_t>(saved.get<int64_t>("added"), 64));
   }
   actors.clear();
@@ -429,20 +429,20 @@ TEST(ReplayLoader, ItsCheckpointHoldsTheBufferAndItsStateTheDraws) {
   Batch first, second, again;
   loader.start(0);
   ASSERT_TRUE(loader.next(first));
-  const State light = loader.state();
+  const State light = loader.state_dict();
   EXPECT_TRUE(light.tensors.empty());
   State checkpoint = light;
   loader.add_to_checkpoint(checkpoint);
   ASSERT_TRUE(loader.next(second));
 
-  loader.load_state(light);  // the same buffer draws again
+  loader.load_state_dict(light);  // the same buffer draws again
   loader.start(0, 1);
   ASSERT_TRUE(loader.next(again));
   expect_equal_batches(again, second);
 
   const auto restored = make(1);
   CombinedLoader resumed(Loaders{std::make_shared<ReplayLoader>(restored, options)}, {.mode = CombinedMode::min_size});
-  resumed.load_state(checkpoint);
+  resumed.load_state_dict(checkpoint);
   resumed.start(0, 1);
   ASSERT_TRUE(resumed.next(again));
   expect_equal_batches(again, second);

@@ -102,9 +102,9 @@ TEST(SequenceLengthWarmup, ContinuesAReplayLoaderFromItsState) {
   Batch batch, other;
   whole.start(0);
   for (int k = 0; k < 3; ++k) ASSERT_TRUE(whole.next(batch));
-  State state = whole.state();
+  State state = whole.state_dict();
   whole.add_to_checkpoint(state);
-  resumed.load_state(state);
+  resumed.load_state_dict(state);
   resumed.start(0, 3);
   for (int k = 3; k < 10; ++k) {
     ASSERT_TRUE(whole.next(batch));

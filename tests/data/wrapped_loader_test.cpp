@@ -22,12 +22,12 @@ class Recorded final : public Loader {
     return note("next"), true;
   }
   [[nodiscard]] bool may_be_read_ahead() const override { return note("may_be_read_ahead"), false; }
-  [[nodiscard]] State state() const override {
+  [[nodiscard]] State state_dict() const override {
     State state;
     state.set("row", int64_t{5});
     return note("state"), state;
   }
-  void load_state(const State& state) override { note("load_state", state.get<int64_t>("row")); }
+  void load_state_dict(const State& state) override { note("load_state_dict", state.get<int64_t>("row")); }
   void add_to_checkpoint(State& state) const override { note("add_to_checkpoint"), state.set("rows", int64_t{6}); }
   void stop() override { note("stop"); }
   [[nodiscard]] std::optional<int64_t> num_batches() const override { return note("num_batches"), 7; }
@@ -59,7 +59,7 @@ TEST(WrappedLoader, ForwardsEachCallWithItsArgumentsAndItsResult) {
   EXPECT_TRUE(loader.next(batch));
   EXPECT_EQ(batch.tensors.size(), 3);
   EXPECT_FALSE(loader.may_be_read_ahead());
-  loader.load_state(loader.state());
+  loader.load_state_dict(loader.state_dict());
   loader.add_to_checkpoint(state);
   EXPECT_EQ(state.get<int64_t>("rows"), 6);
   loader.stop();
@@ -76,7 +76,7 @@ TEST(WrappedLoader, ForwardsEachCallWithItsArgumentsAndItsResult) {
                                           "next",
                                           "may_be_read_ahead",
                                           "state",
-                                          "load_state 5",
+                                          "load_state_dict 5",
                                           "add_to_checkpoint",
                                           "stop",
                                           "num_batches",

@@ -100,9 +100,9 @@ TEST(Reinforcement, EnvironmentsContinueFromTheirState) {
   };
   for (int64_t i = 0; i < 50; ++i) step(one, i);
   ASSERT_GT(one.episodes(), 0);
-  const State saved = one.state();
+  const State saved = one.state_dict();
   Environments<CartPole> other(3);
-  other.load_state(saved);
+  other.load_state_dict(saved);
   seed_everything(2);
   for (int64_t i = 50; i < 120; ++i) step(one, i);
   seed_everything(2);

@@ -125,14 +125,14 @@ TEST(CSVLogger, GoesBackToTheRowsAndColumnsOfACheckpoint) {
   logger.log_metrics({{"b", 1.0}}, 0);
   logger.save();
   const std::string before = read_file(logger.metrics_path());
-  const State state = logger.state();
+  const State state = logger.state_dict();
   logger.log_metrics({{"a", 2.0}, {"b", 3.0}}, 1);  // a new column: the file is written anew
   logger.save();
   EXPECT_NE(read_file(logger.metrics_path()), before);
   CSVLogger again({.save_dir = folder.path()});
   again.start("", true);
   EXPECT_EQ(again.log_dir(), logger.log_dir());
-  again.load_state(state);
+  again.load_state_dict(state);
   EXPECT_EQ(read_file(again.metrics_path()), before);
   again.log_metrics({{"b", 5.0}}, 1);
   again.save();
@@ -147,10 +147,10 @@ TEST(CSVLogger, DropsALineThatAKilledProcessLeftHalfWritten) {
   logger.save();
   const std::string whole = read_file(logger.metrics_path());
   std::ofstream(logger.metrics_path(), std::ios::app) << "2.";
-  const State state = logger.state();
+  const State state = logger.state_dict();
   CSVLogger again({.save_dir = folder.path()});
   again.start("", true);
-  again.load_state(state);
+  again.load_state_dict(state);
   EXPECT_EQ(read_file(again.metrics_path()), whole);
 }
 
@@ -162,7 +162,7 @@ TEST(CSVLogger, StartsOverWhereNothingWasSaved) {
   logger.save();
   CSVLogger again({.save_dir = folder.path()});
   again.start("", true);
-  again.load_state(State());
+  again.load_state_dict(State());
   EXPECT_FALSE(std::filesystem::exists(again.metrics_path()));
   CSVLogger other({.save_dir = folder.path()});
   other.start("", false);
@@ -177,9 +177,9 @@ TEST(CSVLogger, ReportsItIfRowsOfTheCheckpointAreMissing) {
   logger.start("", false);
   logger.log_metrics({{"b", 1.0}}, 0);
   logger.save();
-  State state = logger.state();
+  State state = logger.state_dict();
   state.set<int64_t>("rows", 3);
-  logger.load_state(state);
+  logger.load_state_dict(state);
   EXPECT_TRUE(console.has("holds 1 row where the checkpoint counts 3")) << console.text();
 }
 
@@ -217,7 +217,7 @@ TEST(CSVLogger, WritesAHeaderAgainWhereTheFileWasRemoved) {
   EXPECT_TRUE(
       console.has("warning: CSVLogger: " + logger.metrics_path() + " was removed. The 2 rows that it held are lost"))
       << console.text();
-  const State state = logger.state();
+  const State state = logger.state_dict();
   EXPECT_EQ(state.get<int64_t>("rows"), 2);
 }
 
@@ -370,7 +370,7 @@ TEST(CSVLogger, MetricsReaderFollowsNewColumnsAndACut) {
   MetricsReader reader(folder / "run");
   logger.log_metrics({{"loss", 0.1}}, {0});
   logger.save();
-  const State early = logger.state();
+  const State early = logger.state_dict();
   EXPECT_TRUE(reader.update());
   logger.log_metrics({{"a, \"b\"", 1e-300}, {"loss", std::nan("")}}, {1});
   logger.log_metrics({{"loss", -INFINITY}}, {2});
@@ -381,7 +381,7 @@ TEST(CSVLogger, MetricsReaderFollowsNewColumnsAndACut) {
   EXPECT_TRUE(std::isnan(reader.series().at("loss").values[1]));
   EXPECT_EQ(reader.series().at("loss").values[2], -INFINITY);
   EXPECT_EQ(reader.series().at("a, \"b\"").values, (std::vector<double>{1e-300}));
-  logger.load_state(early);
+  logger.load_state_dict(early);
   for (int64_t step = 1; step < 9; ++step) logger.log_metrics({{"loss", 7.0}}, {step});
   logger.save();
   EXPECT_TRUE(reader.update());

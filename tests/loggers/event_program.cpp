@@ -79,7 +79,7 @@ void resume(const std::string& folder) {
     logger.own_folder();
     for (int64_t step = 0; step < 10; ++step) {
       logger.log_metrics({{"train_loss", loss(step)}}, at(step));
-      if (step == 5) state = logger.state();
+      if (step == 5) state = logger.state_dict();
     }
     logger.log_metrics({{"val_loss", 1}}, at(5));  // of a step that stays, but logged after the checkpoint
   }
@@ -87,7 +87,7 @@ void resume(const std::string& folder) {
   TensorBoardLogger logger(options);
   logger.start("", true);
   logger.own_folder();
-  logger.load_state(state);
+  logger.load_state_dict(state);
   logger.log_metrics({{"val_loss", 1}}, at(5));
   for (int64_t step = 6; step < 12; ++step) logger.log_metrics({{"train_loss", 2 + loss(step)}}, at(step));
   logger.save();

@@ -74,15 +74,15 @@ TEST(JSONLinesLogger, GoesBackToACheckpoint) {
   logger->log_metrics({{"a", 2}}, {1, 2});
   logger->save();
   const std::string before = read_file(logger->metrics_path());
-  const State state = logger->state();
+  const State state = logger->state_dict();
   logger->log_metrics({{"a", 3}}, {2, 3});
   logger->save();
   const auto again = started(folder);
-  again->load_state(state);
+  again->load_state_dict(state);
   EXPECT_EQ(read_file(again->metrics_path()), before);
   again->log_metrics({{"a", 4}}, {2, 3});
   EXPECT_EQ(read_file(again->metrics_path()), before + "{\"time\":3,\"step\":2,\"metrics\":{\"a\":4}}\n");
-  again->load_state(State());
+  again->load_state_dict(State());
   EXPECT_FALSE(std::filesystem::exists(again->metrics_path()));
 }
 
@@ -101,9 +101,9 @@ TEST(JSONLinesLogger, ReportsItIfLinesOfTheCheckpointAreMissing) {
   const CapturedConsole console;
   const auto logger = started(folder);
   logger->log_metrics({{"a", 1}}, {0, 1});
-  const State state = logger->state();
+  const State state = logger->state_dict();
   write_file_durably(logger->metrics_path(), "{}\n{");
-  logger->load_state(state);
+  logger->load_state_dict(state);
   EXPECT_EQ(read_file(logger->metrics_path()), "{}\n");
   EXPECT_TRUE(console.has("holds 4 bytes where the checkpoint counts 38. The missing ones are lost."))
       << console.text();

@@ -104,11 +104,11 @@ Json call(levin::Logger& logger, const Json& arguments) {
   if (what == "finalize") logger.finalize(arguments.at(1));
   if (what == "log_dir") return logger.log_dir();
   if (what == "takes") return logger.takes();
-  if (what == "state") return json_of(logger.state().values);
+  if (what == "state") return json_of(logger.state_dict().values);
   if (what == "load") {
     levin::State state;
     if (!arguments.at(1).empty()) state.values = node_of(arguments.at(1));
-    logger.load_state(state);
+    logger.load_state_dict(state);
   }
   return "done";
 }

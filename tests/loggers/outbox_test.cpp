@@ -171,9 +171,9 @@ TEST(MLFlowLogger, KeepsNamesApartThatBecomeTheSame) {
     MLFlowLogger logger({.tracking_uri = "http://127.0.0.1:1", .save_dir = folder.path()});
     logger.start(folder.path(), /*resume=*/!from.empty());
     logger.own_folder();
-    if (!from.empty()) logger.load_state(from);
+    if (!from.empty()) logger.load_state_dict(from);
     logger.log_metrics(metrics, {1, 1.0});
-    saved = logger.state();
+    saved = logger.state_dict();
   };
   log({{"a,b", 1}, {"a;b", 2}, {"a_b", 3}}, {});
   EXPECT_TRUE(console.has("\"a,b\"; it is sent as \"a_b\"")) << console.text();

@@ -105,19 +105,19 @@ TEST(TensorBoardLogger, GoesBackToACheckpoint) {
     const auto logger = started(in(folder));
     logger->log_metrics({{"a", 1}}, 4);
     logger->log_metrics({{"val", 1}}, 2);
-    state = logger->state();
+    state = logger->state_dict();
     logger->log_metrics({{"val", 1}}, 4);
     logger->log_metrics({{"a", 1}}, 5);
   }
   for (int session = 0; session < 2; ++session) {  // the first is killed before it saves a checkpoint
     const auto logger = started(in(folder));
-    logger->load_state(state);
+    logger->load_state_dict(state);
     logger->log_metrics({{"a", 1}}, 5);
     EXPECT_EQ(steps_in(folder / "run"), (Steps{"4", "2", "start 5", "5"})) << session;
     EXPECT_EQ(logger->files().size(), 2u);
   }
   const auto over = started(in(folder));
-  over->load_state(State());
+  over->load_state_dict(State());
   EXPECT_TRUE(event_files(folder / "run").empty());
 }
 
@@ -128,7 +128,7 @@ TEST(TensorBoardLogger, LeavesOtherProgramsFilesAlone) {
   const std::string theirs = framed_event(other.real(1, 99).text(3, "brain.Event:2"));
   write_file_durably(folder / "run/events.out.tfevents.9999999998.host.1.0", theirs);
   const auto logger = started(in(folder));
-  logger->load_state(State());
+  logger->load_state_dict(State());
   logger->log_metrics({{"a", 1}}, 0);
   EXPECT_EQ(read_file(folder / "run/events.out.tfevents.9999999998.host.1.0"), theirs);
   EXPECT_NE(logger->event_path().find("events.out.tfevents.9999999999."), std::string::npos) << "sorted after it";
@@ -139,9 +139,9 @@ TEST(TensorBoardLogger, ANamedVersionKeepsTheFilesOfEarlierRuns) {
   started(in(folder))->log_metrics({{"a", 1}}, 0);
   const auto logger = started(in(folder));
   logger->log_metrics({{"a", 1}}, 1);
-  const State state = logger->state();
+  const State state = logger->state_dict();
   const auto again = started(in(folder));
-  again->load_state(state);
+  again->load_state_dict(state);
   EXPECT_EQ(steps_in(folder / "run"), (Steps{"0", "1"}));
 }
 
@@ -150,11 +150,11 @@ TEST(TensorBoardLogger, ReportsItIfRecordsOfTheCheckpointAreMissing) {
   const CapturedConsole console;
   const auto logger = started(in(folder));
   logger->log_metrics({{"a", 1}}, 0);
-  const State state = logger->state();
+  const State state = logger->state_dict();
   const std::string path = logger->event_path();
   const auto bytes = std::filesystem::file_size(path);
   std::filesystem::resize_file(path, bytes - 3);
-  logger->load_state(state);
+  logger->load_state_dict(state);
   EXPECT_TRUE(console.has("TensorBoardLogger: " + path + " holds " + std::to_string(bytes - 3) +
                           " bytes where the checkpoint counts " + std::to_string(bytes) +
                           ". The missing ones are lost."))

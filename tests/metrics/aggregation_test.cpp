@@ -122,7 +122,7 @@ TEST(Aggregation, StateReturnsFromACheckpoint) {
   MaxMetric max;
   max.update(7.0);
   MaxMetric again;
-  again.load_state(max.state());
+  again.load_state_dict(max.state_dict());
   EXPECT_EQ(value_of(again), 7);
   EXPECT_EQ(again.update_count(), 1);
 }

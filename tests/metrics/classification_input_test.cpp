@@ -219,9 +219,9 @@ TEST(ClassificationOnADevice, LabelsOutOfRangeMakeTheValueNan) {
   for (const auto& metric : one_of_each(Task::multiclass)) {
     SCOPED_TRACE(metric->name());
     metric->update(at::rand({4, 3}), labels({0, 1, 2, 0}));
-    State saved = metric->state();
+    State saved = metric->state_dict();
     saved.tensors.at("out_of_range").fill_(2);
-    metric->load_state(saved);
+    metric->load_state_dict(saved);
     if (metric->name() == "ConfusionMatrix") {
       EXPECT_TRUE(
           holds(error_of<Error>([&] { static_cast<void>(metric->compute()); }),
@@ -244,7 +244,7 @@ TEST(ClassificationState, OfACheckpointContinuesToTheSameValue) {
         const at::Tensor target =
             at::randint(2, task == Task::multilabel ? at::IntArrayRef({8, 3}) : at::IntArrayRef({8}), at::kLong);
         (*ours[k])(preds, target);
-        if (step == 1) theirs[k]->load_state(ours[k]->state());
+        if (step == 1) theirs[k]->load_state_dict(ours[k]->state_dict());
         if (step == 2) (*theirs[k])(preds, target);
       }
       EXPECT_TRUE(ours[k]->compute().equal(theirs[k]->compute()));

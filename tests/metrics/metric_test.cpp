@@ -146,7 +146,7 @@ TEST(MetricStates, FollowTheBatchesDevice) {
 TEST(MetricStates, ThatWereLoadedFollowTheDeviceOfTheNextBatch) {
   Extremes before, metric;
   feed(before, {3});
-  metric.load_state(before.state());
+  metric.load_state_dict(before.state_dict());
   metric(numbers({4}).to(at::kMeta), {});
   for (const at::Tensor& state : metric.states()) EXPECT_TRUE(state.is_meta());
   EXPECT_EQ(metric.states()[3].numel(), 2);
@@ -165,10 +165,10 @@ TEST(MetricState, OfACheckpointGivesTheSameMetric) {
   Extremes metric, other;
   feed(metric, {3, 1});
   feed(metric, {5});
-  const State saved = metric.state();
+  const State saved = metric.state_dict();
   EXPECT_EQ(saved.tensors.size(), 4U);
   EXPECT_EQ(saved.tensor("high").item<double>(), 5);
-  other.load_state(saved);
+  other.load_state_dict(saved);
   EXPECT_EQ(contents(other), contents(metric));
   EXPECT_EQ(other.update_count(), 2);
   feed(metric, {8});
@@ -181,7 +181,7 @@ TEST(MetricState, OfACheckpointGivesTheSameMetric) {
 TEST(MetricState, OfAMetricWithoutDataLoadsToo) {
   Extremes metric, other;
   feed(other, {3});
-  other.load_state(metric.state());
+  other.load_state_dict(metric.state_dict());
   EXPECT_EQ(contents(other), contents(metric));
   EXPECT_EQ(other.update_count(), 0);
 }
@@ -189,16 +189,16 @@ TEST(MetricState, OfAMetricWithoutDataLoadsToo) {
 TEST(MetricState, ThatDoesNotFitIsNamedAndChangesNothing) {
   Extremes metric;
   feed(metric, {3});
-  State saved = metric.state();
+  State saved = metric.state_dict();
   saved.tensors["low"] = at::zeros({2}, at::kDouble);
   EXPECT_TRUE(
-      holds(error_of<CheckpointError>([&] { metric.load_state(saved); }),
+      holds(error_of<CheckpointError>([&] { metric.load_state_dict(saved); }),
             {"Extremes: the saved state \"low\" has the shape [2], this metric's is []. Its options have changed."}));
   saved.tensors["low"] = at::zeros({}, at::kLong);
-  EXPECT_TRUE(holds(error_of<CheckpointError>([&] { metric.load_state(saved); }),
+  EXPECT_TRUE(holds(error_of<CheckpointError>([&] { metric.load_state_dict(saved); }),
                     {"Extremes: the saved state \"low\" has the type Long, this metric's is Double."}));
   saved.tensors.erase("low");
-  EXPECT_TRUE(holds(error_of<CheckpointError>([&] { metric.load_state(saved); }), {"low"}));
+  EXPECT_TRUE(holds(error_of<CheckpointError>([&] { metric.load_state_dict(saved); }), {"low"}));
   EXPECT_EQ(contents(metric), (std::vector<double>{3, 3, 3, 3}));
 }
 

@@ -350,12 +350,12 @@ TEST(OtherMetricsStates, ReturnFromACheckpoint) {
   PearsonCorrCoef first, second, whole;
   const at::Tensor x = at::randn({20}), y = x + at::randn({20});
   first.update(x.narrow(0, 0, 11), y.narrow(0, 0, 11));
-  second.load_state(first.state());
+  second.load_state_dict(first.state_dict());
   second.update(x.narrow(0, 11, 9), y.narrow(0, 11, 9));
   whole.update(x, y);
   EXPECT_NEAR(second.compute().item<double>(), whole.compute().item<double>(), 1e-12);
   PearsonCorrCoef other({.num_outputs = 2});
-  EXPECT_TRUE(holds(error_of<CheckpointError>([&] { other.load_state(first.state()); }),
+  EXPECT_TRUE(holds(error_of<CheckpointError>([&] { other.load_state_dict(first.state_dict()); }),
                     {"PearsonCorrCoef: the saved state \"mean_x\" has the shape [1]", "[2]", "options have changed"}));
 }
 

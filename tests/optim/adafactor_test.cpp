@@ -89,8 +89,8 @@ RankResult train_rank(size_t rank, ThreadSum& sum, int64_t steps) {
     }
     optimizer.step();
   }
-  EXPECT_NO_THROW(optimizer.check_layouts(optimizer.state()));
-  return {params, optimizer.state()};
+  EXPECT_NO_THROW(optimizer.check_layouts(optimizer.state_dict()));
+  return {params, optimizer.state_dict()};
 }
 
 TEST(Adafactor, UpdatesShardsAsItUpdatesFullParameters) {
@@ -115,7 +115,7 @@ TEST(Adafactor, UpdatesShardsAsItUpdatesFullParameters) {
   }
   for (std::thread& rank : ranks) rank.join();
 
-  const State full = optimizer.state();
+  const State full = optimizer.state_dict();
   for (size_t i = 0; i < params.size(); ++i) {
     std::vector<at::Tensor> shards;
     for (const RankResult& result : results) shards.push_back(result.shards[i].detach());
@@ -139,14 +139,14 @@ TEST(Adafactor, LoadsAFullStateIntoShards) {
   shards.add(shard, {0, matrix.shape});
   Adafactor optimizer({shard}, kOptions);
   optimizer.use_shards(std::shared_ptr<const ParameterShards>(&shards, [](const ParameterShards*) {}));
-  State state = optimizer.state();
+  State state = optimizer.state_dict();
   state.tensors["0.step"] = at::scalar_tensor(7.0, at::kFloat);
   state.tensors["0.row_var"] = at::rand({3, 1}, at::kDouble);
   state.tensors["0.col_var"] = at::rand({1, 4}, at::kDouble);
-  optimizer.load_state(state);
-  EXPECT_TRUE(at::equal(optimizer.state().tensor("0.row_var"), state.tensor("0.row_var")));
+  optimizer.load_state_dict(state);
+  EXPECT_TRUE(at::equal(optimizer.state_dict().tensor("0.row_var"), state.tensor("0.row_var")));
   state.tensors["0.row_var"] = at::rand({5}, at::kDouble);
-  testing::expect_error<CheckpointError>([&] { optimizer.load_state(state); }, {"\"0.row_var\"", "(5)", "(3, 1)"});
+  testing::expect_error<CheckpointError>([&] { optimizer.load_state_dict(state); }, {"\"0.row_var\"", "(5)", "(3, 1)"});
 }
 
 }  // namespace

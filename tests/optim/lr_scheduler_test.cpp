@@ -77,19 +77,22 @@ TEST(LRScheduler, RefusesTheStateOfAnother) {
   SGD optimizer = make_sgd();
   StepLR step(optimizer, {.step_size = 2});
   ExponentialLR exponential(optimizer, {.gamma = 0.5});
-  expect_error<CheckpointError>([&] { step.load_state(exponential.state()); }, {"StepLR", "belongs to ExponentialLR"});
+  expect_error<CheckpointError>([&] { step.load_state_dict(exponential.state_dict()); },
+                                {"StepLR", "belongs to ExponentialLR"});
   SGD two = two_groups();
   StepLR of_two(two, {.step_size = 2});
-  expect_error<CheckpointError>([&] { step.load_state(of_two.state()); }, {"StepLR", "2 parameter groups", "had 1"});
-  expect_error<CheckpointError>([&] { step.load_state(State{}); }, {"name"});
+  expect_error<CheckpointError>([&] { step.load_state_dict(of_two.state_dict()); },
+                                {"StepLR", "2 parameter groups", "had 1"});
+  expect_error<CheckpointError>([&] { step.load_state_dict(State{}); }, {"name"});
 
   SGD other = make_sgd();
   ChainedScheduler one(other, {std::make_shared<StepLR>(StepLROptions{.step_size = 2})});
   SGD third = make_sgd();
   ChainedScheduler both(third, {std::make_shared<StepLR>(StepLROptions{.step_size = 2}),
                                 std::make_shared<ExponentialLR>(ExponentialLROptions{.gamma = 0.5})});
-  expect_error<CheckpointError>([&] { both.load_state(one.state()); }, {"ChainedScheduler", "2 schedulers"});
-  expect_error<CheckpointError>([&] { one.load_state(both.state()); }, {"ChainedScheduler", "1 scheduler as"});
+  expect_error<CheckpointError>([&] { both.load_state_dict(one.state_dict()); }, {"ChainedScheduler", "2 schedulers"});
+  expect_error<CheckpointError>([&] { one.load_state_dict(both.state_dict()); },
+                                {"ChainedScheduler", "1 scheduler as"});
 }
 
 TEST(LambdaLR, MultipliesTheInitialLr) {
@@ -108,7 +111,7 @@ TEST(LambdaLR, ContinuesFromItsState) {
   for (int i = 0; i < 3; ++i) scheduler.step();
   SGD other = make_sgd();
   LambdaLR resumed(other, [](int64_t step) { return std::pow(0.9, step); });
-  resumed.load_state(scheduler.state());
+  resumed.load_state_dict(scheduler.state_dict());
   scheduler.step();
   resumed.step();
   EXPECT_EQ(lr_of(optimizer), lr_of(other));

@@ -64,7 +64,7 @@ TEST(OptimizerState, ResumesBitwiseIdentical) {
 
       auto resumed_params = copies(params);
       auto resumed = make_optimizer(setting, resumed_params);
-      resumed->load_state(deep_copy(optimizer->state()));
+      resumed->load_state_dict(deep_copy(optimizer->state_dict()));
       for (int i = 0; i < 5; ++i) {
         train_step(*optimizer, params);
         train_step(*resumed, resumed_params);
@@ -80,14 +80,14 @@ TEST(OptimizerState, LoadsIntoAnOptimizerThatHasAlreadyRun) {
     auto params = make_params();
     auto optimizer = make_optimizer(setting, params);
     for (int i = 0; i < 3; ++i) train_step(*optimizer, params);
-    const State saved = deep_copy(optimizer->state());
+    const State saved = deep_copy(optimizer->state_dict());
     const auto at_save = copies(params);
     for (int i = 0; i < 3; ++i) train_step(*optimizer, params);
     const auto at_end = copies(params);
 
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < params.size(); ++i) params[i].copy_(at_save[i]);
-    optimizer->load_state(saved);
+    optimizer->load_state_dict(saved);
     for (int i = 0; i < 3; ++i) train_step(*optimizer, params);
     EXPECT_TRUE(testing::bitwise_equal(params, at_end)) << setting.name << setting.init_args;
   }
@@ -98,7 +98,7 @@ TEST(OptimizerState, HasTheLayoutThatEveryOptimizerDeclares) {
     auto params = make_params();
     auto optimizer = make_optimizer(setting, params);
     for (int i = 0; i < 2; ++i) train_step(*optimizer, params);
-    EXPECT_NO_THROW(optimizer->check_layouts(optimizer->state())) << setting.name << setting.init_args;
+    EXPECT_NO_THROW(optimizer->check_layouts(optimizer->state_dict())) << setting.name << setting.init_args;
   }
   EXPECT_EQ(Lookahead(Adafactor(make_params()), {}).layout("row_var"), StateLayout::own_shape);
   EXPECT_EQ(Lookahead(Adafactor(make_params()), {}).layout("slow"), StateLayout::elementwise);
@@ -108,10 +108,10 @@ TEST(OptimizerState, HasTheLayoutThatEveryOptimizerDeclares) {
 TEST(OptimizerState, ThatContradictsItsLayoutIsNamed) {
   auto params = make_params();
   SGD optimizer(params);
-  State state = optimizer.state();
+  State state = optimizer.state_dict();
   state.tensors["1.k"] = at::scalar_tensor(3.0);
   expect_error<Error>([&] { optimizer.check_layouts(state); }, {"SGD", "\"1.k\"", "shape ()", "layout(\"k\")", "(5)"});
-  state = optimizer.state();
+  state = optimizer.state_dict();
   state.tensors["0.step"] = at::ones({3, 4});
   expect_error<Error>([&] { optimizer.check_layouts(state); }, {"SGD", "\"0.step\"", "(3, 4)", "scalar"});
 }
@@ -120,12 +120,12 @@ TEST(OptimizerState, OfAdafactorHasOneFactorPerRowAndColumn) {
   const std::vector<at::Tensor> params = {at::ones({2, 3, 4}).requires_grad_(true), at::ones({5}).requires_grad_(true)};
   Adafactor optimizer(params, {.lr = 0.1});
   train_step(optimizer, params);
-  State state = optimizer.state();
+  State state = optimizer.state_dict();
   EXPECT_EQ(state.tensor("0.row_var").sizes(), at::IntArrayRef({2, 3, 1}));
   EXPECT_EQ(state.tensor("0.col_var").sizes(), at::IntArrayRef({2, 1, 4}));
   EXPECT_EQ(state.tensor("1.variance").sizes(), at::IntArrayRef({5}));
   state.tensors["0.col_var"] = at::ones({2, 1, 5});
-  expect_error<CheckpointError>([&] { optimizer.load_state(state); },
+  expect_error<CheckpointError>([&] { optimizer.load_state_dict(state); },
                                 {"Adafactor", "\"0.col_var\"", "(2, 1, 5)", "(2, 1, 4)"});
 }
 
@@ -148,10 +148,10 @@ TEST(OptimizerState, IsNamedAsInPyTorch) {
     if (name == "SGD") args["momentum"] = 0.9;
     const std::vector<at::Tensor> params = {make_params()[0]};
     auto optimizer = make_optimizer({name, args}, params);
-    EXPECT_TRUE(optimizer->state().tensors.empty()) << name;
+    EXPECT_TRUE(optimizer->state_dict().tensors.empty()) << name;
     for (int i = 0; i < 2; ++i) train_step(*optimizer, params);
     std::vector<std::string> found;
-    const State state = optimizer->state();
+    const State state = optimizer->state_dict();
     for (const auto& [key, tensor] : state.tensors) found.push_back(key);
     EXPECT_EQ(found, expected) << name;
     if (name == "SGD" || name == "LARS") continue;
@@ -167,12 +167,12 @@ TEST(OptimizerState, HoldsTheNumbersOfTheGroups) {
   train_step(optimizer, params);
   optimizer.groups()[0].lr = 0.25;
   optimizer.groups()[1].momentum = 0.8;
-  const State saved = optimizer.state();
+  const State saved = optimizer.state_dict();
 
   auto other_params = make_params();
   SGD other(std::vector<ParamGroup>{{.params = {other_params[0]}}, {.params = {other_params[1], other_params[2]}}},
             {.lr = 7, .momentum = 0.5});
-  other.load_state(saved);
+  other.load_state_dict(saved);
   EXPECT_EQ(other.groups()[0].lr, 0.25);
   EXPECT_EQ(other.groups()[0].weight_decay, 0.01);
   EXPECT_EQ(other.groups()[1].lr, 0.1);
@@ -183,44 +183,45 @@ TEST(OptimizerState, NamesWhatDoesNotMatch) {
   auto params = make_params();
   AdamW adamw(params, {.amsgrad = true});
   train_step(adamw, params);
-  const State saved = adamw.state();
+  const State saved = adamw.state_dict();
 
   SGD sgd(make_params());
-  expect_error<CheckpointError>([&] { sgd.load_state(saved); }, {"SGD", "belongs to AdamW", "Use the optimizer"});
+  expect_error<CheckpointError>([&] { sgd.load_state_dict(saved); }, {"SGD", "belongs to AdamW", "Use the optimizer"});
 
   AdamW two_groups(std::vector<ParamGroup>{{.params = {make_params()[0]}}, {.params = {make_params()[1]}}});
-  expect_error<CheckpointError>([&] { two_groups.load_state(saved); },
+  expect_error<CheckpointError>([&] { two_groups.load_state_dict(saved); },
                                 {"AdamW", "1 parameter group,", "this one has 2", "Add the same groups"});
 
   AdamW fewer(std::vector<at::Tensor>{make_params()[0]});
-  expect_error<CheckpointError>([&] { fewer.load_state(saved); }, {"group 0", "3 tensors", "1 here"});
+  expect_error<CheckpointError>([&] { fewer.load_state_dict(saved); }, {"group 0", "3 tensors", "1 here"});
 
   auto other_shapes = make_params();
   other_shapes[1] = at::ones({6}, at::kDouble).requires_grad_(true);
   AdamW reshaped(other_shapes, {.amsgrad = true});
-  expect_error<CheckpointError>([&] { reshaped.load_state(saved); }, {"\"1.exp_avg\"", "(5)", "(6)", "same model"});
+  expect_error<CheckpointError>([&] { reshaped.load_state_dict(saved); },
+                                {"\"1.exp_avg\"", "(5)", "(6)", "same model"});
 
   AdamW plain(make_params());
-  expect_error<CheckpointError>([&] { plain.load_state(saved); },
+  expect_error<CheckpointError>([&] { plain.load_state_dict(saved); },
                                 {"\"0.max_exp_avg_sq\"", "known: exp_avg, exp_avg_sq, step", "options of the run"});
 
   State without = saved;
   without.tensors.erase("2.exp_avg_sq");
   AdamW same(make_params(), {.amsgrad = true});
-  expect_error<CheckpointError>([&] { same.load_state(without); }, {"no \"2.exp_avg_sq\""});
+  expect_error<CheckpointError>([&] { same.load_state_dict(without); }, {"no \"2.exp_avg_sq\""});
 
   State beyond = saved;
   beyond.tensors["3.exp_avg"] = at::ones({1});
-  expect_error<CheckpointError>([&] { same.load_state(beyond); }, {"\"3.exp_avg\"", "0 to 2"});
+  expect_error<CheckpointError>([&] { same.load_state_dict(beyond); }, {"\"3.exp_avg\"", "0 to 2"});
   beyond = saved;
   beyond.tensors["exp_avg"] = at::ones({1});
-  expect_error<CheckpointError>([&] { same.load_state(beyond); }, {"\"exp_avg\""});
-  expect_error<CheckpointError>([&] { same.load_state(State{}); }, {"\"name\""});
+  expect_error<CheckpointError>([&] { same.load_state_dict(beyond); }, {"\"exp_avg\""});
+  expect_error<CheckpointError>([&] { same.load_state_dict(State{}); }, {"\"name\""});
 
   LBFGS lbfgs(make_params());
-  State lbfgs_saved = lbfgs.state();
+  State lbfgs_saved = lbfgs.state_dict();
   lbfgs_saved.tensors["0.d"] = at::ones({3});
-  expect_error<CheckpointError>([&] { lbfgs.load_state(lbfgs_saved); }, {"LBFGS", "\"0.d\"", "shape"});
+  expect_error<CheckpointError>([&] { lbfgs.load_state_dict(lbfgs_saved); }, {"LBFGS", "\"0.d\"", "shape"});
 }
 
 TEST(OptimizerState, IsUntouchedByALoadThatFails) {
@@ -230,10 +231,10 @@ TEST(OptimizerState, IsUntouchedByALoadThatFails) {
   Adam twin(twin_params, {.lr = 0.1});
   train_step(optimizer, params);
   train_step(twin, twin_params);
-  State broken = deep_copy(optimizer.state());
+  State broken = deep_copy(optimizer.state_dict());
   broken.tensors.at("0.exp_avg").fill_(7);
   broken.tensors.erase("2.exp_avg");
-  EXPECT_THROW(optimizer.load_state(broken), CheckpointError);
+  EXPECT_THROW(optimizer.load_state_dict(broken), CheckpointError);
   train_step(optimizer, params);
   train_step(twin, twin_params);
   EXPECT_TRUE(testing::bitwise_equal(params, twin_params));
@@ -244,12 +245,12 @@ TEST(OptimizerState, LeavesOutParametersThatNeverHadAGradient) {
   Adam optimizer(params);
   testing::loss_of({params[0]}).backward();
   optimizer.step();
-  const State saved = optimizer.state();
+  const State saved = optimizer.state_dict();
   EXPECT_TRUE(saved.tensors.contains("0.step"));
   EXPECT_FALSE(saved.tensors.contains("1.step"));
   Adam other(make_params());
-  other.load_state(saved);
-  EXPECT_EQ(other.state().tensors.size(), saved.tensors.size());
+  other.load_state_dict(saved);
+  EXPECT_EQ(other.state_dict().tensors.size(), saved.tensors.size());
 }
 
 TEST(OptimizerState, AParameterThatHasAnotherShapeThanItsStateIsAnError) {
@@ -259,7 +260,7 @@ TEST(OptimizerState, AParameterThatHasAnotherShapeThanItsStateIsAnError) {
       auto params = make_params();
       auto optimizer = make_optimizer(setting, params);
       for (int i = 0; i < 2; ++i) train_step(*optimizer, params);
-      if (optimizer->state().tensors.empty()) continue;
+      if (optimizer->state_dict().tensors.empty()) continue;
       params[0].mutable_grad().reset();
       params[0].set_data(at::full(shape, 0.5, at::kDouble));
       SCOPED_TRACE(setting.name);

@@ -72,7 +72,7 @@ TEST(Optimizer, SkipsParametersWithoutGradient) {
       optimizer->step();
     }
     EXPECT_TRUE(at::equal(params[1], before)) << name;
-    EXPECT_FALSE(optimizer->state().tensors.contains("1.step")) << name;
+    EXPECT_FALSE(optimizer->state_dict().tensors.contains("1.step")) << name;
   }
 }
 
@@ -87,7 +87,7 @@ TEST(Optimizer, DoesNotChangeIntegers) {
     set_grad(params[0], 0.5);
     optimizer->step();
     EXPECT_TRUE(at::equal(integers, at::full({3}, 7, at::kChar))) << name;
-    EXPECT_FALSE(optimizer->state().tensors.contains("1.step")) << name;
+    EXPECT_FALSE(optimizer->state_dict().tensors.contains("1.step")) << name;
   }
 }
 

@@ -186,7 +186,7 @@ TEST(WrappingOptimizer, RefusesStateAroundADifferentOptimizer) {
   auto params = make_params();
   Lookahead around_sgd(SGD(params, {.lr = 0.1}), {});
   Lookahead around_adam(AdamW(params, {.lr = 0.1}), {});
-  expect_error<CheckpointError>([&] { around_adam.load_state(around_sgd.state()); },
+  expect_error<CheckpointError>([&] { around_adam.load_state_dict(around_sgd.state_dict()); },
                                 {"Lookahead: ", "around SGD", "around AdamW"});
 }
 
@@ -194,12 +194,12 @@ TEST(WrappingOptimizer, ChangesNothingWhenTheInnerStateDoesNotFit) {
   auto params = make_params();
   Lookahead optimizer(AdamW(params, {.lr = 0.1}), {});
   train_step(optimizer, params);
-  State broken = optimizer.state();
+  State broken = optimizer.state_dict();
   broken.tensors["0.exp_avg"] = at::zeros({7}, at::kDouble);
-  const State before = optimizer.state();
-  expect_error<CheckpointError>([&] { optimizer.load_state(broken); }, {"AdamW: saved \"0.exp_avg\" has shape"});
-  EXPECT_TRUE(at::equal(optimizer.state().tensor("0.slow"), before.tensor("0.slow")));
-  EXPECT_TRUE(optimizer.state().values.same_as(before.values));
+  const State before = optimizer.state_dict();
+  expect_error<CheckpointError>([&] { optimizer.load_state_dict(broken); }, {"AdamW: saved \"0.exp_avg\" has shape"});
+  EXPECT_TRUE(at::equal(optimizer.state_dict().tensor("0.slow"), before.tensor("0.slow")));
+  EXPECT_TRUE(optimizer.state_dict().values.same_as(before.values));
 }
 
 TEST(WholeTensorUpdate, LooksThroughLookahead) {

@@ -83,7 +83,7 @@ TEST(RecordableOptimizer, AStepThatIsLeftOutLeavesNoTrace) {
       left_out.optimizer->step_unless(flag(0));
     }
     EXPECT_TRUE(bitwise_equal(whole.params, left_out.params)) << setting.name;
-    const State one = whole.optimizer->state(), other = left_out.optimizer->state();
+    const State one = whole.optimizer->state_dict(), other = left_out.optimizer->state_dict();
     for (const auto& [name, tensor] : one.tensors) EXPECT_TRUE(at::equal(tensor, other.tensor(name))) << name;
   }
 }
@@ -101,7 +101,7 @@ TEST(RecordableOptimizer, ItsVersionTellsWhenTensorsCameOrWent) {
   trained.optimizer->step();
   EXPECT_NE(trained.optimizer->version(), version);
   const int64_t later = trained.optimizer->version();
-  trained.optimizer->load_state(trained.optimizer->state());
+  trained.optimizer->load_state_dict(trained.optimizer->state_dict());
   EXPECT_NE(trained.optimizer->version(), later);
 }
 

@@ -54,8 +54,8 @@ TEST_P(SchedulerReference, ResumesBitwiseIdentical) {
     Training whole(one);
     for (size_t i = 0; i < stop; ++i) whole.step(one, i);
     Training resumed(one);
-    resumed.optimizer.load_state(whole.optimizer.state());
-    resumed.scheduler->load_state(whole.scheduler->state());
+    resumed.optimizer.load_state_dict(whole.optimizer.state_dict());
+    resumed.scheduler->load_state_dict(whole.scheduler->state_dict());
     EXPECT_EQ(resumed.scheduler->last_epoch, whole.scheduler->last_epoch);
     EXPECT_EQ(resumed.scheduler->last_lr(), whole.scheduler->last_lr());
     for (size_t i = stop; i < 40; ++i) {

@@ -62,8 +62,8 @@ TEST(SWALR, ContinuesFromItsState) {
   SGD first({parameter()}, {.lr = 0.5}), second({parameter()}, {.lr = 0.5});
   SWALR one(first, options), other(second, options);
   for (int i = 0; i < 2; ++i) one.step();
-  second.load_state(first.state());
-  other.load_state(one.state());
+  second.load_state_dict(first.state_dict());
+  other.load_state_dict(one.state_dict());
   for (int i = 0; i < 4; ++i) {
     one.step();
     other.step();

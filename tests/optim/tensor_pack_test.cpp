@@ -122,7 +122,7 @@ TEST(TensorPack, UpdatesSmallTensorsOfAGroupAsOne) {
   packed.step();
   // In steps of 128 bytes: 64 + 32 + 0 + 32 + large; the larger one alone; what found no room and the small one.
   EXPECT_EQ(packed.calls, (Calls{{128 + large}, {large + 1}, {large + 32}}));
-  const State state = packed.state();
+  const State state = packed.state_dict();
   for (size_t i = 0; i < params.size(); ++i) {
     EXPECT_TRUE(at::allclose(params[i], at::full_like(params[i], 0.85))) << i;
     const at::Tensor sum = state.tensor(std::to_string(i) + ".sum");
@@ -184,7 +184,7 @@ TEST(TensorPack, ContinuesFromStateOfTensorsUpdatedOneByOneAndTheOtherWayRound) 
       for (size_t i = 0; i < twins.packed.size(); ++i) twins.set_grad(i, step + 0.1 * static_cast<double>(i));
       packed->step();
       apart->step();
-      const State of_packed = deep_copy(packed->state()), of_apart = deep_copy(apart->state());
+      const State of_packed = deep_copy(packed->state_dict()), of_apart = deep_copy(apart->state_dict());
       ASSERT_EQ(of_packed.tensors.size(), of_apart.tensors.size());
       State to_packed = of_apart, to_apart = of_packed;  // each takes the other's, turned as it lies
       for (const auto& [name, tensor] : of_packed.tensors) {
@@ -196,8 +196,8 @@ TEST(TensorPack, ContinuesFromStateOfTensorsUpdatedOneByOneAndTheOtherWayRound) 
       if (step != 2) continue;
       packed = make_optimizer(setting, twins.packed);
       apart = make_optimizer(setting, twins.apart);
-      packed->load_state(to_packed);
-      apart->load_state(to_apart);
+      packed->load_state_dict(to_packed);
+      apart->load_state_dict(to_apart);
     }
     EXPECT_TRUE(twins.are_equal()) << setting;
   }
@@ -261,14 +261,14 @@ TEST(TensorPack, IsNotKeptAliveByATensorThatLeft) {
   const Tensors params = with_gradients({{3}, {1000}});
   RMSprop optimizer(params);
   optimizer.step();
-  const at::Tensor before = optimizer.state().tensor("0.square_avg").clone();
+  const at::Tensor before = optimizer.state_dict().tensor("0.square_avg").clone();
   params[0].mutable_grad().reset();
   optimizer.step();
-  const at::Tensor left = optimizer.state().tensor("0.square_avg");
+  const at::Tensor left = optimizer.state_dict().tensor("0.square_avg");
   EXPECT_EQ(left.storage().nbytes(), 12U);
   EXPECT_TRUE(at::equal(left, before));
-  EXPECT_EQ(optimizer.state().tensor("0.step").item<double>(), 1);
-  EXPECT_EQ(optimizer.state().tensor("1.step").item<double>(), 2);
+  EXPECT_EQ(optimizer.state_dict().tensor("0.step").item<double>(), 1);
+  EXPECT_EQ(optimizer.state_dict().tensor("1.step").item<double>(), 2);
 }
 
 }  // namespace

@@ -101,9 +101,9 @@ void expect_continues(const Options& options) {
   Params resumed_params;
   for (const auto& param : params) resumed_params.push_back(param.detach().clone().requires_grad_(true));
   TorchOptimizer resumed(T(resumed_params, options));
-  State saved = optimizer.state();
+  State saved = optimizer.state_dict();
   for (auto& [name, tensor] : saved.tensors) tensor = tensor.clone();
-  resumed.load_state(saved);
+  resumed.load_state_dict(saved);
   for (int i = 0; i < 4; ++i) {
     train_step(optimizer, params);
     train_step(resumed, resumed_params);
@@ -127,9 +127,9 @@ void expect_same_steps(Optimizer& first, const Params& params, Optimizer& second
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < params.size(); ++i) continued[i].copy_(params[i]);
   }
-  State saved = first.state();
+  State saved = first.state_dict();
   for (auto& [name, tensor] : saved.tensors) tensor = tensor.clone();
-  second.load_state(saved);
+  second.load_state_dict(saved);
   for (int step = 0; step < 3; ++step) {
     train_step(first, params);
     train_step(second, continued);
@@ -185,13 +185,15 @@ TEST(TorchOptimizer, NamesWhatDoesNotMatch) {
   TorchOptimizer adam(optim::Adam(params, optim::AdamOptions(0.1)));
   train_step(adam, params);
   TorchOptimizer sgd(optim::SGD(make_params(), optim::SGDOptions(0.1)));
-  expect_error<CheckpointError>([&] { sgd.load_state(adam.state()); }, {"torch.SGD", "belongs to torch.Adam"});
-  State saved = adam.state();
+  expect_error<CheckpointError>([&] { sgd.load_state_dict(adam.state_dict()); },
+                                {"torch.SGD", "belongs to torch.Adam"});
+  State saved = adam.state_dict();
   saved.tensors["0.exp_avg"] = at::ones({7});
-  expect_error<CheckpointError>([&] { adam.load_state(saved); }, {"\"0.exp_avg\"", "shape"});
-  saved = adam.state();
+  expect_error<CheckpointError>([&] { adam.load_state_dict(saved); }, {"\"0.exp_avg\"", "shape"});
+  saved = adam.state_dict();
   saved.tensors["0.momentum_buffer"] = at::ones({3, 4});
-  expect_error<CheckpointError>([&] { adam.load_state(saved); }, {"\"0.momentum_buffer\"", "not of this optimizer"});
+  expect_error<CheckpointError>([&] { adam.load_state_dict(saved); },
+                                {"\"0.momentum_buffer\"", "not of this optimizer"});
 }
 
 // A user's own: sign descent with a state of its own class.
@@ -230,7 +232,8 @@ TEST(TorchOptimizer, TakesAUsersOwnButCannotSaveItsState) {
   const double before = params[2].item<double>();
   train_step(optimizer, params);
   EXPECT_NEAR(std::abs(params[2].item<double>() - before), 0.01, 1e-12);
-  expect_error<Error>([&] { static_cast<void>(optimizer.state()); }, {"TorchOptimizer", "cannot be saved", "state()"});
+  expect_error<Error>([&] { static_cast<void>(optimizer.state_dict()); },
+                      {"TorchOptimizer", "cannot be saved", "state_dict()"});
 }
 
 }  // namespace

@@ -162,15 +162,15 @@ TEST(GradScaler, ContinuesFromItsState) {
   one.update(torch::zeros({1}));
   one.update(torch::zeros({1}));
   GradScaler other({.init_scale = 16, .growth_interval = 3});
-  other.load_state(one.state());
+  other.load_state_dict(one.state_dict());
   EXPECT_EQ(other.scale_value(), 8);
-  EXPECT_EQ(other.state().get<int64_t>("growth_tracker"), 2);
+  EXPECT_EQ(other.state_dict().get<int64_t>("growth_tracker"), 2);
   EXPECT_EQ(other.scale(torch::ones({})).item<float>(), 8);
   other.update(torch::zeros({1}));
   EXPECT_EQ(other.scale_value(), 16);
   GradScaler fresh({.init_scale = 32});
-  EXPECT_EQ(fresh.state().get<double>("scale"), 32);
-  EXPECT_EQ(fresh.state().get<int64_t>("growth_tracker"), 0);
+  EXPECT_EQ(fresh.state_dict().get<double>("scale"), 32);
+  EXPECT_EQ(fresh.state_dict().get<int64_t>("growth_tracker"), 0);
 }
 
 TEST(GradScaler, CopiesDoNotShareTheirScale) {

@@ -22,7 +22,7 @@ class ShrinkingSGD final : public Optimizer {
   [[nodiscard]] StateLayout layout(const std::string& name) const override {
     return declares_layout_ && name == "k" ? StateLayout::scalar : Optimizer::layout(name);
   }
-  [[nodiscard]] State state() const override {
+  [[nodiscard]] State state_dict() const override {
     State state;
     save_groups(state);
     for (size_t i = 0; i < momenta_.size(); ++i) {
@@ -32,7 +32,7 @@ class ShrinkingSGD final : public Optimizer {
     }
     return state;
   }
-  void load_state(const State& saved) override {
+  void load_state_dict(const State& saved) override {
     auto groups = saved_groups(saved);
     check_state_keys(saved, {"momentum", "k"});
     std::vector<at::Tensor> momenta(momenta_.size()), k(k_.size());

@@ -169,7 +169,7 @@ class RandomNet : public LightningModule {
     if (trainer().step_output().has("logits")) list.push_back(trainer().step_output()["logits"]);
   }
   void on_train_end() override {
-    for (const auto& [name, tensor] : trainer().optimizers()[0].optimizer().state().tensors) {
+    for (const auto& [name, tensor] : trainer().optimizers()[0].optimizer().state_dict().tensors) {
       list.push_back(tensor.detach().clone());
     }
   }

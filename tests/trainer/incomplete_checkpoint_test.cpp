@@ -27,12 +27,12 @@ using test::TinyModule;
 class Counter : public Callback {
  public:
   void on_train_epoch_end(Trainer&, LightningModule&) override { ++count; }
-  [[nodiscard]] State state() const override {
+  [[nodiscard]] State state_dict() const override {
     State state;
     state.set("count", count);
     return state;
   }
-  void load_state(const State& saved) override { count = saved.get<int64_t>("count"); }
+  void load_state_dict(const State& saved) override { count = saved.get<int64_t>("count"); }
   [[nodiscard]] std::string state_key() const override { return "Counter"; }
 
   int64_t count = 0;

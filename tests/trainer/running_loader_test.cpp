@@ -79,13 +79,13 @@ class CountingStream final : public Loader {
   }
   [[nodiscard]] std::optional<int64_t> num_batches() const override { return std::nullopt; }
   [[nodiscard]] bool may_be_read_ahead() const override { return ahead_; }
-  [[nodiscard]] State state() const override {
+  [[nodiscard]] State state_dict() const override {
     State state;
     state.set("given", given_);
     state.tensors["twice"] = torch::full({2}, 2 * given_);
     return state;
   }
-  void load_state(const State& state) override {
+  void load_state_dict(const State& state) override {
     given_ = state.get<int64_t>("given");
     EXPECT_EQ(state.tensor("twice")[1].item<int64_t>(), 2 * given_);
   }
@@ -285,7 +285,7 @@ TEST(LoaderState, HoldsTheStateOfEachLoaderOfACombination) {
   Batch batch;
   for (int k = 0; k < 3; ++k) EXPECT_TRUE(one.next(batch));
   CombinedLoader other = make();
-  other.load_state(one.state());
+  other.load_state_dict(one.state_dict());
   other.start(0, 3);
   EXPECT_TRUE(other.next(batch));
   EXPECT_EQ(batch[0].item<double>(), 3);

@@ -21,7 +21,7 @@ void FabricRun::check_callbacks(const Run& run, const State& checkpoint, const s
   if (!run.has_trained) return;
   for (const auto& callback : run.entry.callbacks) {
     const std::string key = callback->state_key();
-    if (callback->state().empty() || !checkpoint.part("callbacks." + key).empty()) continue;
+    if (callback->state_dict().empty() || !checkpoint.part("callbacks." + key).empty()) continue;
     throw CheckpointError(path + ": it holds no state of the callback " + key +
                           ", which has one since the steps of this run. Load the checkpoint before the first step of "
                           "another Fabric.");

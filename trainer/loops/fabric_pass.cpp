@@ -122,7 +122,7 @@ std::shared_ptr<FabricSource> set_up_source(Run& run, const Loaders& loader, con
   source->batch_size =
       source->loader->batch_size().value_or(0) * (is_shared ? run.strategy->ranks().mesh().data().size() : 1);
   RankCollectives& ranks = run.strategy->ranks();
-  const bool has_state = !source->loader->state().empty();
+  const bool has_state = !source->loader->state_dict().empty();
   source->has_state = options.padded ? check_same_batches(ranks, source->num_batches, has_state) : ranks.any(has_state);
   return source;
 }
@@ -140,7 +140,7 @@ State sources_state(const Run& run, const FabricSources& sources) {
       one.put("position", position);
     }
     if (source.has_state) {
-      State own = source.pass != nullptr ? source.pass->loader_state() : source.loader->state();
+      State own = source.pass != nullptr ? source.pass->loader_state() : source.loader->state_dict();
       source.loader->add_to_checkpoint(own);
       one.put("state", states_of_ranks(run, own));
     }
@@ -168,7 +168,7 @@ void restore_sources(const Run& run, const FabricSources& sources, const State& 
     const State position = one.part("position");
     sources[k]->resumed = position.empty() ? std::nullopt : std::optional(position_of(position));
     const State state = state_of_rank(run, one.part("state"));
-    if (!state.empty()) sources[k]->loader->load_state(state);
+    if (!state.empty()) sources[k]->loader->load_state_dict(state);
   }
 }
 

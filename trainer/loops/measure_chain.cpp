@@ -333,7 +333,7 @@ Batch first_samples(const Batch& batch, int64_t samples) {
 
 std::optional<BatchToMeasure> largest_of_next_batches(Run& run) {
   Loader& loader = *run.fit.train.loaders[0];
-  const State loader_state = loader.state();
+  const State loader_state = loader.state_dict();
   BatchStream stream(loader, run.fit.train.num_batches[0]);
   stream.start(run.progress.epoch, run.fit.epoch.next_batch);
   BatchToMeasure largest;
@@ -343,7 +343,7 @@ std::optional<BatchToMeasure> largest_of_next_batches(Run& run) {
       largest.batch = std::move(fetched);
     fetched = Batch();
   }
-  if (!loader_state.empty()) loader.load_state(loader_state);  // training takes these batches too
+  if (!loader_state.empty()) loader.load_state_dict(loader_state);  // training takes these batches too
   // Allocations of their threads would be counted, and the process's allocator is replaced meanwhile.
   for (const LoaderSet* set : {&run.fit.train, &run.entry.eval}) {
     for (const auto& each : set->loaders) each->stop();

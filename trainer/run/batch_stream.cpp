@@ -53,17 +53,17 @@ void BatchStream::start_loader(int64_t first) {
 }
 
 void BatchStream::lend_loader() {
-  if (!lent_) lent_ = loader_.state();
+  if (!lent_) lent_ = loader_.state_dict();
 }
 
 State BatchStream::state_after() const {
   if (has_ahead_) return before_ahead_;
-  return lent_ ? *lent_ : loader_.state();
+  return lent_ ? *lent_ : loader_.state_dict();
 }
 
 bool BatchStream::fetch(Batch& batch) {
   if (lent_) {
-    if (!lent_->empty()) loader_.load_state(*lent_);
+    if (!lent_->empty()) loader_.load_state_dict(*lent_);
     start_loader(index_ + 1);
     lent_.reset();
   }
@@ -71,7 +71,7 @@ bool BatchStream::fetch(Batch& batch) {
 }
 
 bool BatchStream::fetch_ahead() {
-  before_ahead_ = lent_ ? *lent_ : loader_.state();
+  before_ahead_ = lent_ ? *lent_ : loader_.state_dict();
   const bool more = fetch(ahead_);
   is_sent_ = !more || copier_ == nullptr;
   if (!defers_) send_ahead();
@@ -81,7 +81,7 @@ bool BatchStream::fetch_ahead() {
 bool BatchStream::next(Batch& batch) {
   if (index_ + 1 >= limit_) return false;
   if (!ahead_mode_) {
-    before_ = lent_ ? *lent_ : loader_.state();
+    before_ = lent_ ? *lent_ : loader_.state_dict();
     const bool more = fetch(batch);
     if (!(all_have_ && !sized_ ? all_have_(more) : more)) return false;
     ++index_;

@@ -117,7 +117,7 @@ void load_train_loader(Run& run) {
   if (batches == 0) {
     throw ConfigError("fit: the training loader has no batches. Check the data set's size, batch_size and drop_last.");
   }
-  const bool has_state = check_same_batches(run.strategy->ranks(), batches, !loader->state().empty());
+  const bool has_state = check_same_batches(run.strategy->ranks(), batches, !loader->state_dict().empty());
   check_same_loaders(run.strategy->ranks(), "train_dataloader", loader);
   log::data.info("{}", loader_text("train", *loader, batches));
   run.fit.train = {};

@@ -53,7 +53,7 @@ void add_optimizer_state(const Fit& fit, const std::unordered_map<const c10::Ten
                          Users& users) {
   for (const auto& wrapped : fit.optimizers()) {
     const std::vector<at::Tensor> parameters = wrapped.shared()->parameters();
-    for (const auto& [key, tensor] : wrapped.shared()->state().tensors) {
+    for (const auto& [key, tensor] : wrapped.shared()->state_dict().tensors) {
       size_t index = 0;
       try {
         index = std::stoul(key);

@@ -104,7 +104,7 @@ void RunHooks::device_is_busy() {
 
 void RunHooks::in_sharded_update() {
   if (std::exchange(run_.fit.reported_memory, true)) return;
-  for (auto& each : run_.fit.optimizers()) each.optimizer().check_layouts(each.optimizer().state());
+  for (auto& each : run_.fit.optimizers()) each.optimizer().check_layouts(each.optimizer().state_dict());
   if (run_.strategy->ranks().rank() != 0) return;
   Console::instance().print(run_.strategy->sharding().sharding_text() + ": rank 0 of " +
                             std::to_string(run_.strategy->ranks().world_size()) + " holds " +

@@ -50,7 +50,7 @@ void use_shards(const Run& run, Optimizer& optimizer) {
   optimizer.use_shards(sharding.is_sharded() ? std::make_shared<const StrategyShards>(run.strategy) : nullptr);
   if (dynamic_cast<const TorchOptimizer*>(&optimizer) != nullptr) return;  // LibTorch's: known
   const UpdateScope shards(sharding);
-  optimizer.check_layouts(optimizer.state());
+  optimizer.check_layouts(optimizer.state_dict());
 }
 
 }  // namespace

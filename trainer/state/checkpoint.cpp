@@ -105,23 +105,23 @@ State run_state(Run& run) {
   checkpoint.put("metrics", metrics_state(run));
   run.drain_logs();
   for (size_t i = 0; i < run.loggers.size(); ++i) {
-    checkpoint.put("loggers." + std::to_string(i), run.loggers[i]->state());
+    checkpoint.put("loggers." + std::to_string(i), run.loggers[i]->state_dict());
   }
   for (size_t i = 0; i < run.fit.optimizers().size(); ++i) {
-    checkpoint.put("optimizers." + std::to_string(i), run.fit.optimizers()[i].optimizer().state());
+    checkpoint.put("optimizers." + std::to_string(i), run.fit.optimizers()[i].optimizer().state_dict());
   }
   for (size_t i = 0; i < run.fit.schedulers.size(); ++i) {
-    checkpoint.put("lr_schedulers." + std::to_string(i), run.fit.schedulers[i].scheduler->state());
+    checkpoint.put("lr_schedulers." + std::to_string(i), run.fit.schedulers[i].scheduler->state_dict());
   }
   for (const auto& callback : run.entry.callbacks) {
-    const State state = callback->state();
+    const State state = callback->state_dict();
     if (!state.empty()) checkpoint.put("callbacks." + callback->state_key(), state);
   }
   State options;
   options.values = present_training(run);
   checkpoint.put("options", options);
-  checkpoint.put("precision", run.precision->state());
-  if (run.entry.data != nullptr) checkpoint.put("data", run.entry.data->state());
+  checkpoint.put("precision", run.precision->state_dict());
+  if (run.entry.data != nullptr) checkpoint.put("data", run.entry.data->state_dict());
   checkpoint.put("gradients", gradients);
   checkpoint.put("rng", random_state());
   put_other_ranks(run, checkpoint);
@@ -274,10 +274,10 @@ void restore_callbacks(Run& run, const State& checkpoint) {
   naming_checkpoint(run.entry.ckpt_path, [&] {
     for (const auto& callback : run.entry.callbacks) {
       const State state = checkpoint.part("callbacks." + callback->state_key());
-      if (!state.empty()) callback->load_state(state);
+      if (!state.empty()) callback->load_state_dict(state);
     }
     const State data = checkpoint.part("data");
-    if (run.entry.data != nullptr && !data.empty()) run.entry.data->load_state(data);
+    if (run.entry.data != nullptr && !data.empty()) run.entry.data->load_state_dict(data);
   });
 }
 
@@ -312,11 +312,11 @@ void restore_run(Run& run, const State& checkpoint, const std::string& path) {
   }
   restore_optimization(run, checkpoint, path);
   restore_trained_weights(run, checkpoint);
-  run.precision->load_state(checkpoint.part("precision"));
+  run.precision->load_state_dict(checkpoint.part("precision"));
   load_metrics(run, checkpoint.part("metrics"));
   run.drain_logs();
   for (size_t i = 0; i < run.loggers.size(); ++i) {
-    run.loggers[i]->load_state(checkpoint.part("loggers." + std::to_string(i)));
+    run.loggers[i]->load_state_dict(checkpoint.part("loggers." + std::to_string(i)));
   }
   const State gradients = checkpoint.part("gradients");
   for (auto& item : run.entry.module->named_parameters()) {

@@ -371,7 +371,7 @@ StartingPoint continue_run(Run& run) {
   if (start.path.empty()) {
     refuse_to_start_over(run, searched);
     warn_of_starting_over(run);
-    for (const auto& logger : run.loggers) logger->load_state(State());  // rows of a run that saved nothing
+    for (const auto& logger : run.loggers) logger->load_state_dict(State());  // rows of a run that saved nothing
   }
   start.continues = !start.path.empty();
   return start;

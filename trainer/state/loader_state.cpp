@@ -23,7 +23,7 @@ std::string rank_key(int64_t rank) {
 // The loader's state before the batch that a checkpoint of this moment continues with.
 State own_loader_state(const Run& run) {
   const Epoch& epoch = run.fit.epoch;
-  if (run.fit.batches == nullptr) return run.fit.train.loaders[0]->state();
+  if (run.fit.batches == nullptr) return run.fit.train.loaders[0]->state_dict();
   return epoch.batch_running ? epoch.window_loader_state : run.fit.batches->state_after();
 }
 
@@ -99,8 +99,8 @@ void put_loader_state(const Run& run, State& checkpoint) {
 void restore_loader_state(Run& run) {
   const State saved = state_of_rank(run, std::exchange(run.fit.resumed_loader, {}));
   Loader& loader = *run.fit.train.loaders[0];
-  if (!saved.empty()) return loader.load_state(saved);
-  if (run.progress.total_batches == 0 || loader.state().empty()) return;
+  if (!saved.empty()) return loader.load_state_dict(saved);
+  if (run.progress.total_batches == 0 || loader.state_dict().empty()) return;
   Console::instance().warn(run.newest_checkpoint + ": it holds no state of the training loader of rank " +
                            std::to_string(run.strategy->ranks().rank()) +
                            ". The loader starts from scratch, so the run does not continue exactly as it would have.");

@@ -29,7 +29,7 @@ void warn_of_missing_state(const Run& run, const State& checkpoint, const std::s
   for (const auto& callback : run.entry.callbacks) {
     const std::string key = callback->state_key();
     const bool saved = !checkpoint.part("callbacks." + key).empty();
-    if (!saved && !callback->state().empty()) missing.push_back("the callback " + key);
+    if (!saved && !callback->state_dict().empty()) missing.push_back("the callback " + key);
   }
   if (missing.empty()) return;
   Console::instance().warn(path + ": it holds no state of " + join(missing) + ". " +

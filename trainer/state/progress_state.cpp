@@ -92,7 +92,7 @@ namespace {
 State state_of_all_ranks(const Run& run) {
   MetricStore all = run.entry.train_metrics;
   all.sync_epoch(run.strategy->ranks(), /*keep_states=*/true);
-  return all.state();
+  return all.state_dict();
 }
 
 }  // namespace
@@ -102,7 +102,7 @@ State metrics_state(const Run& run) {
   // The store of an epoch that is over is empty for the next one.
   if (run.fit.epoch.running) {
     const bool together = run.has_peers() && !run.entry.failing;
-    state.put("train", together ? state_of_all_ranks(run) : run.entry.train_metrics.state());
+    state.put("train", together ? state_of_all_ranks(run) : run.entry.train_metrics.state_dict());
   }
   state.set("callback_metrics", run.entry.callback_metrics);
   state.set("measured_at", run.entry.measured_at);
@@ -113,7 +113,7 @@ State metrics_state(const Run& run) {
 
 void load_metrics(Run& run, const State& saved) {
   if (saved.has("train")) {
-    run.entry.train_metrics.load_state(saved.part("train"));
+    run.entry.train_metrics.load_state_dict(saved.part("train"));
     if (run.strategy->ranks().rank() != 0) run.entry.train_metrics.drop_totals();  // rank 0 has the totals of all ranks
   }
   run.entry.callback_metrics = saved.get<Metrics>("callback_metrics");

@@ -20,7 +20,7 @@ void prepare_for_writing(Strategy& strategy, const Fit& fit, CheckpointRequest& 
 /// gradients (has_sharded_weights).
 [[nodiscard]] State reduced_gradients(Sharding& sharding, const LightningModule& module);
 
-/// Returns this rank's shards of a full optimizer state, as its load_state requires them in an UpdateScope.
+/// Returns this rank's shards of a full optimizer state, as its load_state_dict requires them in an UpdateScope.
 [[nodiscard]] State optimizer_parts(const Sharding& sharding, const Optimizer& optimizer, const State& whole);
 
 /// Loads the weights and buffers of a checkpoint into this rank's shards and the module, during a run. Throws as

@@ -84,7 +84,7 @@ class Resumed {
                               "), so it is of a run without that. Continue with what that run had, or start a new fit "
                               "from its weights (weights.path).");
       }
-      if (is_another(each)) each.scheduler().load_state(each.saved);  // throws
+      if (is_another(each)) each.scheduler().load_state_dict(each.saved);  // throws
     }
   }
 
@@ -92,7 +92,7 @@ class Resumed {
   void restore_schedules(const std::string& path) {
     check_schedules(path);
     for (const Schedule& each : schedules_) {
-      if (!moves_schedules()) each.scheduler().load_state(each.saved);
+      if (!moves_schedules()) each.scheduler().load_state_dict(each.saved);
     }
   }
 
@@ -297,7 +297,7 @@ class Resumed {
     start.set("base_lrs", rates);
     start.set("last_lr", rates);
     start.set("last_epoch", int64_t{-1});
-    each.scheduler().load_state(start);
+    each.scheduler().load_state_dict(start);
     auto& groups = optimizer().groups();
     for (size_t k = 0; k < std::min(rates.size(), groups.size()); ++k) groups[k].lr = rates[k];
   }
@@ -324,18 +324,18 @@ void restore_optimizers(Sharding& sharding, Fit& fit, const State& checkpoint) {
     Optimizer& optimizer = fit.optimizers()[i].optimizer();
     State saved = checkpoint.part("optimizers." + std::to_string(i));
     if (sharding.is_sharded()) saved = optimizer_parts(sharding, optimizer, saved);
-    optimizer.load_state(saved);
+    optimizer.load_state_dict(saved);
   }
 }
 
 void check_optimization(Run& run, const State& checkpoint, const std::string& path) {
   for (size_t i = 0; i < run.fit.optimizers().size(); ++i) Resumed(run, checkpoint, i).check_schedules(path);
-  // Only load_state() knows what an optimizer accepts, so each loads the file's state, and then its own again.
+  // Only load_state_dict() knows what an optimizer accepts, so each loads the file's state, and then its own again.
   std::vector<State> before;
-  for (auto& wrapped : run.fit.optimizers()) before.push_back(wrapped.optimizer().state());
+  for (auto& wrapped : run.fit.optimizers()) before.push_back(wrapped.optimizer().state_dict());
   const auto undo = [&] {
     const UpdateScope update(run.strategy->sharding());
-    for (size_t i = 0; i < before.size(); ++i) run.fit.optimizers()[i].optimizer().load_state(before[i]);
+    for (size_t i = 0; i < before.size(); ++i) run.fit.optimizers()[i].optimizer().load_state_dict(before[i]);
   };
   try {
     restore_optimizers(run.strategy->sharding(), run.fit, checkpoint);
