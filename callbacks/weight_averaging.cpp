@@ -309,7 +309,7 @@ int64_t WeightAveraging::held_bytes(const LightningModule& module) const {
   return AveragedWeights::bytes_of(module, options_.use_buffers ? Buffers::averaged : Buffers::copied, options_.device);
 }
 
-State WeightAveraging::state_dict() const {
+State WeightAveraging::default_state_dict() const {
   State state;
   if (weights_.count() > 0) state.set("n_averaged", weights_.count());
   state.set("latest_update_step", latest_update_step_);
@@ -317,7 +317,7 @@ State WeightAveraging::state_dict() const {
   return state;
 }
 
-void WeightAveraging::load_state_dict(const State& saved) {
+void WeightAveraging::load_default_state_dict(const State& saved) {
   if (!fitting_) return;
   latest_update_step_ = saved.get<int64_t>("latest_update_step");
   latest_update_epoch_ = saved.get<int64_t>("latest_update_epoch");

@@ -160,8 +160,6 @@ class WeightAveraging : public AveragingCallback {
   void on_load_checkpoint(Trainer& trainer, LightningModule& module, const State& checkpoint) override;
 
   [[nodiscard]] int64_t held_bytes(const LightningModule& module) const override;
-  [[nodiscard]] State state_dict() const override;
-  void load_state_dict(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "WeightAveraging"; }
 
   /// Called after every optimizer step with its index and after every epoch with its index, both from 0.
@@ -170,6 +168,8 @@ class WeightAveraging : public AveragingCallback {
  protected:
   /// Adds `weights` to `averages` of `count` earlier ones (at least 1), in place; no gradients are recorded.
   virtual void average(at::TensorList averages, at::TensorList weights, int64_t count) const;
+  [[nodiscard]] State default_state_dict() const override;
+  void load_default_state_dict(const State& saved) override;
 
  private:
   [[nodiscard]] bool saves_average_as_model() const override { return true; }

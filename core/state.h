@@ -87,8 +87,8 @@ class Stateful {
   [[deprecated("use load_state_dict()")]] virtual void load_state(const State& saved);
 
  protected:
-  /// Implement both names for a base class: a subclass that overrides either name gets this state by calling the
-  /// base's.
+  /// Implement state_dict() and load_state_dict() in a class that is meant as a base, so that subclasses may override
+  /// these or the deprecated functions.
   [[nodiscard]] virtual State default_state_dict() const { return {}; }
   virtual void load_default_state_dict(const State& /*saved*/) {}
 };

@@ -90,7 +90,7 @@ StateLayout WrappingOptimizer::layout(const std::string& name) const {
   return inner_->layout(name);
 }
 
-State WrappingOptimizer::state_dict() const {
+State WrappingOptimizer::default_state_dict() const {
   State state = own_state();
   for (const auto& [key, tensor] : inner_->state_dict().tensors) state.tensors[key] = tensor;
   save_groups(state);
@@ -98,7 +98,7 @@ State WrappingOptimizer::state_dict() const {
   return state;
 }
 
-void WrappingOptimizer::load_state_dict(const State& saved) {
+void WrappingOptimizer::load_default_state_dict(const State& saved) {
   std::vector<Group> groups = saved_groups(saved);
   const auto inner_name = saved.get<std::string>("inner");
   if (inner_name != inner_->name()) {

@@ -22,9 +22,6 @@ class WrappingOptimizer : public Optimizer, public NamesParameters {
   [[nodiscard]] StateLayout layout(const std::string& name) const override;
   /// Passes the names to the inner optimizer.
   void take_names(const NamedTensors& parameters) override;
-  /// Returns the inner optimizer's tensors and the tensors of own_state().
-  [[nodiscard]] State state_dict() const override;
-  void load_state_dict(const State& saved) override;
 
  protected:
   /// `inner` may have groups; this optimizer takes them over. `outer` is the class's name, for messages. Throws
@@ -46,6 +43,9 @@ class WrappingOptimizer : public Optimizer, public NamesParameters {
   [[nodiscard]] virtual State own_state() const { return {}; }
   /// Loads own_state() from `saved` and removes its tensors there. Throws CheckpointError, changing nothing.
   virtual void load_own_state(State& /*saved*/) {}
+  /// Returns the inner optimizer's tensors and the tensors of own_state().
+  [[nodiscard]] State default_state_dict() const override;
+  void load_default_state_dict(const State& saved) override;
 
  private:
   void group_added() override;

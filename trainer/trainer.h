@@ -174,7 +174,7 @@ class Trainer {
   /// Ends the run after this batch, once min_epochs and min_steps are met. The reason of the first request is kept. One
   /// rank may call it: the others stop after the same batch. While a fit runs, any thread may call it; the request is
   /// then handled between two batches.
-  void request_stop(const std::string& reason);
+  void request_stop(const std::string& reason = "request_stop() was called");
   /// Skips the running batch on this rank: its training_step is not called. For on_train_batch_start.
   void skip_batch();
   /// Ends this epoch after this batch, as if it were the last; the gradients of an open accumulation window are

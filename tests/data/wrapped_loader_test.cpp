@@ -25,7 +25,7 @@ class Recorded final : public Loader {
   [[nodiscard]] State state_dict() const override {
     State state;
     state.set("row", int64_t{5});
-    return note("state"), state;
+    return note("state_dict"), state;
   }
   void load_state_dict(const State& state) override { note("load_state_dict", state.get<int64_t>("row")); }
   void add_to_checkpoint(State& state) const override { note("add_to_checkpoint"), state.set("rows", int64_t{6}); }
@@ -75,7 +75,7 @@ TEST(WrappedLoader, ForwardsEachCallWithItsArgumentsAndItsResult) {
   const std::vector<std::string> expected{"start 23",
                                           "next",
                                           "may_be_read_ahead",
-                                          "state",
+                                          "state_dict",
                                           "load_state_dict 5",
                                           "add_to_checkpoint",
                                           "stop",
@@ -103,9 +103,11 @@ std::set<std::string> functions(const std::string& file, const std::string& patt
 
 // A function that Loader gains is forwarded too.
 TEST(WrappedLoader, OverridesEachFunctionOfLoader) {
-  const auto wanted = functions("loader.h", R"(virtual [^~(]*?(\w+)\()");
+  const std::string overrides = R"((\w+)\([^()]*\) (?:const )?override)";
+  auto wanted = functions("loader.h", R"(virtual [^~(]*?(\w+)\()");
+  wanted.merge(functions("loader.h", overrides));
   EXPECT_GE(wanted.size(), 16);
-  EXPECT_EQ(functions("loading/wrapped_loader.h", R"((\w+)\([^()]*\) (?:const )?override)"), wanted);
+  EXPECT_EQ(functions("loading/wrapped_loader.h", overrides), wanted);
 }
 
 }  // namespace

@@ -133,6 +133,14 @@ TEST(Fit, TheFirstReasonToStopIsKept) {
   EXPECT_EQ(fit.trainer.stop_reason(), "first");
 }
 
+TEST(Fit, AStopNeedsNoReason) {
+  Fit fit(quiet(3, {}));
+  fit.after_batch = [](Trainer& t, int64_t) { t.request_stop(); };
+  fit.run();
+  EXPECT_EQ(fit.trainer.global_step(), 1);
+  EXPECT_EQ(fit.trainer.stop_reason(), "request_stop() was called");
+}
+
 TEST(Fit, AnotherThreadMayRequestAStop) {
   Fit fit(quiet(3, {}));
   fit.after_batch = [](Trainer& t, int64_t batch_idx) {
