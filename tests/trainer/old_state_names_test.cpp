@@ -1,0 +1,181 @@
+// Classes of users that still override state() and load_state(), the names of state_dict() and load_state_dict() in
+// version 0.2.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "callbacks/quiet_trainer.h"
+#include "levin/levin.h"
+#include "support/error_text.h"
+#include "support/temporary_folder.h"
+#include "support/tiny_module.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+namespace levin::old_state_names_test {
+namespace {
+
+using test::error_of;
+using test::quiet;
+using test::tiny_loader;
+using test::TinyModule;
+
+// Adds a number to Base's state.
+template <class Base>
+class Numbered : public Base {
+ public:
+  using Base::Base;
+  [[nodiscard]] State state() const override {
+    State state = Base::state();
+    state.set("number", number);
+    return state;
+  }
+  void load_state(const State& saved) override {
+    Base::load_state(saved);
+    number = saved.get<int64_t>("number");
+  }
+
+  int64_t number = 0;
+};
+
+// What a run does with its objects when it saves and when it resumes.
+template <class T>
+void expect_restored(T& saved, T& resumed) {
+  saved.number = 7;
+  const Stateful& from = saved;
+  Stateful& to = resumed;
+  to.load_state_dict(from.state_dict());
+  EXPECT_EQ(resumed.number, 7);
+  EXPECT_TRUE(saved.state().values.same_as(from.state_dict().values));
+}
+
+class NumberedCallback final : public Numbered<Callback> {
+ public:
+  void on_train_epoch_end(Trainer&, LightningModule&) override { ++number; }
+  [[nodiscard]] std::string state_key() const override { return "NumberedCallback"; }
+};
+
+TEST(OldStateNames, OfACallbackAreUsedInCheckpoints) {
+  const test::TemporaryFolder folder;
+  TinyModule module, other;
+  const auto saved = std::make_shared<NumberedCallback>(), resumed = std::make_shared<NumberedCallback>();
+  Trainer trainer(quiet(2, {saved}, folder.path()));
+  trainer.fit(module, tiny_loader(8));
+  trainer.save_checkpoint(folder / "a.ckpt");
+  Trainer(quiet(5, {resumed}, folder.path())).fit(other, tiny_loader(8), folder / "a.ckpt");
+  EXPECT_EQ(resumed->number, 5);  // 2 of them from the checkpoint
+}
+
+TEST(OldStateNames, OfADataModuleStillWork) {
+  Numbered<DataModule> saved, resumed;
+  expect_restored(saved, resumed);
+}
+
+class NumberedLoader final : public Numbered<Loader> {
+ public:
+  void start(int64_t, int64_t) override {}
+  bool next(Batch&) override { return false; }
+  [[nodiscard]] std::optional<int64_t> num_batches() const override { return 0; }
+};
+
+TEST(OldStateNames, OfALoaderStillWork) {
+  NumberedLoader saved, resumed;
+  expect_restored(saved, resumed);
+}
+
+class NumberedLogger final : public Numbered<Logger> {
+ public:
+  void start(const std::string&, bool) override {}
+  void log_metrics(const MetricList&, const LogPoint&) override {}
+};
+
+TEST(OldStateNames, OfALoggerStillWork) {
+  NumberedLogger saved, resumed;
+  expect_restored(saved, resumed);
+}
+
+class NumberedScheduler final : public Numbered<LRScheduler> {
+ public:
+  [[nodiscard]] std::string name() const override { return "NumberedScheduler"; }
+
+ private:
+  [[nodiscard]] std::vector<double> next_lr() override { return scaled(0.5); }
+};
+
+TEST(OldStateNames, OfASchedulerStillWork) {
+  SGD one(std::vector<at::Tensor>{torch::ones(1)}, {.lr = 1}),
+      other(std::vector<at::Tensor>{torch::ones(1)}, {.lr = 1});
+  NumberedScheduler saved, resumed;
+  saved.attach(one);
+  resumed.attach(other);
+  saved.step();
+  expect_restored(saved, resumed);
+  EXPECT_EQ(resumed.last_epoch, 1);  // the base's own state
+  EXPECT_EQ(resumed.last_lr(), saved.last_lr());
+}
+
+// Numbers its steps, without a state.
+class Stateless : public Optimizer {
+ public:
+  Stateless() : Optimizer(Group{.lr = 0.1}) { add_param_group({.params = {torch::ones(1)}}); }
+  [[nodiscard]] std::string name() const override { return "Stateless"; }
+
+ private:
+  at::Tensor do_step(const Closure* closure) override { return closure != nullptr ? (*closure)() : at::Tensor(); }
+};
+
+class NumberedOptimizer final : public Stateless {
+ public:
+  [[nodiscard]] State state() const override {
+    State state;
+    save_groups(state);
+    state.set("number", number);
+    return state;
+  }
+  void load_state(const State& saved) override {
+    groups_ = saved_groups(saved);
+    number = saved.get<int64_t>("number");
+  }
+
+  int64_t number = 0;
+};
+
+TEST(OldStateNames, OfAnOptimizerStillWork) {
+  NumberedOptimizer saved, resumed;
+  saved.groups()[0].lr = 0.25;
+  expect_restored(saved, resumed);
+  EXPECT_EQ(resumed.groups()[0].lr, 0.25);
+}
+
+TEST(OldStateNames, AnOptimizerWithNeitherNameIsAnError) {
+  Stateless optimizer;
+  EXPECT_EQ(error_of([&] { (void)optimizer.state_dict(); }),
+            "Stateless: has no state_dict(), which checkpoints need. Override state_dict() and load_state_dict().");
+  EXPECT_EQ(error_of([&] { optimizer.load_state_dict({}); }),
+            "Stateless: has no load_state_dict(), which checkpoints need. Override state_dict() and "
+            "load_state_dict().");
+}
+
+TEST(OldStateNames, OfAMetricMayBeCalled) {
+  metrics::MeanMetric saved, resumed;
+  saved.update(torch::tensor({1.0, 4.0}));
+  resumed.load_state(saved.state());
+  EXPECT_EQ(resumed.compute().item<double>(), 2.5);
+}
+
+TEST(OldStateNames, OfAClassWithTheNewNamesMayBeCalled) {
+  ReduceLROnPlateau scheduler(ReduceLROnPlateauOptions{.patience = 3});
+  EXPECT_TRUE(scheduler.state().has("best"));
+  EXPECT_TRUE(scheduler.state().values.same_as(scheduler.state_dict().values));
+}
+
+TEST(OldStateNames, MayBeOverriddenInACallbackOfLevin) {
+  Numbered<EMAWeightAveraging> saved, resumed;
+  expect_restored(saved, resumed);
+  EXPECT_TRUE(saved.state_dict().has("latest_update_step"));
+}
+
+}  // namespace
+}  // namespace levin::old_state_names_test
+
+#pragma GCC diagnostic pop
