@@ -93,7 +93,7 @@ void BaseFinetuning::on_train_epoch_start(Trainer& trainer, LightningModule& mod
   int64_t index = 0;
   for (auto& wrapped : trainer.optimizers()) {
     Optimizer& optimizer = wrapped.optimizer();
-    const size_t before = optimizer.groups().size();
+    const size_t before = optimizer.param_groups().size();
     finetune_function(module, trainer.current_epoch(), optimizer);
     note_groups(module, index++, optimizer, before);
   }
@@ -157,7 +157,7 @@ bool BaseFinetuning::unfreeze_and_add_param_group(Module& part, Optimizer& optim
     if (!known.contains(parameter.unsafeGetTensorImpl())) group.params.push_back(parameter);
   }
   if (group.params.empty()) return false;
-  group.lr = lr ? *lr : optimizer.groups().at(0).lr / initial_denom_lr;
+  group.lr = lr ? *lr : optimizer.param_groups().at(0).lr / initial_denom_lr;
   optimizer.add_param_group(std::move(group));
   return true;
 }
@@ -166,11 +166,11 @@ bool BaseFinetuning::unfreeze_and_add_param_group(Module& part, Optimizer& optim
 
 void BaseFinetuning::note_groups(LightningModule& module, int64_t optimizer_index, const Optimizer& optimizer,
                                  size_t first) {
-  if (optimizer.groups().size() == first) return;
+  if (optimizer.param_groups().size() == first) return;
   const auto names = names_of(module);
-  for (size_t i = first; i < optimizer.groups().size(); ++i) {
+  for (size_t i = first; i < optimizer.param_groups().size(); ++i) {
     std::vector<std::string> group;
-    for (const auto& parameter : optimizer.groups()[i].params) {
+    for (const auto& parameter : optimizer.param_groups()[i].params) {
       const auto found = names.find(parameter.unsafeGetTensorImpl());
       if (found == names.end()) {
         throw Error(state_key() + ": finetune_function gave " + optimizer.name() + " a tensor of shape " +
@@ -281,17 +281,17 @@ void BackboneFinetuning::freeze_before_training(LightningModule& module) {
 
 void BackboneFinetuning::finetune_function(LightningModule& module, int64_t epoch, Optimizer& optimizer) {
   if (epoch < options_.unfreeze_backbone_at_epoch) return;
-  const double lr = optimizer.groups().at(0).lr;
+  const double lr = optimizer.param_groups().at(0).lr;
   if (!unfrozen_) {  // also in a later epoch, if the run resumes from one without this callback
     previous_backbone_lr_ = options_.backbone_initial_lr.value_or(lr * options_.backbone_initial_ratio_lr);
     const bool added = unfreeze_and_add_param_group(*child(module, options_.backbone), optimizer, previous_backbone_lr_,
                                                     options_.initial_denom_lr, options_.train_bn);
-    if (added) group_ = static_cast<int64_t>(optimizer.groups().size()) - 1;
+    if (added) group_ = static_cast<int64_t>(optimizer.param_groups().size()) - 1;
     unfrozen_ = true;
   } else {
     double next = lambda_func_(epoch + 1) * previous_backbone_lr_;
     if (options_.should_align) next = std::min(next, lr);
-    if (group_) optimizer.groups().at(static_cast<size_t>(*group_)).lr = next;
+    if (group_) optimizer.param_groups().at(static_cast<size_t>(*group_)).lr = next;
     previous_backbone_lr_ = next;
   }
   if (options_.verbose) report(lr, previous_backbone_lr_);

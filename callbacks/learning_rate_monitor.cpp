@@ -107,7 +107,7 @@ void LearningRateMonitor::write(Trainer& trainer, bool at_step) const {
   Metrics row;
   for (const Watched& watched : watched_) {
     if (!wants(watched, at_step)) continue;
-    const auto& groups = trainer.optimizers()[watched.optimizer].optimizer().groups();
+    const auto& groups = trainer.optimizers()[watched.optimizer].optimizer().param_groups();
     for (size_t i = 0; i < groups.size(); ++i) {
       const std::string name = watched.name + (groups.size() > 1 ? "/pg" + std::to_string(i + 1) : "");
       row[name] = groups[i].lr;

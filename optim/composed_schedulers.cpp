@@ -135,10 +135,10 @@ void SequentialLR::begin() {
 }
 
 void SequentialLR::restart() {
-  for (auto& group : optimizer().groups()) group.lr = group.initial_lr;
+  for (auto& group : optimizer().param_groups()) group.lr = group.initial_lr;
   last_epoch = 0;
   schedulers_.front()->initial_step();
-  last_lr_ = schedulers_.front()->last_lr();
+  last_lr_ = schedulers_.front()->get_last_lr();
 }
 
 void SequentialLR::advance(std::optional<double>) {
@@ -153,7 +153,7 @@ void SequentialLR::advance(std::optional<double>) {
   } else {
     scheduler.advance({});
   }
-  last_lr_ = scheduler.last_lr();
+  last_lr_ = scheduler.get_last_lr();
 }
 
 ChainedScheduler::ChainedScheduler(ChainedSchedulerOptions options) {
@@ -182,7 +182,7 @@ void ChainedScheduler::begin() {
 }
 
 void ChainedScheduler::restart() {
-  for (auto& group : optimizer().groups()) group.lr = group.initial_lr;
+  for (auto& group : optimizer().param_groups()) group.lr = group.initial_lr;
   last_epoch = 0;
   for (auto& scheduler : schedulers_) scheduler->initial_step();
   note_lrs();

@@ -12,7 +12,7 @@ template class SchedulerOf<CyclicLROptions>;
 namespace {
 
 void need_momentum(const Optimizer& optimizer, const std::string& name) {
-  for (const auto& group : optimizer.groups()) {
+  for (const auto& group : optimizer.param_groups()) {
     if (group.has_momentum) continue;
     throw Error(name + ".cycle_momentum: " + optimizer.name() +
                 " has neither momentum nor betas to cycle. Set cycle_momentum to false.");
@@ -51,7 +51,7 @@ void OneCycleLR::prepare() {
     base_momentums_ = per_group(options_.base_momentum, "base_momentum");
     max_momentums_ = per_group(options_.max_momentum, "max_momentum");
   }
-  auto& groups = optimizer().groups();
+  auto& groups = optimizer().param_groups();
   for (size_t i = 0; i < groups.size(); ++i) groups[i].initial_lr = max_lrs_[i] / options_.div_factor;
   base_lrs_ = fix_initial_lrs();
 }
@@ -71,7 +71,7 @@ std::vector<double> OneCycleLR::next_lr() {
   const double end = phase == 0 ? peak : (phase == 1 ? valley : total - 1);
   const double done = (now - start) / (end - start);
 
-  auto& groups = optimizer().groups();
+  auto& groups = optimizer().param_groups();
   std::vector<double> lrs;
   for (size_t i = 0; i < std::min(groups.size(), max_lrs_.size()); ++i) {
     const double initial = base_lrs_[i];
@@ -115,7 +115,7 @@ std::vector<double> CyclicLR::next_lr() {
   const double x = 1 + cycles - cycle;
   const double share = (x <= turn ? x / turn : (x - 1) / (turn - 1)) * height(cycle);
 
-  auto& groups = optimizer().groups();
+  auto& groups = optimizer().param_groups();
   std::vector<double> lrs;
   for (size_t i = 0; i < std::min(groups.size(), max_lrs_.size()); ++i) {
     lrs.push_back(base_lrs_[i] + (max_lrs_[i] - base_lrs_[i]) * share);

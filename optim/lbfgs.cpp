@@ -23,7 +23,7 @@ void LBFGS::group_added() {
 
 at::Tensor LBFGS::do_step(const Closure* closure) {
   if (inner_ == nullptr) return (*closure)();
-  inner_->groups()[0].lr = groups_[0].lr;
+  inner_->param_groups()[0].lr = groups_[0].lr;
   return inner_->step(*closure);
 }
 

@@ -13,7 +13,7 @@ void LRScheduler::attach(Optimizer& optimizer) {
   if (optimizer_ != nullptr) {
     throw Error(name() + ": an optimizer (" + optimizer_->name() + ") is attached already. Make a scheduler for each.");
   }
-  if (optimizer.groups().empty()) {
+  if (optimizer.param_groups().empty()) {
     throw Error(name() + ": " + optimizer.name() + " has no parameters yet. Add them before attaching a scheduler.");
   }
   optimizer_ = &optimizer;
@@ -27,7 +27,7 @@ void LRScheduler::attach(Optimizer& optimizer) {
 
 std::vector<double> LRScheduler::fix_initial_lrs() {
   std::vector<double> lrs;
-  for (auto& group : optimizer().groups()) {
+  for (auto& group : optimizer().param_groups()) {
     if (!group.scheduled) group.initial_lr = group.lr;
     group.scheduled = true;
     lrs.push_back(group.initial_lr);
@@ -65,24 +65,24 @@ void LRScheduler::restart() {
 }
 
 void LRScheduler::apply(const std::vector<double>& lrs) {
-  auto& groups = optimizer().groups();
+  auto& groups = optimizer().param_groups();
   for (size_t i = 0; i < std::min(groups.size(), lrs.size()); ++i) groups[i].lr = lrs[i];
   note_lrs();
 }
 
 void LRScheduler::note_lrs() {
   last_lr_.clear();
-  for (const auto& group : optimizer().groups()) last_lr_.push_back(group.lr);
+  for (const auto& group : optimizer().param_groups()) last_lr_.push_back(group.lr);
 }
 
 std::vector<double> LRScheduler::scaled(double factor) const {
   std::vector<double> lrs;
-  for (const auto& group : optimizer().groups()) lrs.push_back(group.lr * factor);
+  for (const auto& group : optimizer().param_groups()) lrs.push_back(group.lr * factor);
   return lrs;
 }
 
 std::vector<double> LRScheduler::per_group(const FloatOrList& value, const std::string& key) const {
-  const size_t count = optimizer().groups().size();
+  const size_t count = optimizer().param_groups().size();
   if (const double* number = std::get_if<double>(&value)) return std::vector<double>(count, *number);
   const auto& list = std::get<std::vector<double>>(value);
   if (list.size() != count) {

@@ -58,7 +58,8 @@ class LRScheduler : public Stateful {
   virtual void fill_total_steps(int64_t /*steps*/) {}
 
   /// Returns the learning rates this scheduler set last, one per group.
-  [[nodiscard]] const std::vector<double>& last_lr() const { return last_lr_; }
+  [[nodiscard]] const std::vector<double>& get_last_lr() const { return last_lr_; }
+  [[deprecated("use get_last_lr()")]] [[nodiscard]] const std::vector<double>& last_lr() const { return last_lr_; }
 
   /// Steps taken since the start; -1 before attach().
   int64_t last_epoch = -1;

@@ -88,8 +88,10 @@ class Optimizer : public Stateful {
   /// that is negative, not finite, or unknown to this optimizer.
   void add_param_group(ParamGroup group);
 
-  [[nodiscard]] std::vector<Group>& groups() { return groups_; }
-  [[nodiscard]] const std::vector<Group>& groups() const { return groups_; }
+  [[nodiscard]] std::vector<Group>& param_groups() { return groups_; }
+  [[nodiscard]] const std::vector<Group>& param_groups() const { return groups_; }
+  [[deprecated("use param_groups()")]] [[nodiscard]] std::vector<Group>& groups() { return groups_; }
+  [[deprecated("use param_groups()")]] [[nodiscard]] const std::vector<Group>& groups() const { return groups_; }
 
   /// Returns all tensors, each once, group after group: the order in which state_dict() numbers them.
   [[nodiscard]] std::vector<at::Tensor> parameters() const;

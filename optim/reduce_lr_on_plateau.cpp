@@ -60,7 +60,7 @@ void ReduceLROnPlateau::advance(std::optional<double> metric) {
 }
 
 void ReduceLROnPlateau::reduce() {
-  auto& groups = optimizer().groups();
+  auto& groups = optimizer().param_groups();
   if (min_lrs_.size() != groups.size()) min_lrs_ = per_group(options_.min_lr, "min_lr");  // a group was added
   for (size_t i = 0; i < groups.size(); ++i) {
     const double lr = std::max(groups[i].lr * options_.factor, min_lrs_[i]);

@@ -83,7 +83,7 @@ std::vector<double> PolynomialLR::closed_form() {
 }
 
 void LambdaLR::prepare() {
-  const size_t groups = optimizer().groups().size();
+  const size_t groups = optimizer().param_groups().size();
   if (!is_shared_ && lambdas_.size() != groups) {
     throw Error("LambdaLR: got " + count_of(lambdas_.size(), "function") + ", but " + optimizer().name() + " has " +
                 count_of(groups, "parameter group") + ". Give one function, or one per group.");

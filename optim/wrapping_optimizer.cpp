@@ -30,7 +30,7 @@ WrappingOptimizer::WrappingOptimizer(std::shared_ptr<Optimizer> inner, Group def
     throw ConfigError(outer + ".optimizer: " + inner_->name() +
                       " keeps an average of the weights, which cannot be wrapped. Use it on its own.");
   }
-  groups_ = inner_->groups();
+  groups_ = inner_->param_groups();
 }
 
 std::shared_ptr<Optimizer> WrappingOptimizer::make_inner(const ClassSpec& spec, const std::string& outer) {
@@ -48,10 +48,10 @@ Optimizer::Group WrappingOptimizer::defaults_of(const ClassSpec& spec, const std
 }
 
 Optimizer::Group WrappingOptimizer::defaults_of(const Optimizer& inner) {
-  if (inner.groups().empty()) {
+  if (inner.param_groups().empty()) {
     throw Error(inner.name() + ": has no parameters yet. Add them before wrapping it.");
   }
-  Group defaults = inner.groups().front();
+  Group defaults = inner.param_groups().front();
   defaults.params.clear();
   return defaults;
 }
@@ -74,7 +74,7 @@ void WrappingOptimizer::group_added() {
 
 void WrappingOptimizer::step_inner() {
   for (size_t i = 0; i < groups_.size(); ++i) {
-    Group& group = inner_->groups()[i];
+    Group& group = inner_->param_groups()[i];
     group.lr = groups_[i].lr;
     group.momentum = groups_[i].momentum;
     group.weight_decay = groups_[i].weight_decay;

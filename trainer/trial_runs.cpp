@@ -246,17 +246,17 @@ TrialRuns::Outcome TrialRuns::try_batch_size(int64_t samples, int64_t steps) {
 }
 
 double TrialRuns::learning_rate() const {
-  return configured_lr(kept_->fit.optimizers()[0].shared()->groups()[0]);
+  return configured_lr(kept_->fit.optimizers()[0].shared()->param_groups()[0]);
 }
 
 void TrialRuns::try_learning_rates(int64_t steps, const std::function<double(int64_t)>& lrs,
                                    const std::function<bool(int64_t, double)>& seen) {
   Run& run = kept_->run;
   begin_trial();
-  auto& groups = run.fit.optimizers()[0].optimizer().groups();
+  auto& groups = run.fit.optimizers()[0].optimizer().param_groups();
   const double first = learning_rate();
   std::vector<double> ratios;
-  for (const auto& group : kept_->fit.optimizers()[0].shared()->groups()) {
+  for (const auto& group : kept_->fit.optimizers()[0].shared()->param_groups()) {
     ratios.push_back(configured_lr(group) / first);
   }
   TrialStream stream(run);

@@ -52,7 +52,7 @@ int main() {
 
     for (int64_t step = fabric.global_step(); step < kSteps; ++step) {
       const View& view = views[generator() % views.size()];
-      optimizer.optimizer().groups()[0].lr = means_rate(step);
+      optimizer.optimizer().param_groups()[0].lr = means_rate(step);
       const torch::Tensor loss = fabric.step(
           {view.points, view.colours}, [&](const levin::Batch& batch) { return loss_of(splats, batch[0], batch[1]); });
 

@@ -28,7 +28,7 @@ int main() {
       const torch::Tensor loss = fabric.step(
           {input, label}, [&](const levin::Batch& batch) { return torch::mse_loss(net.forward(batch[0]), batch[1]); });
       if (fabric.global_step() % kReportEvery != 0) continue;
-      fabric.log_dict({{"loss", loss.item<double>()}, {"lr", optimizer.optimizer().groups()[0].lr}});
+      fabric.log_dict({{"loss", loss.item<double>()}, {"lr", optimizer.optimizer().param_groups()[0].lr}});
       fabric.save("last.ckpt");
       std::cout << "step " << fabric.global_step() << ": loss " << loss.item<double>() << std::endl;
     }

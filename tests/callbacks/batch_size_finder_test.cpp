@@ -211,7 +211,7 @@ TEST(BatchSizeFinder, ScalesLearningRatesIfAsked) {
                       "learning rates are multiplied by 4."))
           << console.text();
     }
-    return trainer.optimizers()[0].optimizer().groups()[0].initial_lr;
+    return trainer.optimizers()[0].optimizer().param_groups()[0].initial_lr;
   };
   EXPECT_DOUBLE_EQ(lr(LrScale::none), 0.01);
   EXPECT_DOUBLE_EQ(lr(LrScale::linear), 0.04);

@@ -26,7 +26,7 @@ Rates rates(BackboneFinetuning callback, int64_t epochs, std::function<Optimizer
   Trainer trainer(
       quiet(epochs, {std::move(callback), LambdaCallback({.on_train_epoch_start = [&](Trainer& t, LightningModule&) {
                        found.emplace_back();
-                       for (const auto& group : t.optimizers()[0].optimizer().groups()) {
+                       for (const auto& group : t.optimizers()[0].optimizer().param_groups()) {
                          found.back().push_back(group.lr);
                        }
                      }})}));
@@ -135,8 +135,8 @@ TEST(BackboneFinetuning, ASecondFitUnfreezesAnew) {
   ASSERT_EQ(trainer.current_epoch(), 3);
   module.on_training_step = nullptr;
   trainer.fit(module, tiny_loader(24));
-  ASSERT_EQ(trainer.optimizers()[0].optimizer().groups().size(), 2U);
-  EXPECT_NEAR(trainer.optimizers()[0].optimizer().groups()[1].lr, 0.04, 1e-12);  // epochs 3, 4, 5
+  ASSERT_EQ(trainer.optimizers()[0].optimizer().param_groups().size(), 2U);
+  EXPECT_NEAR(trainer.optimizers()[0].optimizer().param_groups()[1].lr, 0.04, 1e-12);  // epochs 3, 4, 5
 }
 
 TEST(BackboneFinetuning, PrintsBothRatesIfVerbose) {
@@ -238,7 +238,7 @@ TEST(BaseFinetuning, AddsPartsAsGroupsOfTheirOwn) {
   Trainer trainer(quiet(4, {callback}));
   trainer.fit(module, tiny_loader(24));
   EXPECT_EQ(callback->added, (std::vector<bool>{true, true, false}));  // nothing is left the third time
-  const auto& groups = trainer.optimizers()[0].optimizer().groups();
+  const auto& groups = trainer.optimizers()[0].optimizer().param_groups();
   ASSERT_EQ(groups.size(), 3U);
   EXPECT_NEAR(groups[1].lr, 0.01, 1e-12);  // a tenth: initial_denom_lr
   EXPECT_EQ(groups[2].lr, 0.5);

@@ -173,7 +173,7 @@ TEST(LearningRateFinder, TrainsWithTheSuggestionAndKeepsTheGroupsRatio) {
   Trainer trainer(quiet(1, {looking}));
   trainer.fit(module, tiny_loader(24));
   ASSERT_TRUE(looking->suggestion());
-  const auto& groups = trainer.optimizers()[0].optimizer().groups();
+  const auto& groups = trainer.optimizers()[0].optimizer().param_groups();
   EXPECT_DOUBLE_EQ(groups[0].lr, *looking->suggestion());
   EXPECT_DOUBLE_EQ(groups[1].lr, *looking->suggestion() / 2);
   EXPECT_TRUE(console.has("LearningRateFinder: the loss falls most steeply at "));
@@ -195,7 +195,7 @@ TEST(LearningRateFinder, KnowsTheConfiguredRateUnderAWarmUp) {
   trainer.fit(module, tiny_loader(24));
   ASSERT_TRUE(looking->suggestion());
   EXPECT_TRUE(console.has("Training uses it; the configured rate is 0.01."));
-  const auto& groups = trainer.optimizers()[0].optimizer().groups();
+  const auto& groups = trainer.optimizers()[0].optimizer().param_groups();
   EXPECT_DOUBLE_EQ(groups[0].initial_lr, *looking->suggestion());
   EXPECT_DOUBLE_EQ(groups[1].initial_lr, *looking->suggestion() / 2);
 }

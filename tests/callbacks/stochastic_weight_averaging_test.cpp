@@ -23,7 +23,7 @@ struct Course {
 LambdaCallback recorder(Course& course) {
   return LambdaCallback({.on_train_epoch_start = [&](Trainer& trainer, LightningModule& module) {
     course.starts.push_back(module_tensors(module));
-    course.lrs.push_back(trainer.optimizers()[0].optimizer().groups()[0].lr);
+    course.lrs.push_back(trainer.optimizers()[0].optimizer().param_groups()[0].lr);
   }});
 }
 

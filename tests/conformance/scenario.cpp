@@ -207,7 +207,7 @@ void ScenarioModule::on_train_batch_start(const Batch&, int64_t) {
 }
 void ScenarioModule::on_train_batch_end(const at::Tensor&, const Batch&, int64_t) {
   note("on_train_batch_end");
-  trace_.lrs.push_back(rounded(optimizer().optimizer().groups()[0].lr));
+  trace_.lrs.push_back(rounded(optimizer().optimizer().param_groups()[0].lr));
   trace_.global_step_after_batch.push_back(global_step());
 }
 void ScenarioModule::on_before_zero_grad(levin::Optimizer&) {

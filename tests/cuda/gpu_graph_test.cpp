@@ -46,7 +46,7 @@ TEST_F(GpuGraph, EveryOptimizerThatCanBeRecordedDoes) {
 
 struct MovesMomentum : Callback {
   void on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t batch_idx) override {
-    trainer.optimizers()[0].optimizer().groups()[0].momentum = 0.5 + 0.01 * static_cast<double>(batch_idx);
+    trainer.optimizers()[0].optimizer().param_groups()[0].momentum = 0.5 + 0.01 * static_cast<double>(batch_idx);
   }
 };
 

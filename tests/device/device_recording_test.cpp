@@ -81,7 +81,7 @@ TEST(DeviceRecording, leaves_to_the_host_what_an_optimizer_computes_there) {
 TEST(DeviceRecording, follows_a_momentum_that_moves_every_step) {
   struct Moving : Callback {
     void on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t batch_idx) override {
-      trainer.optimizers()[0].optimizer().groups()[0].momentum = 0.5 + 0.03 * static_cast<double>(batch_idx);
+      trainer.optimizers()[0].optimizer().param_groups()[0].momentum = 0.5 + 0.03 * static_cast<double>(batch_idx);
     }
   };
   const DeviceCounts counts =

@@ -256,7 +256,7 @@ TEST(TextClassifier, WarmsUpAndFallsToZeroAtTheEnd) {
   TextClassifier model(options);
   struct Rates : Callback {
     void on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t) override {
-      all.push_back(trainer.optimizers()[0].optimizer().groups()[0].lr);
+      all.push_back(trainer.optimizers()[0].optimizer().param_groups()[0].lr);
     }
     std::vector<double> all;
   };

@@ -168,7 +168,7 @@ TEST(GPT, TrainsAsPyTorchDoes) {
                                                   DataLoaderOptions{.batch_size = 2}));
   ASSERT_EQ(losses->all.size(), 3U);
   for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(losses->all[i], one["losses"][i].get<double>(), 2e-5) << i;
-  const auto& groups = trainer.optimizers()[0].optimizer().groups();
+  const auto& groups = trainer.optimizers()[0].optimizer().param_groups();
   ASSERT_EQ(groups.size(), 2U);
   EXPECT_EQ(groups[0].weight_decay, 0.1);
   EXPECT_EQ(groups[1].weight_decay, 0.0);
@@ -214,7 +214,7 @@ TEST(GPT, WarmsUpAndFollowsACosineOverTheWholeRun) {
   GPT model(options);
   struct Rates : Callback {
     void on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t) override {
-      all.push_back(trainer.optimizers()[0].optimizer().groups()[0].lr);
+      all.push_back(trainer.optimizers()[0].optimizer().param_groups()[0].lr);
     }
     std::vector<double> all;
   };

@@ -57,7 +57,7 @@ TEST(ResNet, LearnsToTellBarsApart) {
   trainer.fit(model, std::make_shared<DataLoader>(data, DataLoaderOptions{.batch_size = 16, .shuffle = true}),
               std::make_shared<DataLoader>(data, DataLoaderOptions{.batch_size = 64}));
   EXPECT_GT(trainer.callback_metrics().at("val_acc"), 0.95);
-  const auto& groups = trainer.optimizers()[0].optimizer().groups();
+  const auto& groups = trainer.optimizers()[0].optimizer().param_groups();
   ASSERT_EQ(groups.size(), 2U);
   EXPECT_GT(groups[0].weight_decay, 0.0);
   EXPECT_EQ(groups[1].weight_decay, 0.0);

@@ -16,7 +16,7 @@ SGD two_groups() {
 }
 
 double lr_of(const Optimizer& optimizer) {
-  return optimizer.groups()[0].lr;
+  return optimizer.param_groups()[0].lr;
 }
 
 TEST(LRScheduler, AttachesAtOnceOrLater) {
@@ -30,7 +30,7 @@ TEST(LRScheduler, AttachesAtOnceOrLater) {
   EXPECT_EQ(lr_of(first), 0.05);
   EXPECT_EQ(lr_of(second), 0.05);
   EXPECT_EQ(later.last_epoch, 0);
-  EXPECT_EQ(first.groups()[0].initial_lr, 0.1);
+  EXPECT_EQ(first.param_groups()[0].initial_lr, 0.1);
 }
 
 TEST(LRScheduler, KeepsTheInitialLrOfTheFirstScheduler) {
@@ -99,10 +99,10 @@ TEST(LambdaLR, MultipliesTheInitialLr) {
   SGD optimizer = two_groups();
   LambdaLR scheduler(optimizer,
                      {[](int64_t step) { return 1.0 / (1 + step); }, [](int64_t step) { return 2.0 * step; }});
-  EXPECT_EQ(scheduler.last_lr(), (std::vector<double>{0.1, 0.0}));
+  EXPECT_EQ(scheduler.get_last_lr(), (std::vector<double>{0.1, 0.0}));
   scheduler.step();
   scheduler.step();
-  EXPECT_EQ(scheduler.last_lr(), (std::vector<double>{0.1 / 3, 0.02 * 4}));
+  EXPECT_EQ(scheduler.get_last_lr(), (std::vector<double>{0.1 / 3, 0.02 * 4}));
 }
 
 TEST(LambdaLR, ContinuesFromItsState) {
@@ -142,15 +142,15 @@ TEST(OneCycleLR, NamesWhatIsMissingOrExceeded) {
   Adagrad adagrad(std::vector<at::Tensor>{at::ones({1})}, {.lr = 0.3});
   OneCycleLR cycles({.max_lr = 0.5, .total_steps = 5});
   expect_error<Error>([&] { cycles.attach(adagrad); }, {"OneCycleLR.cycle_momentum", "Adagrad", "false"});
-  EXPECT_EQ(adagrad.groups()[0].lr, 0.3);
+  EXPECT_EQ(adagrad.param_groups()[0].lr, 0.3);
 }
 
 TEST(OneCycleLR, MovesBeta1OfAdam) {
   Adam adam(std::vector<at::Tensor>{at::ones({1})});
   OneCycleLR scheduler(adam, {.max_lr = 0.5, .total_steps = 11, .pct_start = 0.5});
-  EXPECT_EQ(adam.groups()[0].momentum, 0.95);
+  EXPECT_EQ(adam.param_groups()[0].momentum, 0.95);
   for (int i = 0; i < 5; ++i) scheduler.step();
-  EXPECT_LT(adam.groups()[0].momentum, 0.87);
+  EXPECT_LT(adam.param_groups()[0].momentum, 0.87);
 }
 
 TEST(CyclicLR, TakesAFunctionForItsHeight) {
@@ -164,7 +164,7 @@ TEST(CyclicLR, TakesAFunctionForItsHeight) {
     lrs.push_back(lr_of(optimizer));
   }
   EXPECT_EQ(lrs, (std::vector<double>{0, 0.5, 1, 0.5, 0, 0.25, 0.5, 0.25}));
-  EXPECT_EQ(optimizer.groups()[0].momentum, 0.9);
+  EXPECT_EQ(optimizer.param_groups()[0].momentum, 0.9);
 }
 
 TEST(SequentialLR, TakesSchedulersAttachedOrNot) {

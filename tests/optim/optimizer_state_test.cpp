@@ -165,18 +165,18 @@ TEST(OptimizerState, HoldsTheNumbersOfTheGroups) {
   SGD optimizer(std::vector<ParamGroup>{{.params = {params[0]}, .lr = 0.3}, {.params = {params[1], params[2]}}},
                 {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01});
   train_step(optimizer, params);
-  optimizer.groups()[0].lr = 0.25;
-  optimizer.groups()[1].momentum = 0.8;
+  optimizer.param_groups()[0].lr = 0.25;
+  optimizer.param_groups()[1].momentum = 0.8;
   const State saved = optimizer.state_dict();
 
   auto other_params = make_params();
   SGD other(std::vector<ParamGroup>{{.params = {other_params[0]}}, {.params = {other_params[1], other_params[2]}}},
             {.lr = 7, .momentum = 0.5});
   other.load_state_dict(saved);
-  EXPECT_EQ(other.groups()[0].lr, 0.25);
-  EXPECT_EQ(other.groups()[0].weight_decay, 0.01);
-  EXPECT_EQ(other.groups()[1].lr, 0.1);
-  EXPECT_EQ(other.groups()[1].momentum, 0.8);
+  EXPECT_EQ(other.param_groups()[0].lr, 0.25);
+  EXPECT_EQ(other.param_groups()[0].weight_decay, 0.01);
+  EXPECT_EQ(other.param_groups()[1].lr, 0.1);
+  EXPECT_EQ(other.param_groups()[1].momentum, 0.8);
 }
 
 TEST(OptimizerState, NamesWhatDoesNotMatch) {

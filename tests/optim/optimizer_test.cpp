@@ -56,8 +56,8 @@ TEST(Optimizer, TakesMomentumPerGroup) {
     train_step(expected, other);
   }
   EXPECT_TRUE(testing::bitwise_equal(params, other));
-  EXPECT_TRUE(optimizer.groups()[0].has_momentum);
-  EXPECT_FALSE(Adagrad(make_params()).groups()[0].has_momentum);
+  EXPECT_TRUE(optimizer.param_groups()[0].has_momentum);
+  EXPECT_FALSE(Adagrad(make_params()).param_groups()[0].has_momentum);
 }
 
 TEST(Optimizer, SkipsParametersWithoutGradient) {
@@ -240,7 +240,7 @@ TEST(Optimizer, MomentumMayBeSwitchedOnLater) {
   auto params = make_params();
   SGD optimizer(params, {.lr = 0.1});
   train_step(optimizer, params);
-  optimizer.groups()[0].momentum = 0.9;
+  optimizer.param_groups()[0].momentum = 0.9;
   auto other = make_params();
   {
     const at::NoGradGuard no_grad;
@@ -349,7 +349,7 @@ TEST(Optimizer, RefusesWrongGroups) {
   Adagrad adagrad(make_params());
   expect_error<Error>([&] { adagrad.add_param_group({.params = {at::ones({1})}, .momentum = 0.9}); },
                       {"sets momentum", "Adagrad does not have", "unset"});
-  EXPECT_EQ(optimizer.groups().size(), 1U);
+  EXPECT_EQ(optimizer.param_groups().size(), 1U);
 }
 
 TEST(Optimizer, RefusesSparseGradients) {
@@ -365,7 +365,7 @@ TEST(LBFGS, NeedsAClosureAndOneGroup) {
   expect_error<Error>([&] { optimizer.step(); }, {"LBFGS", "step(closure)", "backward()"});
   expect_error<Error>([&] { optimizer.add_param_group({.params = {at::ones({1})}}); },
                       {"LBFGS", "one parameter group"});
-  EXPECT_EQ(optimizer.groups().size(), 1U);
+  EXPECT_EQ(optimizer.param_groups().size(), 1U);
 }
 
 TEST(LBFGS, FollowsTheGroupsLearningRate) {
@@ -373,7 +373,7 @@ TEST(LBFGS, FollowsTheGroupsLearningRate) {
   auto other = make_params();
   LBFGS optimizer(params, {.lr = 1, .max_iter = 2});
   LBFGS expected(other, {.lr = 0.25, .max_iter = 2});
-  optimizer.groups()[0].lr = 0.25;
+  optimizer.param_groups()[0].lr = 0.25;
   train_step(optimizer, params);
   train_step(expected, other);
   EXPECT_TRUE(testing::bitwise_equal(params, other));

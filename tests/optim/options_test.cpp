@@ -155,8 +155,8 @@ TEST(OptimOptions, ReadANumberOrAList) {
   const auto list = testing::make<LRScheduler>("OneCycleLR", {{"max_lr", {0.1, 0.2}}, {"total_steps", 10}});
   SGD optimizer(std::vector<ParamGroup>{{.params = {at::ones({1})}}, {.params = {at::ones({1})}}});
   list->attach(optimizer);
-  EXPECT_EQ(optimizer.groups()[0].initial_lr, 0.1 / 25);
-  EXPECT_EQ(optimizer.groups()[1].initial_lr, 0.2 / 25);
+  EXPECT_EQ(optimizer.param_groups()[0].initial_lr, 0.1 / 25);
+  EXPECT_EQ(optimizer.param_groups()[1].initial_lr, 0.2 / 25);
 }
 
 }  // namespace

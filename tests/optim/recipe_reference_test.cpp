@@ -90,7 +90,7 @@ TEST(CosineWithWarmup, IsPyTorchsWarmupFollowedByItsCosine) {
   const auto rates = one.at("rates").get<std::vector<double>>();
   ASSERT_EQ(rates.size(), 41U);
   for (size_t step = 0; step < rates.size(); ++step) {
-    ASSERT_NEAR(optimizer.groups()[0].lr, rates[step], 1e-12) << "step " << step;
+    ASSERT_NEAR(optimizer.param_groups()[0].lr, rates[step], 1e-12) << "step " << step;
     scheduler.step();
   }
 }

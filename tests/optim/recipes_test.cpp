@@ -52,7 +52,7 @@ TEST(Muon, ScalesBothStepSizesWithTheGroups) {
   auto params = make_params(), expected = make_params();
   Muon muon(params, {.lr = 0.1, .adamw_lr = 0.03});
   Muon half(expected, {.lr = 0.05, .adamw_lr = 0.015});
-  muon.groups()[0].lr *= 0.5;
+  muon.param_groups()[0].lr *= 0.5;
   for (int i = 0; i < 3; ++i) {
     train_step(muon, params);
     train_step(half, expected);
@@ -154,12 +154,12 @@ TEST(WrappingOptimizer, TakesItsSettingsFromTheInnerOptimizerAndItsGroups) {
   auto sam = testing::make<Optimizer>("SAM", around("SGD", {{"lr", 0.3}, {"momentum", 0.8}, {"weight_decay", 0.1}}));
   sam->add_param_group({.params = {params[0]}, .lr = 0.7});
   sam->add_param_group({.params = {params[1]}});
-  EXPECT_EQ(sam->groups()[0].lr, 0.7);
-  EXPECT_EQ(sam->groups()[1].lr, 0.3);
-  EXPECT_EQ(sam->groups()[1].momentum, 0.8);
-  EXPECT_EQ(sam->groups()[1].weight_decay, 0.1);
+  EXPECT_EQ(sam->param_groups()[0].lr, 0.7);
+  EXPECT_EQ(sam->param_groups()[1].lr, 0.3);
+  EXPECT_EQ(sam->param_groups()[1].momentum, 0.8);
+  EXPECT_EQ(sam->param_groups()[1].weight_decay, 0.1);
   const Lookahead wrapped(SGD(params, {.lr = 0.25}), {.k = 2});
-  EXPECT_EQ(wrapped.groups()[0].lr, 0.25);
+  EXPECT_EQ(wrapped.param_groups()[0].lr, 0.25);
   EXPECT_EQ(to_yaml(wrapped.written_options()).find("class_path: SGD") != std::string::npos, true);
 }
 
@@ -167,7 +167,7 @@ TEST(WrappingOptimizer, SendsChangedLearningRatesToTheInnerOptimizer) {
   auto params = make_params(), expected = make_params();
   Lookahead outer(SGD(params, {.lr = 0.1}), {.k = 100});
   SGD sgd(expected, {.lr = 0.02});
-  outer.groups()[0].lr = 0.02;
+  outer.param_groups()[0].lr = 0.02;
   train_step(outer, params);
   train_step(sgd, expected);
   EXPECT_TRUE(testing::bitwise_equal(params, expected));
@@ -217,7 +217,7 @@ TEST(CosineWithWarmup, FollowsItsClosedFormInSharesOfTheRun) {
   scheduler.fill_total_steps(200);
   scheduler.attach(optimizer);
   for (int step = 0; step <= 210; ++step) {
-    for (const auto& group : optimizer.groups()) {
+    for (const auto& group : optimizer.param_groups()) {
       const double way = std::min(1.0, (step - 20) / 180.0);
       const double want = step < 20 ? group.initial_lr * step / 20
                                     : 0.01 + (group.initial_lr - 0.01) * (1 + std::cos(std::numbers::pi * way)) / 2;

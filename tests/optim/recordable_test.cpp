@@ -48,7 +48,7 @@ TEST(RecordableOptimizer, TakesTheSameStepsWithItsLearningRateInATensor) {
     Trained plain(setting), recordable(setting);
     recordable.optimizer->make_recordable();
     for (int i = 0; i < 6; ++i) {
-      if (i == 3) plain.optimizer->groups()[0].lr = recordable.optimizer->groups()[0].lr = 0.03125;
+      if (i == 3) plain.optimizer->param_groups()[0].lr = recordable.optimizer->param_groups()[0].lr = 0.03125;
       train_step(*plain.optimizer, plain.params);
       train_step(*recordable.optimizer, recordable.params);
       ASSERT_TRUE(bitwise_equal(plain.params, recordable.params)) << setting.name << ", step " << i;
@@ -93,7 +93,7 @@ TEST(RecordableOptimizer, ItsVersionTellsWhenTensorsCameOrWent) {
   train_step(*trained.optimizer, trained.params);
   const int64_t version = trained.optimizer->version();
   train_step(*trained.optimizer, trained.params);
-  trained.optimizer->groups()[0].lr = 0.5;
+  trained.optimizer->param_groups()[0].lr = 0.5;
   train_step(*trained.optimizer, trained.params);
   EXPECT_EQ(trained.optimizer->version(), version);
   trained.backward();

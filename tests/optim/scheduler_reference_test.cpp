@@ -28,11 +28,11 @@ struct Training {
 };
 
 void expect_at(const Training& run, const nlohmann::json& one, size_t step) {
-  const auto& groups = run.optimizer.groups();
+  const auto& groups = run.optimizer.param_groups();
   for (size_t g = 0; g < groups.size(); ++g) {
     const auto lr = one.at("lr")[step][g].get<double>();
     ASSERT_NEAR(groups[g].lr, lr, 1e-12 * std::abs(lr) + 1e-17) << one.at("scheduler") << " step " << step;
-    ASSERT_EQ(run.scheduler->last_lr()[g], groups[g].lr);
+    ASSERT_EQ(run.scheduler->get_last_lr()[g], groups[g].lr);
     ASSERT_NEAR(groups[g].momentum, one.at("momentum")[step][g].get<double>(), 1e-12) << " step " << step;
   }
 }
@@ -57,13 +57,14 @@ TEST_P(SchedulerReference, ResumesBitwiseIdentical) {
     resumed.optimizer.load_state_dict(whole.optimizer.state_dict());
     resumed.scheduler->load_state_dict(whole.scheduler->state_dict());
     EXPECT_EQ(resumed.scheduler->last_epoch, whole.scheduler->last_epoch);
-    EXPECT_EQ(resumed.scheduler->last_lr(), whole.scheduler->last_lr());
+    EXPECT_EQ(resumed.scheduler->get_last_lr(), whole.scheduler->get_last_lr());
     for (size_t i = stop; i < 40; ++i) {
       whole.step(one, i);
       resumed.step(one, i);
       for (size_t g = 0; g < 2; ++g) {
-        ASSERT_EQ(whole.optimizer.groups()[g].lr, resumed.optimizer.groups()[g].lr) << "step " << i;
-        ASSERT_EQ(whole.optimizer.groups()[g].momentum, resumed.optimizer.groups()[g].momentum) << "step " << i;
+        ASSERT_EQ(whole.optimizer.param_groups()[g].lr, resumed.optimizer.param_groups()[g].lr) << "step " << i;
+        ASSERT_EQ(whole.optimizer.param_groups()[g].momentum, resumed.optimizer.param_groups()[g].momentum)
+            << "step " << i;
       }
     }
   }

@@ -17,10 +17,10 @@ at::Tensor parameter() {
 std::vector<double> course(SWALROptions options, int64_t steps) {
   SGD optimizer({parameter()}, {.lr = 0.5});
   SWALR scheduler(optimizer, options);
-  std::vector<double> lrs{optimizer.groups()[0].lr};
+  std::vector<double> lrs{optimizer.param_groups()[0].lr};
   for (int64_t i = 0; i < steps; ++i) {
     scheduler.step();
-    lrs.push_back(optimizer.groups()[0].lr);
+    lrs.push_back(optimizer.param_groups()[0].lr);
   }
   return lrs;
 }
@@ -47,8 +47,8 @@ TEST(SWALR, TakesOneRatePerGroup) {
       optimizer,
       {.swa_lr = std::vector<double>{0.1, 0.3}, .anneal_epochs = 2, .anneal_strategy = AnnealStrategy::linear});
   scheduler.step();
-  EXPECT_DOUBLE_EQ(optimizer.groups()[0].lr, 0.25);
-  EXPECT_DOUBLE_EQ(optimizer.groups()[1].lr, 0.25);
+  EXPECT_DOUBLE_EQ(optimizer.param_groups()[0].lr, 0.25);
+  EXPECT_DOUBLE_EQ(optimizer.param_groups()[1].lr, 0.25);
   SGD single({parameter()}, {.lr = 0.5});
   expect_error<Error>(
       [&] {
@@ -67,7 +67,7 @@ TEST(SWALR, ContinuesFromItsState) {
   for (int i = 0; i < 4; ++i) {
     one.step();
     other.step();
-    EXPECT_EQ(first.groups()[0].lr, second.groups()[0].lr);
+    EXPECT_EQ(first.param_groups()[0].lr, second.param_groups()[0].lr);
   }
 }
 

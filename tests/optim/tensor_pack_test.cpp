@@ -162,7 +162,7 @@ TEST(TensorPack, IsBitwiseIdenticalToUpdatesOneByOne) {
         if (step == 3) {
           twins.packed[0].mul_(0.5);
           twins.apart[0].mul_(0.5);
-          packed->groups()[1].lr = apart->groups()[1].lr = 0.05;
+          packed->param_groups()[1].lr = apart->param_groups()[1].lr = 0.05;
         }
         if (step == 5) {
           twins.packed[2].set_data(twins.packed[2].detach() + 1);

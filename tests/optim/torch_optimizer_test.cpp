@@ -165,12 +165,12 @@ TEST(TorchOptimizer, IsMovedBySchedulersAndGroups) {
   auto params = make_params();
   TorchOptimizer optimizer(optim::Adam({params[0]}, optim::AdamOptions(0.1).betas({0.7, 0.99})));
   EXPECT_EQ(optimizer.name(), "torch.Adam");
-  EXPECT_EQ(optimizer.groups()[0].momentum, 0.7);
-  EXPECT_TRUE(optimizer.groups()[0].has_momentum);
+  EXPECT_EQ(optimizer.param_groups()[0].momentum, 0.7);
+  EXPECT_TRUE(optimizer.param_groups()[0].has_momentum);
   optimizer.add_param_group({.params = {params[1]}, .lr = 0.5, .weight_decay = 0.2});
   ExponentialLR scheduler(optimizer, {.gamma = 0.5});
   scheduler.step();
-  optimizer.groups()[0].momentum = 0.6;
+  optimizer.param_groups()[0].momentum = 0.6;
   train_step(optimizer, params);
   const auto& inner = optimizer.inner().param_groups();
   ASSERT_EQ(inner.size(), 2U);

@@ -229,7 +229,7 @@ class RandomNet : public LightningModule {
 
   void change_something(bool there) {
     torch::nn::Linear& layer = layers[static_cast<size_t>(plan_.layer)];
-    auto& group = trainer().optimizers()[0].optimizer().groups()[0];
+    auto& group = trainer().optimizers()[0].optimizer().param_groups()[0];
     switch (plan_.change) {
       case RandomPlan::freeze: layer->weight.set_requires_grad(!there); break;
       case RandomPlan::eval_layer:

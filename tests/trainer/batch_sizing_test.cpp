@@ -88,7 +88,7 @@ std::vector<double> rates(TrainerOptions options, LrScale scale, int64_t batch_s
   Trainer trainer(std::move(options));
   trainer.fit(module, tiny_loader(32, batch_size));
   std::vector<double> found;
-  for (const auto& group : trainer.optimizers()[0].optimizer().groups()) {
+  for (const auto& group : trainer.optimizers()[0].optimizer().param_groups()) {
     found.push_back(group.initial_lr);
     found.push_back(group.lr);  // after two epochs of StepLR
   }

@@ -51,7 +51,7 @@ TEST(FabricLoad, AnEpochEndsAfterLoadAsItWouldHave) {
     step();
     fabric.end_epoch();
     EXPECT_EQ(fabric.global_step(), 2);
-    EXPECT_EQ(optimizer.optimizer().groups()[0].lr, 0.025);
+    EXPECT_EQ(optimizer.optimizer().param_groups()[0].lr, 0.025);
     weights[resumes] = net.parameters();
   }
   expect_equal_weights(weights[1], weights[0]);
@@ -74,7 +74,7 @@ TEST(FabricLoad, AValueThatIsLoggedAfterLoadMovesItsSchedule) {
       fabric.save(path);
     }
     fabric.log("score", 2.0);
-    EXPECT_EQ(optimizer.optimizer().groups()[0].lr, 0.5) << resumes;
+    EXPECT_EQ(optimizer.optimizer().param_groups()[0].lr, 0.5) << resumes;
   }
 }
 

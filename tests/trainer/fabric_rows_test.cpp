@@ -262,7 +262,7 @@ double lr_after_epochs(Scheduler scheduler, const LRSchedulerOptions& options,
     fabric.log("score", 1.0);
     fabric.end_epoch();
   }
-  return optimizer.optimizer().groups()[0].lr;
+  return optimizer.optimizer().param_groups()[0].lr;
 }
 
 TEST(FabricRows, SchedulesGoOn) {

@@ -199,7 +199,7 @@ TEST(FabricSchedulers, LoggedValuesMoveWhatWatchesAMetric) {
     fabric.log("val_loss", value);
     fabric.log("another", value);
     fabric.save(folder / (std::to_string(value) + ".ckpt"));
-    rates.push_back(optimizer.optimizer().groups()[0].lr);
+    rates.push_back(optimizer.optimizer().param_groups()[0].lr);
   }
   EXPECT_EQ(rates, (std::vector<double>{1e-3, 5e-4, 2.5e-4, 2.5e-4, 1.25e-4}));
 
@@ -207,10 +207,10 @@ TEST(FabricSchedulers, LoggedValuesMoveWhatWatchesAMetric) {
   Fabric resumed;
   const FabricOptimizer resumed_optimizer = resumed.setup(resumed_net, sgd_with_plateau(resumed_net));
   (void)resumed.load(folder / (std::to_string(0.5) + ".ckpt"));
-  EXPECT_EQ(resumed_optimizer.optimizer().groups()[0].lr, 2.5e-4);
+  EXPECT_EQ(resumed_optimizer.optimizer().param_groups()[0].lr, 2.5e-4);
   (void)resumed.step(fixed_batch(), [&](const Batch& batch) { return resumed_net.loss(batch); });
   resumed.log("val_loss", 0.6);
-  EXPECT_EQ(resumed_optimizer.optimizer().groups()[0].lr, 1.25e-4);
+  EXPECT_EQ(resumed_optimizer.optimizer().param_groups()[0].lr, 1.25e-4);
 }
 
 TEST(FabricSchedulers, ALoopWithBackwardMovesThemItself) {
@@ -222,10 +222,10 @@ TEST(FabricSchedulers, ALoopWithBackwardMovesThemItself) {
     fabric.backward(net.loss(fixed_batch()));
     optimizer.step();
     fabric.log("val_loss", value);
-    EXPECT_EQ(optimizer.optimizer().groups()[0].lr, 1e-3);
+    EXPECT_EQ(optimizer.optimizer().param_groups()[0].lr, 1e-3);
   }
   for (const double value : {1.0, 2.0}) fabric.lr_schedulers()[0].scheduler->step(value);
-  EXPECT_EQ(optimizer.optimizer().groups()[0].lr, 5e-4);
+  EXPECT_EQ(optimizer.optimizer().param_groups()[0].lr, 5e-4);
 }
 
 TEST(FabricSchedulers, AMetricThatIsNeverLoggedIsAWarning) {

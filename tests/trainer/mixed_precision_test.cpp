@@ -203,7 +203,7 @@ TEST(MixedPrecision16, SchedulersStayWhereTheyAreOnASkippedStep) {
   const CapturedConsole console;
   Trainer trainer(with(float16()));
   trainer.fit(stepped, tiny_loader(24));
-  EXPECT_EQ(trainer.optimizers()[0].optimizer().groups()[0].lr, std::pow(0.5, 4));
+  EXPECT_EQ(trainer.optimizers()[0].optimizer().param_groups()[0].lr, std::pow(0.5, 4));
   // The same for schedulers that watch a metric: with a metric that never improves, every step counts.
   Overflowing plateau({0, 3});
   plateau.make_optimizers = [](TinyModule& m) {
@@ -214,7 +214,7 @@ TEST(MixedPrecision16, SchedulersStayWhereTheyAreOnASkippedStep) {
   };
   Trainer other(with(float16()));
   other.fit(plateau, tiny_loader(24));
-  EXPECT_EQ(other.optimizers()[0].optimizer().groups()[0].lr, std::pow(0.5, 3));  // the first is the best so far
+  EXPECT_EQ(other.optimizers()[0].optimizer().param_groups()[0].lr, std::pow(0.5, 3));  // the first is the best so far
 }
 
 TEST(MixedPrecision16, MaxStepsCountsStepsThatWereTaken) {

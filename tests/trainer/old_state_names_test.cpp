@@ -111,7 +111,7 @@ TEST(OldStateNames, OfASchedulerStillWork) {
   saved.step();
   expect_restored(saved, resumed);
   EXPECT_EQ(resumed.last_epoch, 1);  // the base's own state
-  EXPECT_EQ(resumed.last_lr(), saved.last_lr());
+  EXPECT_EQ(resumed.get_last_lr(), saved.get_last_lr());
 }
 
 // Numbers its steps, without a state.
@@ -142,9 +142,9 @@ class NumberedOptimizer final : public Stateless {
 
 TEST(OldStateNames, OfAnOptimizerStillWork) {
   NumberedOptimizer saved, resumed;
-  saved.groups()[0].lr = 0.25;
+  saved.param_groups()[0].lr = 0.25;
   expect_restored(saved, resumed);
-  EXPECT_EQ(resumed.groups()[0].lr, 0.25);
+  EXPECT_EQ(resumed.param_groups()[0].lr, 0.25);
 }
 
 TEST(OldStateNames, AnOptimizerWithNeitherNameIsAnError) {

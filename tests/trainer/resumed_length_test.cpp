@@ -83,7 +83,7 @@ Course continued(const Part& before, int64_t batches, const Part& now, const Mak
     return make(m);
   };
   module.on_training_step = [&](int64_t) {
-    course.rates[trainer.global_step()] = trainer.optimizers()[0].optimizer().groups()[0].lr;
+    course.rates[trainer.global_step()] = trainer.optimizers()[0].optimizer().param_groups()[0].lr;
   };
   trainer.fit(module, Loaders{tiny_loader(64, now.batch_size)}, Loaders{}, path);
   course.steps = trainer.global_step();
@@ -95,10 +95,10 @@ Course continued(const Part& before, int64_t batches, const Part& now, const Mak
 std::vector<double> rates_of(const std::shared_ptr<LRScheduler>& schedule, int64_t steps) {
   SGD optimizer({torch::zeros({1}).set_requires_grad(true)}, {.lr = 0.1, .momentum = 0.9});
   schedule->attach(optimizer);
-  std::vector<double> rates{optimizer.groups()[0].lr};
+  std::vector<double> rates{optimizer.param_groups()[0].lr};
   for (int64_t step = 1; step < steps; ++step) {
     schedule->step();
-    rates.push_back(optimizer.groups()[0].lr);
+    rates.push_back(optimizer.param_groups()[0].lr);
   }
   return rates;
 }

@@ -54,7 +54,7 @@ Resumed resume_from(const std::string& path, const Make& now, int64_t epochs,
   Resumed seen;
   module.on_training_step = [&](int64_t) {
     if (seen.lr != 0) return;
-    const Optimizer::Group& group = trainer.optimizers()[0].optimizer().groups()[0];
+    const Optimizer::Group& group = trainer.optimizers()[0].optimizer().param_groups()[0];
     seen = {group.lr, group.momentum, group.weight_decay, ""};
   };
   trainer.fit(module, Loaders{tiny_loader(8)}, Loaders{tiny_loader(4)}, path);
@@ -155,7 +155,7 @@ TEST(ResumedOptions, KeepWhatAHookHasMadeOfTheRate) {
   first.make_optimizers = sgd({.lr = 0.8});
   Trainer before(quiet(1, {}));
   before.fit(first, tiny_loader(8));
-  before.optimizers()[0].optimizer().groups()[0].lr /= 2;
+  before.optimizers()[0].optimizer().param_groups()[0].lr /= 2;
   before.save_checkpoint(path);
   for (const auto& [rate, expected] : {std::pair(0.8, 0.4), std::pair(0.2, 0.1)}) {
     const CapturedConsole console;
@@ -163,7 +163,7 @@ TEST(ResumedOptions, KeepWhatAHookHasMadeOfTheRate) {
     second.make_optimizers = sgd({.lr = rate});
     Trainer after(quiet(2, {}));
     after.fit(second, Loaders{tiny_loader(8)}, Loaders{}, path);
-    EXPECT_DOUBLE_EQ(after.optimizers()[0].optimizer().groups()[0].lr, expected);
+    EXPECT_DOUBLE_EQ(after.optimizers()[0].optimizer().param_groups()[0].lr, expected);
   }
 }
 
@@ -213,7 +213,7 @@ TEST(ResumedOptions, ALongerRunMovesAScheduleOfItsLengthAndReportsIt) {
     Trainer trainer(quiet(8, {}));
     module.on_training_step = [&](int64_t) {
       if (trainer.global_step() == 2 * kSavedAfter) {
-        uninterrupted = trainer.optimizers()[0].optimizer().groups()[0].lr;
+        uninterrupted = trainer.optimizers()[0].optimizer().param_groups()[0].lr;
       }
     };
     trainer.fit(module, tiny_loader(8));
@@ -268,8 +268,8 @@ TEST(ResumedOptions, WithoutAScheduleOthersKeepTheirState) {
   second.schedules_first = false;
   Trainer after(quiet(2, {}));
   after.fit(second, Loaders{tiny_loader(8)}, Loaders{}, path);
-  EXPECT_EQ(after.optimizers()[0].optimizer().groups()[0].lr, 1.0);
-  EXPECT_EQ(after.optimizers()[1].optimizer().groups()[0].lr, 0.25 * 0.25);
+  EXPECT_EQ(after.optimizers()[0].optimizer().param_groups()[0].lr, 1.0);
+  EXPECT_EQ(after.optimizers()[1].optimizer().param_groups()[0].lr, 0.25 * 0.25);
   EXPECT_TRUE(console.has("SGD.lr_scheduler was StepLR and is not set now")) << console.text();
 }
 
@@ -420,7 +420,7 @@ TEST(ResumedOptions, ARollbackLeavesTheRateToTheSchedule) {
   options.nonfinite_loss = NonFiniteLoss::rollback;
   Trainer trainer(options);
   trainer.fit(module, tiny_loader(24));  // 6 batches; the rate has moved once after the checkpoint of step 2
-  EXPECT_NEAR(trainer.optimizers()[0].optimizer().groups()[0].lr,
+  EXPECT_NEAR(trainer.optimizers()[0].optimizer().param_groups()[0].lr,
               0.1 * std::pow(0.5, static_cast<double>(trainer.lr_schedulers()[0].scheduler->last_epoch)), 1e-15);
 }
 

@@ -201,7 +201,7 @@ TEST(ReadingAhead, WithoutItAnEpochEndsAsUsualThoughItsLastBatchIsNotKnown) {
   options.accumulate_grad_batches = int64_t{2};
   Trainer trainer(options);
   std::vector<double> rates;
-  module.after_validation = [&] { rates.push_back(trainer.optimizers()[0].optimizer().groups()[0].lr); };
+  module.after_validation = [&] { rates.push_back(trainer.optimizers()[0].optimizer().param_groups()[0].lr); };
   trainer.fit(module, std::make_shared<CountingStream>(3, false), DataLoader(indices(2)));
   EXPECT_EQ(module.trained, (std::vector<double>{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(trainer.global_step(), 4);                 // windows of 2 and 1 batches

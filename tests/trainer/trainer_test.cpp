@@ -119,7 +119,7 @@ TEST(Trainer, AnOptimizerOverrideTakesThePlaceOfTheModules) {
   module.set_optimizer_override([](LightningModule& m) { return SGD(m.parameters(), {.lr = 0.5}); });
   Trainer trainer(quiet(1, {}));
   trainer.fit(module, tiny_loader(4));
-  EXPECT_EQ(trainer.optimizers().at(0).optimizer().groups()[0].lr, 0.5);
+  EXPECT_EQ(trainer.optimizers().at(0).optimizer().param_groups()[0].lr, 0.5);
 }
 
 // ---- callbacks ------------------------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ TEST(Trainer, ASkippedEpochMovesTheEpochsSchedulers) {
       {.on_train_batch_start = [](Trainer& t, LightningModule&, const Batch&, int64_t) { t.skip_rest_of_epoch(); }});
   Trainer trainer(quiet(2, skip));
   trainer.fit(module, tiny_loader(24));
-  EXPECT_EQ(trainer.optimizers().at(0).optimizer().groups()[0].lr, 0.25);
+  EXPECT_EQ(trainer.optimizers().at(0).optimizer().param_groups()[0].lr, 0.25);
 }
 
 TEST(Trainer, AFailingBackwardIsNamed) {

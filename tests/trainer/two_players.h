@@ -8,7 +8,7 @@
 namespace levin::test {
 
 inline double learning_rate(Trainer& trainer) {
-  return trainer.optimizers().at(0).optimizer().groups()[0].lr;
+  return trainer.optimizers().at(0).optimizer().param_groups()[0].lr;
 }
 
 /// Two optimizers that take turns, as the two halves of a GAN do.

@@ -187,7 +187,7 @@ namespace {
 
 // Undefined if there is none.
 at::Tensor first_gradient(const Optimizer& optimizer) {
-  for (const Optimizer::Group& group : optimizer.groups()) {
+  for (const Optimizer::Group& group : optimizer.param_groups()) {
     for (const at::Tensor& parameter : group.params) {
       if (parameter.grad().defined()) return parameter.grad();
     }

@@ -31,7 +31,8 @@ ConfigNode configured_numbers(const OptimizerConfig& config) {
   ConfigNode all = ConfigNode::list();
   for (const auto& optimizer : config.optimizers()) {
     std::vector<ConfiguredGroup> groups;
-    for (const auto& group : optimizer->groups()) groups.push_back({group.lr, group.momentum, group.weight_decay});
+    for (const auto& group : optimizer->param_groups())
+      groups.push_back({group.lr, group.momentum, group.weight_decay});
     all.items.push_back(ValueType<std::vector<ConfiguredGroup>>::write(groups));
   }
   return all;

@@ -302,7 +302,7 @@ ConfigNode describe(const Object& object) {
 
 ConfigNode describe(const Optimizer& optimizer) {
   ConfigNode groups = ConfigNode::list();
-  for (const auto& group : optimizer.groups()) {
+  for (const auto& group : optimizer.param_groups()) {
     ConfigNode& node = groups.items.emplace_back(ConfigNode::map());
     node.set("params", ConfigNode::scalar(std::to_string(group.params.size())));
     node.set("lr", ConfigNode::scalar(number_text(group.lr)));

@@ -179,7 +179,7 @@ void scale_learning_rates(Run& run, const OptimizerConfig& config) {
   refuse_own_rates(run, config);
   if (scale != 1) print_scale(run, ratio, scale);
   for (const auto& optimizer : config.optimizers()) {
-    for (auto& group : optimizer->groups()) group.lr *= factor;
+    for (auto& group : optimizer->param_groups()) group.lr *= factor;
   }
 }
 

@@ -363,10 +363,10 @@ void roll_back(Run& run, const State& checkpoint, const std::string& path) {
                                         : restore_weights(*run.entry.module, weights, path);
   // The schedules continue from their present positions, and so do the numbers that they have set.
   std::vector<std::vector<Optimizer::Group>> now;
-  for (auto& wrapped : run.fit.optimizers()) now.push_back(wrapped.optimizer().groups());
+  for (auto& wrapped : run.fit.optimizers()) now.push_back(wrapped.optimizer().param_groups());
   restore_optimizers(run.strategy->sharding(), run.fit, checkpoint);
   for (size_t i = 0; i < now.size(); ++i) {
-    auto& groups = run.fit.optimizers()[i].optimizer().groups();
+    auto& groups = run.fit.optimizers()[i].optimizer().param_groups();
     for (size_t k = 0; k < groups.size(); ++k) {
       groups[k].lr = now[i][k].lr;
       groups[k].momentum = now[i][k].momentum;

@@ -66,7 +66,7 @@ std::string key_of_schedule(size_t index) {
 class Resumed {
  public:
   Resumed(Run& run, const State& checkpoint, size_t index)
-      : run_(run), checkpoint_(checkpoint), index_(index), fresh_(optimizer().groups()) {
+      : run_(run), checkpoint_(checkpoint), index_(index), fresh_(optimizer().param_groups()) {
     now_.values = present_training(run);
     then_ = checkpoint.part("options");
     then_groups_ = groups_of(state_of_item(then_, "optimizers", index));
@@ -98,11 +98,11 @@ class Resumed {
 
   /// Called after restore_schedules().
   void apply_changes(const std::string& path) {
-    if (changes_.empty() || optimizer().groups().empty()) return;
-    const double before = optimizer().groups()[0].lr;
+    if (changes_.empty() || optimizer().param_groups().empty()) return;
+    const double before = optimizer().param_groups()[0].lr;
     use_numbers();
     moves_schedules() ? move_schedules() : keep_lowest_rates();
-    const double after = optimizer().groups()[0].lr;
+    const double after = optimizer().param_groups()[0].lr;
     note_of_run(
         "Continuing from " + path + ": " + changes_text(changes_) + ". Training continues with the present options; " +
         (before == after ? "the learning rate is still " + short_number(after)
@@ -222,11 +222,11 @@ class Resumed {
 
   // Groups beyond have been added by callbacks.
   [[nodiscard]] size_t configured_groups() const {
-    return std::min({optimizer().groups().size(), fresh_.size(), then_groups_.size(), now_groups_.size()});
+    return std::min({optimizer().param_groups().size(), fresh_.size(), then_groups_.size(), now_groups_.size()});
   }
 
   void use_numbers() {
-    auto& groups = optimizer().groups();
+    auto& groups = optimizer().param_groups();
     for (size_t k = 0; k < configured_groups(); ++k) {
       const ConfiguredGroup& then = then_groups_[k];
       const ConfiguredGroup& now = now_groups_[k];
@@ -241,7 +241,7 @@ class Resumed {
 
   // A schedule that follows a metric would not have gone below its lowest rate.
   void keep_lowest_rates() {
-    auto& groups = optimizer().groups();
+    auto& groups = optimizer().param_groups();
     for (const Schedule& each : schedules_) {
       State options;
       options.values = option_of(each.now, "options");
@@ -257,7 +257,7 @@ class Resumed {
 
   // As if the run had had the present options from its start.
   void move_schedules() {
-    auto& groups = optimizer().groups();
+    auto& groups = optimizer().param_groups();
     const size_t count = std::min({groups.size(), fresh_.size(), now_groups_.size()});
     const std::vector<Optimizer::Group> saved = groups;
     const bool starts_later =
@@ -298,7 +298,7 @@ class Resumed {
     start.set("last_lr", rates);
     start.set("last_epoch", int64_t{-1});
     each.scheduler().load_state_dict(start);
-    auto& groups = optimizer().groups();
+    auto& groups = optimizer().param_groups();
     for (size_t k = 0; k < std::min(rates.size(), groups.size()); ++k) groups[k].lr = rates[k];
   }
 

@@ -10,7 +10,7 @@ namespace {
 void add_numbers(const Optimizer& optimizer, std::vector<double>& to) {
   const auto* batched = dynamic_cast<const BatchedOptimizer*>(&optimizer);
   const bool records_rates = batched != nullptr && batched->records_learning_rates();
-  for (const auto& group : optimizer.groups()) {
+  for (const auto& group : optimizer.param_groups()) {
     to.insert(to.end(), {group.momentum, group.weight_decay});
     if (records_rates) to.push_back(group.lr);
   }

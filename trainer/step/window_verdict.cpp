@@ -471,7 +471,7 @@ bool WindowVerdict::checks_gradients() const {
 bool WindowVerdict::has_nonfinite_gradient(const Optimizer& optimizer) const {
   if (!core_.strategy.placement().device().is_cpu())
     return nonfinite_flag(optimizer, number_on_device(core_)).item().toDouble() != 0;
-  for (const auto& group : optimizer.groups()) {
+  for (const auto& group : optimizer.param_groups()) {
     for (const auto& parameter : group.params) {
       const at::Tensor& gradient = parameter.unsafeGetTensorImpl()->grad();
       if (gradient.defined() && has_nonfinite(strided(gradient))) return true;
