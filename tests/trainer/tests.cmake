@@ -35,7 +35,7 @@ levin_test(trainer TORCH COST 40 FILES
   trainer/nothing_to_train_test.cpp
   trainer/num_threads_test.cpp
   trainer/odd_folder_test.cpp
-  trainer/old_state_names_test.cpp
+  trainer/old_names_test.cpp
   trainer/online_data_test.cpp
   trainer/optimization_test.cpp
   trainer/own_precision_test.cpp

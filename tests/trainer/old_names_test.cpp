@@ -1,5 +1,5 @@
-// Classes of users that still override state() and load_state(), the names of state_dict() and load_state_dict() in
-// version 0.2.
+// Names of version 0.2: classes that still override state() and load_state(), now state_dict() and load_state_dict(),
+// and calls of functions that were renamed.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -12,7 +12,7 @@
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
-namespace levin::old_state_names_test {
+namespace levin::old_names_test {
 namespace {
 
 using test::error_of;
@@ -55,7 +55,7 @@ class NumberedCallback final : public Numbered<Callback> {
   [[nodiscard]] std::string state_key() const override { return "NumberedCallback"; }
 };
 
-TEST(OldStateNames, OfACallbackAreUsedInCheckpoints) {
+TEST(OldNames, OfACallbackAreUsedInCheckpoints) {
   const test::TemporaryFolder folder;
   TinyModule module, other;
   const auto saved = std::make_shared<NumberedCallback>(), resumed = std::make_shared<NumberedCallback>();
@@ -66,7 +66,7 @@ TEST(OldStateNames, OfACallbackAreUsedInCheckpoints) {
   EXPECT_EQ(resumed->number, 5);  // 2 of them from the checkpoint
 }
 
-TEST(OldStateNames, OfADataModuleStillWork) {
+TEST(OldNames, OfADataModuleStillWork) {
   Numbered<DataModule> saved, resumed;
   expect_restored(saved, resumed);
 }
@@ -78,7 +78,7 @@ class NumberedLoader final : public Numbered<Loader> {
   [[nodiscard]] std::optional<int64_t> num_batches() const override { return 0; }
 };
 
-TEST(OldStateNames, OfALoaderStillWork) {
+TEST(OldNames, OfALoaderStillWork) {
   NumberedLoader saved, resumed;
   expect_restored(saved, resumed);
 }
@@ -89,7 +89,7 @@ class NumberedLogger final : public Numbered<Logger> {
   void log_metrics(const MetricList&, const LogPoint&) override {}
 };
 
-TEST(OldStateNames, OfALoggerStillWork) {
+TEST(OldNames, OfALoggerStillWork) {
   NumberedLogger saved, resumed;
   expect_restored(saved, resumed);
 }
@@ -102,7 +102,7 @@ class NumberedScheduler final : public Numbered<LRScheduler> {
   [[nodiscard]] std::vector<double> next_lr() override { return scaled(0.5); }
 };
 
-TEST(OldStateNames, OfASchedulerStillWork) {
+TEST(OldNames, OfASchedulerStillWork) {
   SGD one(std::vector<at::Tensor>{torch::ones(1)}, {.lr = 1}),
       other(std::vector<at::Tensor>{torch::ones(1)}, {.lr = 1});
   NumberedScheduler saved, resumed;
@@ -140,14 +140,14 @@ class NumberedOptimizer final : public Stateless {
   int64_t number = 0;
 };
 
-TEST(OldStateNames, OfAnOptimizerStillWork) {
+TEST(OldNames, OfAnOptimizerStillWork) {
   NumberedOptimizer saved, resumed;
   saved.param_groups()[0].lr = 0.25;
   expect_restored(saved, resumed);
   EXPECT_EQ(resumed.param_groups()[0].lr, 0.25);
 }
 
-TEST(OldStateNames, AnOptimizerWithNeitherNameIsAnError) {
+TEST(OldNames, AnOptimizerWithNeitherNameIsAnError) {
   Stateless optimizer;
   EXPECT_EQ(error_of([&] { (void)optimizer.state_dict(); }),
             "Stateless: has no state_dict(), which checkpoints need. Override state_dict() and load_state_dict().");
@@ -156,26 +156,35 @@ TEST(OldStateNames, AnOptimizerWithNeitherNameIsAnError) {
             "load_state_dict().");
 }
 
-TEST(OldStateNames, OfAMetricMayBeCalled) {
+TEST(OldNames, OfGroupsAndLearningRatesMayBeCalled) {
+  SGD optimizer(std::vector<at::Tensor>{torch::ones(1)}, {.lr = 0.5});
+  const StepLR scheduler(optimizer, {.step_size = 1});
+  optimizer.groups()[0].lr = 0.25;
+  EXPECT_EQ(std::as_const(optimizer).groups()[0].lr, 0.25);
+  EXPECT_EQ(&optimizer.groups(), &optimizer.param_groups());
+  EXPECT_EQ(scheduler.last_lr(), std::vector<double>{0.5});
+}
+
+TEST(OldNames, OfAMetricMayBeCalled) {
   metrics::MeanMetric saved, resumed;
   saved.update(torch::tensor({1.0, 4.0}));
   resumed.load_state(saved.state());
   EXPECT_EQ(resumed.compute().item<double>(), 2.5);
 }
 
-TEST(OldStateNames, OfAClassWithTheNewNamesMayBeCalled) {
+TEST(OldNames, OfAClassWithTheNewNamesMayBeCalled) {
   ReduceLROnPlateau scheduler(ReduceLROnPlateauOptions{.patience = 3});
   EXPECT_TRUE(scheduler.state().has("best"));
   EXPECT_TRUE(scheduler.state().values.same_as(scheduler.state_dict().values));
 }
 
-TEST(OldStateNames, MayBeOverriddenInACallbackOfLevin) {
+TEST(OldNames, MayBeOverriddenInACallbackOfLevin) {
   Numbered<EMAWeightAveraging> saved, resumed;
   expect_restored(saved, resumed);
   EXPECT_TRUE(saved.state_dict().has("latest_update_step"));
 }
 
 }  // namespace
-}  // namespace levin::old_state_names_test
+}  // namespace levin::old_names_test
 
 #pragma GCC diagnostic pop
