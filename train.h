@@ -14,6 +14,7 @@
 #include "levin/data/sets/mnist.h"
 #include "levin/optim/adam.h"
 #include "levin/optim/sgd.h"
+#include "levin/trainer/fit.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/trainer.h"

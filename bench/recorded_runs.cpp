@@ -6,6 +6,7 @@
 
 #include "levin/core/process/process_memory.h"
 #include "levin/levin.h"
+#include "levin/trainer/module_access.h"
 #ifdef LEVIN_BENCH_GPT
 #include "gpt_runs.h"
 #endif
@@ -198,8 +199,9 @@ double by_levin(const Shape& shape, const Data& data, int64_t steps, bool record
 /// `file`: the peer's module, compiled by tools/compile_step.py.
 double by_compiled_step(const std::string& file, const Data& data, int64_t steps) {
   levin::CompiledModule module({.path = file, .trust = true});
-  module.set_optimizer_override(
-      [](levin::LightningModule& m) -> levin::OptimizerConfig { return levin::SGD(m.parameters(), {.lr = 0.01}); });
+  levin::ModuleAccess::set_optimizer_override(module, [](levin::LightningModule& m) -> levin::OptimizerConfig {
+    return levin::SGD(m.parameters(), {.lr = 0.01});
+  });
   return timed_fit(module, data, steps, /*recorded=*/false);
 }
 

@@ -17,6 +17,7 @@
 #include "levin/core/tensors.h"
 #include "levin/loggers/csv_logger.h"
 #include "levin/strategies/launch/cluster_environment.h"
+#include "levin/trainer/module_access.h"
 #include "levin/trainer/plan/resolve_plan.h"
 
 namespace levin::c {
@@ -182,7 +183,7 @@ void GuestRun::create(const ConfigSource& base, const std::vector<std::string>& 
   names_ = names_of(*parts_.model);
   fabric_ = std::make_unique<Fabric>(std::move(options));
   if (joins) fabric_->launch();
-  const OptimizerConfig optimizers = parts_.model->wanted_optimizers();
+  const OptimizerConfig optimizers = ModuleAccess::wanted_optimizers(*parts_.model);
   has_optimizer_ = !optimizers.optimizers().empty();
   (void)fabric_->setup(std::static_pointer_cast<torch::nn::Module>(parts_.model), optimizers);
 }

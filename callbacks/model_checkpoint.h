@@ -22,7 +22,7 @@
 #include "levin/callbacks/monitor.h"
 #include "levin/core/options/fields.h"
 #include "levin/core/options/units.h"
-#include "levin/trainer/callback.h"
+#include "levin/trainer/checkpoint_callback.h"
 
 namespace levin {
 
@@ -106,7 +106,7 @@ class RankCollectives;
 /// not go together, Error if .monitor is never logged, and CheckpointError if a file cannot be written and
 /// on_save_error is stop. All hooks run on every rank, from the training thread; the accessors may be read there at any
 /// time.
-class ModelCheckpoint final : public Callback {
+class ModelCheckpoint final : public Checkpoint {
  public:
   using Options = ModelCheckpointOptions;
   explicit ModelCheckpoint(Defaults = {}) : ModelCheckpoint(ModelCheckpointOptions()) {}
@@ -122,9 +122,7 @@ class ModelCheckpoint final : public Callback {
   void on_exception(Trainer& trainer, LightningModule&, const std::exception&) override;
 
   [[nodiscard]] bool is_monitoring() const override { return true; }
-  [[nodiscard]] bool is_checkpoint() const override { return true; }
   [[nodiscard]] std::string checkpoint_path(Trainer& trainer, const std::string& which) override;
-
   [[nodiscard]] BestCheckpoint best_checkpoint() const override;
 
   void on_load_checkpoint(Trainer& trainer, LightningModule&, const State& checkpoint) override;

@@ -7,6 +7,7 @@
 
 #include "levin/core/options/fields.h"
 #include "levin/trainer/callback.h"
+#include "levin/trainer/replaces_default.h"
 
 namespace levin {
 
@@ -23,7 +24,7 @@ struct ModelSummaryOptions {
 };
 
 /// A callback that prints the module's summary on rank 0 at the start of a fit.
-class ModelSummary final : public Callback {
+class ModelSummary final : public Callback, public ReplacesDefault {
  public:
   using Options = ModelSummaryOptions;
   explicit ModelSummary(Defaults = {}) : ModelSummary(ModelSummaryOptions()) {}

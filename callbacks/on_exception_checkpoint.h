@@ -9,7 +9,7 @@
 #include <string>
 
 #include "levin/core/options/fields.h"
-#include "levin/trainer/callback.h"
+#include "levin/trainer/checkpoint_callback.h"
 
 namespace levin {
 
@@ -28,7 +28,7 @@ struct OnExceptionCheckpointOptions {
 
 /// A callback that saves a checkpoint if an exception ends training. Every rank must reach it; rank 0 writes. A failure
 /// to save is logged, and the exception is rethrown. The constructor throws ConfigError for a filename outside dirpath.
-class OnExceptionCheckpoint final : public Callback {
+class OnExceptionCheckpoint final : public Checkpoint {
  public:
   using Options = OnExceptionCheckpointOptions;
   explicit OnExceptionCheckpoint(OnExceptionCheckpointOptions options);
@@ -39,7 +39,6 @@ class OnExceptionCheckpoint final : public Callback {
   void on_fit_end(Trainer& trainer, LightningModule&) override;
   void on_exception(Trainer& trainer, LightningModule&, const std::exception&) override;
 
-  [[nodiscard]] bool is_checkpoint() const override { return true; }
   [[nodiscard]] std::string checkpoint_path(Trainer&, const std::string& which) override;
 
   /// Returns the file it saves to.

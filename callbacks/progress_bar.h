@@ -15,6 +15,7 @@
 #include "levin/core/process/progress_line.h"
 #include "levin/trainer/callback.h"
 #include "levin/trainer/metrics.h"
+#include "levin/trainer/replaces_default.h"
 
 namespace levin {
 
@@ -35,7 +36,7 @@ struct ProgressBarOptions {
 };
 
 /// A callback that prints progress on rank 0; the hooks run on every rank.
-class ProgressBar final : public Callback {
+class ProgressBar final : public Callback, public ReplacesDefault {
  public:
   using Options = ProgressBarOptions;
   explicit ProgressBar(Defaults = {}) : ProgressBar(ProgressBarOptions()) {}

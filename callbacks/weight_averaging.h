@@ -21,6 +21,7 @@
 
 #include "levin/core/options/fields.h"
 #include "levin/core/state.h"
+#include "levin/trainer/averages_weights.h"
 #include "levin/trainer/callback.h"
 
 namespace levin {
@@ -94,7 +95,7 @@ void update_mean(at::TensorList averages, at::TensorList weights, int64_t count)
 
 /// A callback that leaves an average in the module after training. Checkpoints whose model is the average hold the
 /// trained weights as "current_model", and a fit continues with those.
-class AveragingCallback : public Callback {
+class AveragingCallback : public Callback, public AveragesWeights {
  public:
   /// Throws ConfigError if another callback also averages.
   void setup(Trainer& trainer, LightningModule& module, Stage stage) override;
@@ -107,7 +108,6 @@ class AveragingCallback : public Callback {
   [[nodiscard]] State weights_to_save(const LightningModule& module) const override;
   void on_save_checkpoint(Trainer&, LightningModule& module, State& checkpoint) override;
   void on_load_checkpoint(Trainer& trainer, LightningModule& module, const State& checkpoint) override;
-  [[nodiscard]] bool averages_weights() const override { return true; }
 
   /// Returns the number of weights averaged so far.
   [[nodiscard]] int64_t n_averaged() const { return weights_.count(); }

@@ -42,6 +42,7 @@
 #include "levin/strategies/launch/rank_process.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/plan/run_plan.h"
+#include "levin/trainer/run/run_access.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -95,7 +96,7 @@ void run_stage(Command command, ResolvedRun run) {
   const WriteErrorsScope writes;  // "levin fit | head" trains to its end
   const RunParts parts = make_parts(run.config);
   Trainer trainer(run.trainer);
-  trainer.keep_config({run.printed, read_kept_config});
+  RunAccess::keep_config(trainer, {run.printed, read_kept_config});
   if (run.config.weights) trainer.start_from(*run.config.weights);
   const std::string ckpt_path = run.config.ckpt_path.value_or("");
   if (command != Command::fit) warn_of_initial_weights(command_word(command), run.config);

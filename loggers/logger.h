@@ -103,19 +103,6 @@ class Logger : public Stateful {
   virtual void finalize(const std::string& /*status*/) { save(); }
 };
 
-/// A logger that discards everything. It replaces rank 0's loggers on the other ranks, for callbacks that write to a
-/// logger.
-class QuietLogger final : public Logger {
- public:
-  void start(const std::string& /*default_root_dir*/, bool /*resume*/) override {}
-  [[nodiscard]] std::string log_dir() const override { return log_dir_; }
-  void set_log_dir(const std::string& rank_zeros) { log_dir_ = rank_zeros; }
-  void log_metrics(const MetricList& /*metrics*/, const LogPoint& /*at*/) override {}
-
- private:
-  std::string log_dir_;
-};
-
 // The names of the counters that stand next to the metrics in every logger's rows.
 
 /// Returns whether no metric may have the name: loggers, file names of checkpoints and monitors would show the counter

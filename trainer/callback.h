@@ -9,7 +9,6 @@
 #include <ATen/core/ATen_fwd.h>
 
 #include <exception>
-#include <optional>
 #include <string>
 
 #include "levin/core/state.h"
@@ -23,18 +22,11 @@ class LightningModule;
 class Optimizer;
 class Trainer;
 
-/// The best of a checkpoint callback's files, by the metric that it monitors.
-struct BestCheckpoint {
-  std::string monitor = "";  // "": none is monitored
-  std::string mode = "";     // "min" or "max"
-  std::optional<double> score = std::nullopt;
-  std::string path = "";
-};
-
 /// The base of callbacks: objects whose hooks a Trainer calls during a run. Every hook does nothing unless overridden.
 /// Each rank has its own callbacks, and calls their hooks on its training thread, in the order of the options and
 /// before the module's hook of the same name. A hook logs with Trainer::log. An exception from a hook ends the run,
-/// except one from on_exception or, while the run fails, from teardown: it is reported as a warning.
+/// except one from on_exception or, while the run fails, from teardown: it is reported as a warning. Further interfaces
+/// are for callbacks of a kind: Checkpoint, ChangesBatches, AccumulationSchedule, AveragesWeights, ReplacesDefault.
 class Callback : public Stateful {
  public:
   /// Options refuse a callback that is passed by name: the run would use a copy, and the caller's would not change.
@@ -114,25 +106,9 @@ class Callback : public Stateful {
   virtual void on_save_checkpoint(Trainer&, LightningModule&, State& /*checkpoint*/) {}
   virtual void on_load_checkpoint(Trainer&, LightningModule&, const State& /*checkpoint*/) {}
 
-  /// Returns the bytes of the tensors that it keeps on the module's device during training, such as an average of the
-  /// weights; the memory planner adds them to a step's memory.
-  [[nodiscard]] virtual int64_t held_bytes(const LightningModule&) const { return 0; }
-
   /// Returns whether its on_train_epoch_end must run after the module's, to see the values logged there, as for early
   /// stopping and checkpoints.
   [[nodiscard]] virtual bool is_monitoring() const { return false; }
-  /// Returns "progress_bar" or "summary" if it replaces the trainer's default of that kind, otherwise "".
-  [[nodiscard]] virtual std::string default_for() const { return ""; }
-  /// Returns whether it is a checkpoint callback. Checkpoint callbacks run after all others.
-  [[nodiscard]] virtual bool is_checkpoint() const { return false; }
-  /// Returns a checkpoint callback's path of "best" or "last", "" if there is none; for "interrupted", the path to
-  /// which a stopped run is saved.
-  [[nodiscard]] virtual std::string checkpoint_path(Trainer&, const std::string& /*which*/) { return ""; }
-  /// Returns what a checkpoint callback monitors, and the best file so far.
-  [[nodiscard]] virtual BestCheckpoint best_checkpoint() const { return {}; }
-  /// Returns whether it averages the weights, so that their number of rows cannot change
-  /// (FabricOptimizer::select_rows).
-  [[nodiscard]] virtual bool averages_weights() const { return false; }
 };
 
 }  // namespace levin

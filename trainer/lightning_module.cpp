@@ -14,6 +14,7 @@
 #include "levin/optim/clip_grad.h"
 #include "levin/precision/autocast.h"
 #include "levin/recompute/segment.h"
+#include "levin/trainer/module_access.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/run_access.h"
 #include "levin/trainer/state/sharded_state.h"
@@ -76,11 +77,11 @@ void RunAccess::attach(LightningModule& module, Trainer& trainer) {
     if (before != &module) end_module(of(trainer), *before);
     detach(*before, trainer);
   }
-  of(trainer).earlier = std::exchange(module.trainer_, &trainer);
+  of(trainer).earlier = std::exchange(ModuleAccess::trainer_of(module), &trainer);
 }
 
 void RunAccess::detach(LightningModule& module, Trainer& trainer) {
-  Trainer** link = &module.trainer_;
+  Trainer** link = &ModuleAccess::trainer_of(module);
   while (*link != nullptr && *link != &trainer) link = &of(**link).earlier;
   if (*link != nullptr) *link = std::exchange(of(trainer).earlier, nullptr);
 }

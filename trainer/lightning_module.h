@@ -199,18 +199,6 @@ class LightningModule : public torch::nn::Module {
   void save_hyperparameters(ConfigNode hparams) { hparams_ = std::move(hparams); }
   [[nodiscard]] const ConfigNode& hparams() const { return hparams_; }
 
-  /// Returns the registered class and options it was created from; empty if a program created it directly.
-  [[nodiscard]] const ClassSpec& made_from() const { return made_from_; }
-  void set_made_from(ClassSpec spec) { made_from_ = std::move(spec); }
-
-  /// Returns the result of configure_optimizers, or the run file's optimizers.
-  [[nodiscard]] OptimizerConfig wanted_optimizers() {
-    return optimizer_override_ ? optimizer_override_(*this) : configure_optimizers();
-  }
-  void set_optimizer_override(std::function<OptimizerConfig(LightningModule&)> override_with) {
-    optimizer_override_ = std::move(override_with);
-  }
-
   /// Returns whether the trainer runs backward and the optimizer. With false (manual optimization) the step calls
   /// manual_backward and optimizers()[i].step() itself.
   [[nodiscard]] bool automatic_optimization() const { return automatic_optimization_; }
@@ -269,7 +257,9 @@ class LightningModule : public torch::nn::Module {
   [[nodiscard]] at::Device device() const;
 
  private:
-  friend class RunAccess;
+  friend class ModuleAccess;
+  /// Called by the registry, which finds it by its argument.
+  friend void set_made_from(LightningModule& module, ClassSpec spec) { module.made_from_ = std::move(spec); }
 
   Trainer* trainer_ = nullptr;
   bool automatic_optimization_ = true;

@@ -63,16 +63,16 @@ void Trainer::start_from(WeightsOptions weights) {
   run_->weights = checked(std::move(weights), "WeightsOptions");
 }
 
-void Trainer::keep_config(KeptConfig config) {
-  run_->kept_config = std::move(config);
+void RunAccess::keep_config(Trainer& trainer, KeptConfig config) {
+  of(trainer).kept_config = std::move(config);
 }
 
 void Trainer::fit(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
-  levin::fit(*run_, module, &data, ckpt_path);
+  run_fit(*run_, module, &data, ckpt_path);
 }
 
 void Trainer::fit(LightningModule& module, const std::string& ckpt_path) {
-  levin::fit(*run_, module, nullptr, ckpt_path);
+  run_fit(*run_, module, nullptr, ckpt_path);
 }
 
 std::vector<Metrics> Trainer::validate(LightningModule& module, DataModule& data, const std::string& ckpt_path) {

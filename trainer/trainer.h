@@ -19,7 +19,6 @@
 #include "levin/core/state.h"
 #include "levin/data/data_module.h"
 #include "levin/data/loader.h"
-#include "levin/trainer/kept_config.h"
 #include "levin/trainer/metrics.h"
 #include "levin/trainer/trainer_options.h"
 
@@ -133,10 +132,6 @@ class Trainer {
   /// Sets the weights that the next entry point starts from, unless it is given a checkpoint. They are read after
   /// configure_model, on every rank. Throws ConfigError for options that are not possible.
   void start_from(WeightsOptions weights);
-
-  /// Sets the configuration of this run: it is written to config.yaml in the run's folder, compared with the file of
-  /// the run that a fit with auto_resume continues, and compared between ranks at the start of every entry point.
-  void keep_config(KeptConfig config);
 
   // ---- the run's progress --------------------------------------------------------------------------------------
   // Counters continue over the trainer's fits, and over restarts from a checkpoint.

@@ -7,7 +7,7 @@
 #include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/core/process/console.h"
 #include "levin/strategies/strategy.h"
-#include "levin/trainer/callback.h"
+#include "levin/trainer/checkpoint_callback.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/trainer.h"
 
@@ -22,7 +22,7 @@ struct WeightsAtEnd::Saved {
 namespace {
 
 BestCheckpoint best_of(const Trainer& trainer) {
-  for (const auto& callback : trainer.callbacks()) {
+  for (const Checkpoint* callback : checkpoint_callbacks(trainer.callbacks())) {
     BestCheckpoint best = callback->best_checkpoint();
     if (!best.monitor.empty() && best.score && !best.path.empty()) return best;
   }

@@ -19,6 +19,7 @@
 #include "levin/recompute/memory_picture.h"
 #include "levin/recompute/segment_names.h"
 #include "levin/strategies/strategy.h"
+#include "levin/trainer/averages_weights.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/loops/entry.h"
 #include "levin/trainer/plan/rank_plan.h"
@@ -459,7 +460,9 @@ MeasuredMemory measure_memory(const std::vector<std::string>& run_arguments) {
                            " samples goes through the model in parts, and the table is about one of them.");
   }
   for (Component<Callback> callback : read.run.trainer.callbacks) {
-    result.cost.callbacks += callback.object("trainer.callbacks")->held_bytes(*parts.model);
+    const auto object = callback.object("trainer.callbacks");
+    const auto* averages = dynamic_cast<const AveragesWeights*>(object.get());
+    if (averages != nullptr) result.cost.callbacks += averages->held_bytes(*parts.model);
   }
   result.smaller.callbacks = result.cost.callbacks;
   if (ranks) result.cost.gradients_stay = result.smaller.gradients_stay = true;  // in the ranks' buckets

@@ -16,6 +16,7 @@
 #include "levin/core/process/console.h"
 #include "levin/core/process/this_process.h"
 #include "levin/core/tensors.h"
+#include "levin/trainer/checkpoint_callback.h"
 #include "levin/trainer/measured_metrics.h"
 #include "levin/trainer/plan/stop_after.h"
 
@@ -24,8 +25,7 @@ namespace levin {
 namespace {
 
 std::string checkpoint_of(Trainer& trainer, const std::string& which) {
-  for (const auto& callback : trainer.callbacks()) {
-    if (!callback->is_checkpoint()) continue;
+  for (Checkpoint* callback : checkpoint_callbacks(trainer.callbacks())) {
     const std::string path = callback->checkpoint_path(trainer, which);
     if (!path.empty()) return path;
   }
@@ -87,8 +87,7 @@ void add_metrics(Trainer& trainer, json& result) {
 void add_checkpoints(Trainer& trainer, bool stopped, json& result) {
   result["checkpoints"] = json::object();
   result["best"] = json::array();
-  for (const auto& callback : trainer.callbacks()) {
-    if (!callback->is_checkpoint()) continue;
+  for (Checkpoint* callback : checkpoint_callbacks(trainer.callbacks())) {
     for (const char* which : {"best", "last", "interrupted"}) {
       const std::string path = callback->checkpoint_path(trainer, which);
       if (path.empty() || (which == std::string("interrupted") && !stopped)) continue;

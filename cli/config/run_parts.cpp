@@ -1,6 +1,7 @@
 #include "levin/cli/config/run_parts.h"
 
 #include "levin/optim/named_tensors.h"
+#include "levin/trainer/module_access.h"
 #include "levin/trainer/random_state.h"
 
 namespace levin {
@@ -18,7 +19,7 @@ LRSchedulerOptions schedule_options(const LrSchedulerSpec& config) {
 // An optimizer or a scheduler in the run file replaces the module's.
 void override_optimizers(LightningModule& module, const RunConfig& config) {
   if (!config.optimizer && !config.lr_scheduler) return;
-  module.set_optimizer_override([config](LightningModule& m) {
+  ModuleAccess::set_optimizer_override(module, [config](LightningModule& m) {
     OptimizerConfig result;
     if (config.optimizer) {
       auto optimizer = Registry<Optimizer>::instance().make(config.optimizer->spec(), "optimizer");

@@ -209,7 +209,7 @@ class Registry {
     problems.throw_if_any();
     const auto object = find(resolved.class_path)->make(resolved.init_args, join_path(path, "init_args"));
     // Kept so that another object of this kind (a replica) can be created later.
-    if constexpr (requires { object->set_made_from(resolved); }) object->set_made_from(resolved);
+    if constexpr (requires { set_made_from(*object, resolved); }) set_made_from(*object, resolved);
     return object;
   }
 

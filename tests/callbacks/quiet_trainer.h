@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "levin/trainer/checkpoint_callback.h"
 #include "levin/trainer/trainer.h"
 #include "support/error_text.h"
 
@@ -18,7 +19,7 @@ inline TrainerOptions quiet(int64_t max_epochs, Callbacks callbacks, const std::
   options.enable_model_summary = false;
   options.enable_checkpointing = std::nullopt;
   for (auto& callback : options.callbacks) {
-    if (callback.object("test")->is_checkpoint()) options.enable_checkpointing = true;
+    if (dynamic_cast<Checkpoint*>(callback.object("test").get()) != nullptr) options.enable_checkpointing = true;
   }
   if (!options.enable_checkpointing) options.enable_checkpointing = false;
   options.default_root_dir = folder;

@@ -10,6 +10,7 @@
 #include "levin/core/options/registry.h"
 #include "levin/optim/adam.h"
 #include "levin/precision/mixed_precision.h"
+#include "levin/trainer/module_access.h"
 #include "levin/trainer/plan/resolve_plan.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "support/parted_module.h"
@@ -286,7 +287,7 @@ TEST(Dp, AModuleMadeByNameIsMadeAgainForEachDevice) {
     return true;
   }();
   const auto module = Registry<LightningModule>::instance().make({"DpTestByName", {}, {}}, "model");
-  EXPECT_EQ(module->made_from().class_path, "DpTestByName");
+  EXPECT_EQ(ModuleAccess::made_from(*module).class_path, "DpTestByName");
   Article alone;
   Trainer(quiet(2)).fit(*module, classes(8, 4));
   Trainer(quiet(1)).fit(alone, classes(8, 4));

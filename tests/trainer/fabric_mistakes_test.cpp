@@ -158,7 +158,7 @@ TEST(FabricMessages, SetupWithoutAnOptimizerPointsAtTheModulesOwn) {
   Fabric fabric;
   (void)fabric.setup(module);
   expect_parts(error_of<Error>([&] { (void)fabric.step(fixed_batch()); }),
-               {"Fabric.step: ", "0 optimizers were set up", "fabric.setup(module, module.wanted_optimizers())"});
+               {"Fabric.step: ", "0 optimizers were set up", "fabric.setup(module, module.configure_optimizers())"});
 }
 
 TEST(FabricMessages, NameFabricsOptionsAndCalls) {

@@ -66,7 +66,7 @@ at::Tensor train_with_fabric(ModelParallel strategy, double dropout,
   PartedModule module(dropout);
   seed_everything(7);
   Fabric fabric({.strategy = std::move(strategy), .devices = 3});
-  (void)fabric.setup(module, module.wanted_optimizers());
+  (void)fabric.setup(module, module.configure_optimizers());
   FabricLoader loader = fabric.setup_dataloaders(classes(48, 16));
   for (int64_t epoch = 0; epoch < 2; ++epoch) {
     for (const Batch& batch : loader.epoch(epoch)) step(fabric, module, batch);

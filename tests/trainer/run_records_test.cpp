@@ -12,6 +12,7 @@
 
 #include "levin/core/files/files.h"
 #include "levin/levin.h"
+#include "levin/trainer/run/run_access.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
@@ -63,7 +64,7 @@ TEST(RunRecords, AreWrittenForLoggersWithoutAFolderWhereDefaultRootDirDoesNotExi
     Trainer trainer(options);
     ConfigNode config = ConfigNode::map();
     config.set("seed_everything", ConfigNode::scalar("1"));
-    trainer.keep_config({config, {}});
+    RunAccess::keep_config(trainer, {config, {}});
     trainer.fit(module, tiny_loader(24), {});
     EXPECT_EQ(read_file(options.default_root_dir + "/config.yaml"), to_yaml(config));
   }

@@ -15,6 +15,8 @@
 #include "levin/loggers/csv_logger.h"
 #include "levin/optim/sgd.h"
 #include "levin/optim/step_schedulers.h"
+#include "levin/trainer/checkpoint_callback.h"
+#include "levin/trainer/module_access.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
@@ -116,7 +118,7 @@ TEST(Trainer, HyperparametersAreWrittenNextToTheMetrics) {
 TEST(Trainer, AnOptimizerOverrideTakesThePlaceOfTheModules) {
   TinyModule module;
   module.make_optimizers = [](TinyModule&) -> OptimizerConfig { throw Error("not to be asked"); };
-  module.set_optimizer_override([](LightningModule& m) { return SGD(m.parameters(), {.lr = 0.5}); });
+  ModuleAccess::set_optimizer_override(module, [](LightningModule& m) { return SGD(m.parameters(), {.lr = 0.5}); });
   Trainer trainer(quiet(1, {}));
   trainer.fit(module, tiny_loader(4));
   EXPECT_EQ(trainer.optimizers().at(0).optimizer().param_groups()[0].lr, 0.5);
@@ -175,8 +177,8 @@ TEST(Trainer, RefusesNullInAListOfPartsWithItsPlace) {
 }
 
 TEST(Trainer, RefusesACheckpointCallbackWithCheckpointingOff) {
-  struct Saves : Callback {
-    [[nodiscard]] bool is_checkpoint() const override { return true; }
+  struct Saves : Checkpoint {
+    std::string checkpoint_path(Trainer&, const std::string&) override { return ""; }
   };
   TrainerOptions options = quiet(1, {Saves()});
   options.enable_checkpointing = false;

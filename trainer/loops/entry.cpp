@@ -168,7 +168,7 @@ LoaderData::LoaderData(Loaders train, Loaders eval) : train_(std::move(train)), 
                     "validation come after it.");
 }
 
-void fit(Run& run, LightningModule& module, DataModule* data, const std::string& ckpt_path) {
+void run_fit(Run& run, LightningModule& module, DataModule* data, const std::string& ckpt_path) {
   run_entry_point(run, module, data, Stage::fit, ckpt_path,
                   [&](const StartingPoint& start) { run_fit(run, start, [](FitLoop&& loop) { loop.run(); }); });
 }

@@ -27,7 +27,7 @@ class LoaderData final : public DataModule {
 };
 
 /// Implements Trainer::fit. `data`: null for the module's own loaders.
-void fit(Run& run, LightningModule& module, DataModule* data, const std::string& ckpt_path);
+void run_fit(Run& run, LightningModule& module, DataModule* data, const std::string& ckpt_path);
 
 /// Implements Trainer::validate, test and predict. Returns the metrics of each loader. `predictions`: receives the
 /// predictions; null: they are dropped.

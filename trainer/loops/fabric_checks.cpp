@@ -72,7 +72,7 @@ void FabricRun::check_step(const Run& run) const {
     throw Error("it steps one optimizer, and " + count_of(config_.optimizers().size(), "optimizer") +
                 " were set up. Give setup an optimizer" +
                 (!lightning_modules().empty()
-                     ? ", such as the module's own: fabric.setup(module, module.wanted_optimizers())"
+                     ? ", such as the module's own: fabric.setup(module, module.configure_optimizers())"
                      : "") +
                 "; with several, call backward and optimizer.step().");
   }

@@ -9,6 +9,7 @@
 #include "levin/precision/precision.h"
 #include "levin/trainer/loops/evaluation_scopes.h"
 #include "levin/trainer/loops/fabric_run.h"
+#include "levin/trainer/module_access.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run_access.h"
 #include "levin/trainer/trainer.h"
@@ -41,7 +42,7 @@ at::Tensor FabricRun::step(const Batch& batch) {
   }
   check_no_replicas();
   Run& run = open();
-  const auto attached = set_in_scope(RunAccess::trainer_of(module), trainer_.get());
+  const auto attached = set_in_scope(ModuleAccess::trainer_of(module), trainer_.get());
   run.entry.train_metrics.reset();
   return step(batch, [&](torch::nn::Module&, const Batch& each) {
     return module.training_step(each, run.fit.epoch.batch_idx);
@@ -51,7 +52,7 @@ at::Tensor FabricRun::step(const Batch& batch) {
 void FabricRun::evaluate_batch(Run& run, Phase phase, Hook hook, const Batch& batch,
                                const std::function<void(LightningModule&)>& step) {
   LightningModule& module = lightning_module();
-  const auto attached = set_in_scope(RunAccess::trainer_of(module), trainer_.get());
+  const auto attached = set_in_scope(ModuleAccess::trainer_of(module), trainer_.get());
   const auto in_phase = set_in_scope(run.entry.phase, phase);
   const auto placed = set_in_scope(run.entry.place, {Hook::none, std::max<int64_t>(1, batch.size()), 0, 1});
   const WholeWeights whole(*run.strategy);

@@ -12,6 +12,7 @@
 #include "levin/core/options/error.h"
 #include "levin/libtorch/tensor_memory.h"
 #include "levin/optim/select_rows.h"
+#include "levin/trainer/averages_weights.h"
 #include "levin/trainer/callback.h"
 #include "levin/trainer/lightning_optimizer.h"
 #include "levin/trainer/loops/fabric_run.h"
@@ -55,7 +56,7 @@ void FabricRun::check_resizable(const Run& run) {
                 " has parts or copies of the parameters, whose number of rows cannot change. Use one device, or ddp.");
   }
   for (const auto& callback : run.entry.callbacks) {
-    if (!callback->averages_weights()) continue;
+    if (dynamic_cast<const AveragesWeights*>(callback.get()) == nullptr) continue;
     throw Error(callback->state_key() + " keeps an average of the weights, which new rows do not have. Remove it.");
   }
 }

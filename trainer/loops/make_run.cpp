@@ -7,9 +7,12 @@
 #include "levin/core/process/log.h"
 #include "levin/loggers/csv_logger.h"
 #include "levin/loggers/logger.h"
+#include "levin/loggers/quiet_logger.h"
 #include "levin/precision/mixed_precision.h"
 #include "levin/strategies/launch/rank_process.h"
+#include "levin/trainer/checkpoint_callback.h"
 #include "levin/trainer/plan/resolve_plan.h"
+#include "levin/trainer/replaces_default.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/use_device.h"
 #include "levin/trainer/trainer.h"
@@ -45,20 +48,14 @@ std::shared_ptr<Precision> make_precision(TrainerOptions& options, const RunPlan
   return std::make_shared<Bfloat16Mixed>();
 }
 
-bool has_checkpoint_callback(const std::vector<std::shared_ptr<Callback>>& callbacks) {
-  for (const auto& callback : callbacks) {
-    if (callback->is_checkpoint()) return true;
-  }
-  return false;
-}
-
 // The defaults are looked up by name, so that trainer/ need not include callbacks/.
 void add_default_callbacks(std::vector<std::shared_ptr<Callback>>& callbacks, const TrainerOptions& options,
                            const RunPlan& plan) {
   const auto& registry = Registry<Callback>::instance();
   auto has = [&](const std::string& key) {
     for (const auto& callback : callbacks) {
-      if (callback->default_for() == key) return true;
+      const auto* replacement = dynamic_cast<const ReplacesDefault*>(callback.get());
+      if (replacement != nullptr && replacement->default_for() == key) return true;
     }
     return false;
   };
@@ -70,7 +67,7 @@ void add_default_callbacks(std::vector<std::shared_ptr<Callback>>& callbacks, co
   }
   if (plan.model_summary && !has("summary")) add("ModelSummary");
   if (plan.progress_bar && !has("progress_bar")) add("ProgressBar");
-  if (plan.checkpointing && !plan.fast_dev_run && !has_checkpoint_callback(callbacks)) add("ModelCheckpoint");
+  if (plan.checkpointing && !plan.fast_dev_run && checkpoint_callbacks(callbacks).empty()) add("ModelCheckpoint");
 }
 
 std::vector<std::shared_ptr<Callback>> make_callbacks(TrainerOptions& options, const RunPlan& plan) {
@@ -79,7 +76,7 @@ std::vector<std::shared_ptr<Callback>> make_callbacks(TrainerOptions& options, c
   for (auto& callback : options.callbacks) {
     callbacks.push_back(callback.object("trainer.callbacks[" + std::to_string(index++) + "]"));
   }
-  if (has_checkpoint_callback(callbacks) && !options.enable_checkpointing.value_or(true)) {
+  if (!checkpoint_callbacks(callbacks).empty() && !options.enable_checkpointing.value_or(true)) {
     throw ConfigError(
         "TrainerOptions.enable_checkpointing: false, but a checkpoint callback was given. Drop one of the two.");
   }

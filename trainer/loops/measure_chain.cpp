@@ -19,6 +19,8 @@
 #include "levin/recompute/recomputation.h"
 #include "levin/recompute/sequential_calls.h"
 #include "levin/strategies/gradient_sync.h"
+#include "levin/trainer/averages_weights.h"
+#include "levin/trainer/module_access.h"
 #include "levin/trainer/plan/rank_plan.h"
 #include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/run/hook_caller.h"
@@ -224,8 +226,7 @@ int64_t samples_of_pass(const Run& run, const Batch& batch, int64_t replicas) {
 // Measures an update by new optimizers of the same kind; the run's do not change.
 void measure_update(Run& run, MemoryMeter& meter, ChainCost& cost) {
   const int64_t before = meter.held();
-  OptimizerConfig config =
-      call_module(run.entry, Hook::configure_optimizers, [](LightningModule& m) { return m.wanted_optimizers(); });
+  OptimizerConfig config = call_module(run.entry, Hook::configure_optimizers, &ModuleAccess::wanted_optimizers);
   std::vector<double> seconds;
   for (int round = 0; round < 4; ++round) {  // the first creates the state
     meter.wait();
@@ -282,7 +283,10 @@ MeasuredChain measure(Run& run, const Batch& batch, int64_t replicas) {
     cost->gradients_apart =
         replicas > 1 && run.strategy->placement().device().is_cpu();  // see strategies/device/parallel_backward
     cost->workspaces = workspaces;
-    for (const auto& callback : run.entry.callbacks) cost->callbacks += callback->held_bytes(*run.entry.module);
+    for (const auto& callback : run.entry.callbacks) {
+      const auto* averages = dynamic_cast<const AveragesWeights*>(callback.get());
+      if (averages != nullptr) cost->callbacks += averages->held_bytes(*run.entry.module);
+    }
   }
   measure_update(run, *meter, measured.cost);
   measured.smaller.optimizer_state = measured.cost.optimizer_state;

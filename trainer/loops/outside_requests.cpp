@@ -10,6 +10,7 @@
 #include "levin/core/process/console.h"
 #include "levin/core/process/rank_status.h"
 #include "levin/core/process/stop_signal.h"
+#include "levin/trainer/checkpoint_callback.h"
 #include "levin/trainer/plan/auto_requeue.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/state/checkpoint.h"
@@ -29,10 +30,8 @@ std::vector<OutsideRequests*> fits;
 
 // Where the checkpoint of a stop goes; "" without a checkpoint callback.
 std::string interrupted_path(const Run& run) {
-  for (const auto& callback : run.entry.callbacks) {
-    if (callback->is_checkpoint()) return callback->checkpoint_path(run.trainer, "interrupted");
-  }
-  return "";
+  const auto savers = checkpoint_callbacks(run.entry.callbacks);
+  return savers.empty() ? "" : savers[0]->checkpoint_path(run.trainer, "interrupted");
 }
 
 // The logger's folder, else the checkpoints': never the working directory, where a file "stop" may mean something else.

@@ -14,6 +14,7 @@
 #include "levin/recompute/recomputation.h"
 #include "levin/recompute/sequential_calls.h"
 #include "levin/strategies/launch/rank_process.h"
+#include "levin/trainer/checkpoint_callback.h"
 #include "levin/trainer/loops/run_end.h"
 #include "levin/trainer/plan/backend_settings.h"
 #include "levin/trainer/run/failed_place.h"
@@ -53,7 +54,9 @@ void assemble_callbacks(Run& run) {
     if (!replaced) all.push_back(callback);
   }
   all.insert(all.end(), own.begin(), own.end());
-  std::stable_partition(all.begin(), all.end(), [](const auto& callback) { return !callback->is_checkpoint(); });
+  std::stable_partition(all.begin(), all.end(), [](const auto& callback) {
+    return dynamic_cast<const Checkpoint*>(callback.get()) == nullptr;
+  });
   std::map<std::string, int> keys;
   for (const auto& callback : all) {
     if (!callback->state_key().empty() && ++keys[callback->state_key()] > 1) {

@@ -6,6 +6,7 @@
 #include "levin/core/options/registry.h"
 #include "levin/core/process/process_memory.h"
 #include "levin/strategies/device_placement.h"
+#include "levin/trainer/module_access.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/run/run.h"
 #include "levin/trainer/run/run_access.h"
@@ -39,8 +40,8 @@ std::shared_ptr<LightningModule> cloned(const LightningModule& module, const Dev
 std::shared_ptr<LightningModule> copy_of(Run& run, const DeviceSlot& slot) {
   const LightningModule& module = *run.entry.module;
   std::shared_ptr<LightningModule> copy = cloned(module, slot);
-  if (copy == nullptr && !module.made_from().empty()) {
-    copy = Registry<LightningModule>::instance().make(module.made_from(), "model");
+  if (copy == nullptr && !ModuleAccess::made_from(module).empty()) {
+    copy = Registry<LightningModule>::instance().make(ModuleAccess::made_from(module), "model");
   }
   if (copy == nullptr) {
     const std::string name = detail::readable_type_name(typeid(module));
@@ -50,7 +51,7 @@ std::shared_ptr<LightningModule> copy_of(Run& run, const DeviceSlot& slot) {
                       "return std::make_shared<" +
                       name + ">(options_); } (weights are copied by the trainer), or name the model in a run file.");
   }
-  RunAccess::trainer_of(*copy) = &run.trainer;
+  ModuleAccess::trainer_of(*copy) = &run.trainer;
   copy->setup(*run.entry.stage);
   copy->configure_model();
   if (const auto dtype = run.precision->dtype()) copy->to(*dtype);

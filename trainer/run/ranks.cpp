@@ -23,6 +23,7 @@
 #include "levin/strategies/launch/rank_process.h"
 #include "levin/strategies/process/rank_difference.h"
 #include "levin/trainer/lightning_module.h"
+#include "levin/trainer/module_access.h"
 #include "levin/trainer/plan/auto_requeue.h"
 #include "levin/trainer/plan/rank_plan.h"
 #include "levin/trainer/random_state.h"
@@ -293,8 +294,9 @@ template <class Object>
 ConfigNode describe(const Object& object) {
   ConfigNode node = ConfigNode::map();
   node.set("class_path", quoted_text(class_of(object)));
-  if constexpr (requires { object.made_from(); }) {
-    if (!object.made_from().init_args.is_null()) node.set("init_args", object.made_from().init_args);
+  if constexpr (std::derived_from<Object, LightningModule>) {
+    const ConfigNode& init_args = ModuleAccess::made_from(object).init_args;
+    if (!init_args.is_null()) node.set("init_args", init_args);
   }
   if (!object.hparams().is_null()) node.set("hparams", object.hparams());
   return node;

@@ -84,7 +84,7 @@ void sync_step_metrics(Run& run, MetricStore& store);
 // report their options.
 
 /// Checks the entry point, its checkpoint, the trainer's options, the seed, module and data module, and the
-/// configuration given to Trainer::keep_config. Called before anything is set up.
+/// configuration given to RunAccess::keep_config. Called before anything is set up.
 void check_same_options(Run& run);
 
 /// Checks the run's optimizers with their groups, and its schedulers.

@@ -23,11 +23,11 @@
 #include "levin/profilers/profiler.h"
 #include "levin/strategies/strategy.h"
 #include "levin/trainer/callback.h"
-#include "levin/trainer/kept_config.h"
 #include "levin/trainer/metrics.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/run/entry_point.h"
 #include "levin/trainer/run/fit.h"
+#include "levin/trainer/run/kept_config.h"
 #include "levin/trainer/run/logged_metrics.h"
 
 namespace levin {

@@ -1,9 +1,10 @@
-// Access to the internals behind the public classes: the only friend of Trainer and LightningModule.
+// Access to the internals behind the public classes: the only friend of Trainer.
 #pragma once
 
 #include <memory>
 
 #include "levin/trainer/lightning_module.h"
+#include "levin/trainer/run/kept_config.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -14,13 +15,14 @@ class RunAccess {
   /// Makes the trainer of a Fabric. Throws as Trainer's constructor does.
   [[nodiscard]] static std::unique_ptr<Trainer> make_guest(TrainerOptions options);
   [[nodiscard]] static Run& of(const Trainer& trainer) { return *trainer.run_; }
-  /// Returns the trainer that a module is attached to, the last that ran it, or null. Run::earlier leads to earlier
-  /// ones.
-  [[nodiscard]] static Trainer*& trainer_of(LightningModule& module) { return module.trainer_; }
   /// Attaches `module` to the trainer instead of the module of its last entry point.
   static void attach(LightningModule& module, Trainer& trainer);
   /// Detaches `module`, which is then attached to the trainer that ran it before, if that still exists.
   static void detach(LightningModule& module, Trainer& trainer);
+  /// Sets the configuration of the trainer's runs: it is written to config.yaml in the run's folder, compared with the
+  /// file of the run that a fit with auto_resume continues, and compared between ranks at the start of every entry
+  /// point.
+  static void keep_config(Trainer& trainer, KeptConfig config);
 };
 
 }  // namespace levin

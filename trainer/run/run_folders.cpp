@@ -10,6 +10,7 @@
 #include "levin/core/process/log.h"
 #include "levin/loggers/logger.h"
 #include "levin/loggers/logger_folder.h"
+#include "levin/loggers/quiet_logger.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run_log.h"
 #include "levin/trainer/run/run_reporter.h"

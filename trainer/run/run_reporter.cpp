@@ -6,6 +6,7 @@
 #include "levin/core/process/process_memory.h"
 #include "levin/core/process/this_process.h"
 #include "levin/loggers/run_recorder.h"
+#include "levin/trainer/checkpoint_callback.h"
 #include "levin/trainer/plan/resolve_plan.h"
 #include "levin/trainer/run/fit_length.h"
 #include "levin/trainer/run/run.h"
@@ -41,7 +42,7 @@ int64_t or_unlimited(int64_t limit) {
 }
 
 BestCheckpoint best_of(const Run& run) {
-  for (const auto& callback : run.entry.callbacks) {
+  for (const Checkpoint* callback : checkpoint_callbacks(run.entry.callbacks)) {
     if (BestCheckpoint best = callback->best_checkpoint(); !best.monitor.empty()) return best;
   }
   return {};

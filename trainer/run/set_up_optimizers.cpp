@@ -8,6 +8,7 @@
 #include "levin/optim/averaging_optimizer.h"
 #include "levin/optim/torch_optimizer.h"
 #include "levin/trainer/accumulation_schedule.h"
+#include "levin/trainer/module_access.h"
 #include "levin/trainer/optimizer_config.h"
 #include "levin/trainer/run/configured_training.h"
 #include "levin/trainer/run/hook_caller.h"
@@ -57,8 +58,7 @@ void use_shards(const Run& run, Optimizer& optimizer) {
 
 void set_up_optimizers(Run& run) {
   if (run.fit.effective_batch_size > 0 && !run.fit.train.loaded) load_train_loader(run);
-  OptimizerConfig config =
-      call_module(run.entry, Hook::configure_optimizers, [](LightningModule& m) { return m.wanted_optimizers(); });
+  OptimizerConfig config = call_module(run.entry, Hook::configure_optimizers, &ModuleAccess::wanted_optimizers);
   if (config.optimizers().empty()) {
     Console::instance().warn("configure_optimizers returned no optimizer: the weights will not change.");
   }

@@ -11,6 +11,7 @@
 #include "levin/core/files/files.h"
 #include "levin/core/files/json_depth.h"
 #include "levin/core/process/console.h"
+#include "levin/trainer/checkpoint_callback.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run_folders.h"
 #include "levin/trainer/state/missing_state.h"
@@ -56,8 +57,7 @@ Folders folders_below(const std::string& folder, Runs runs = Runs::own) {
 // The folders of this run's checkpoint callbacks.
 Folders folders_of_callbacks(Run& run) {
   Folders own;
-  for (const auto& callback : run.entry.callbacks) {
-    if (!callback->is_checkpoint()) continue;
+  for (Checkpoint* callback : checkpoint_callbacks(run.entry.callbacks)) {
     const std::string path = callback->checkpoint_path(run.trainer, "interrupted");
     const std::string folder = fs::path(path).parent_path().string();
     if (!path.empty() && std::find(own.begin(), own.end(), folder) == own.end()) own.push_back(folder);
@@ -209,8 +209,8 @@ std::string find_saved_best(const State& callback, const Folders& folders) {
 // The best file by the state of this run's callbacks in a checkpoint, else by the state of any other callback.
 std::string saved_best(Run& run, const State& checkpoint, const Folders& folders) {
   std::vector<std::string> keys;
-  for (const auto& callback : run.entry.callbacks) {
-    if (callback->is_checkpoint()) keys.push_back("callbacks." + callback->state_key());
+  for (const Checkpoint* callback : checkpoint_callbacks(run.entry.callbacks)) {
+    keys.push_back("callbacks." + callback->state_key());
   }
   for (const auto& entry : checkpoint.values.entries) {
     if (entry.key.starts_with("callbacks.")) keys.push_back(entry.key);
@@ -228,8 +228,7 @@ std::string saved_best(Run& run, const State& checkpoint, const Folders& folders
 
 // The best of this trainer's fit, else the one recorded in the newest checkpoint of an earlier run.
 StartingPoint find_best(Run& run) {
-  for (const auto& callback : run.entry.callbacks) {
-    if (!callback->is_checkpoint()) continue;
+  for (Checkpoint* callback : checkpoint_callbacks(run.entry.callbacks)) {
     const std::string path = callback->checkpoint_path(run.trainer, "best");
     if (!path.empty()) return read_start(path);
   }

@@ -7,6 +7,7 @@
 
 #include "levin/core/options/registry.h"
 #include "levin/core/tensors.h"
+#include "levin/trainer/module_access.h"
 #include "levin/trainer/step/run_messages.h"
 
 namespace levin {
@@ -56,7 +57,7 @@ State module_state(const LightningModule& module) {
 }
 
 ClassSpec model_class(const LightningModule& module) {
-  if (!module.made_from().empty()) return module.made_from();
+  if (!ModuleAccess::made_from(module).empty()) return ModuleAccess::made_from(module);
   return {detail::readable_type_name(typeid(module)), {}, {}};
 }
 

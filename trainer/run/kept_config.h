@@ -1,4 +1,4 @@
-// The argument of Trainer::keep_config.
+// The configuration that a run stores.
 #pragma once
 
 #include <functional>

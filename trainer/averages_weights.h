@@ -1,0 +1,24 @@
+// The interface of callbacks that keep an average of the weights during training, such as WeightAveraging.
+#pragma once
+
+#include <cstdint>
+
+namespace levin {
+
+class LightningModule;
+
+/// The base of callbacks that average the weights. The number of rows of such weights cannot change
+/// (FabricOptimizer::select_rows).
+class AveragesWeights {
+ public:
+  virtual ~AveragesWeights() = default;
+  /// Returns the bytes of the average on the module's device; the memory planner adds them to a step's memory.
+  [[nodiscard]] virtual int64_t held_bytes(const LightningModule& module) const = 0;
+
+ protected:
+  AveragesWeights() = default;
+  AveragesWeights(const AveragesWeights&) = default;
+  AveragesWeights& operator=(const AveragesWeights&) = default;
+};
+
+}  // namespace levin
