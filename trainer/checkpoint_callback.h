@@ -28,7 +28,7 @@ struct BestCheckpoint {
   std::string path = "";
 };
 
-/// The base of checkpoint callbacks (Lightning's name). Their hooks run after those of all other callbacks.
+/// The base of checkpoint callbacks (Lightning's name). Their hooks run after the hooks of all other callbacks.
 class Checkpoint : public Callback {
  public:
   /// Returns the path of the file that is "best" or "last", "" if there is none; for "interrupted", the path to which a
@@ -39,7 +39,7 @@ class Checkpoint : public Callback {
   [[nodiscard]] virtual BestCheckpoint best_checkpoint() const { return {}; }
 };
 
-/// Returns those of the callbacks that save checkpoints, in order.
+/// Returns the checkpoint callbacks of a list, in order.
 [[nodiscard]] inline std::vector<Checkpoint*> checkpoint_callbacks(
     const std::vector<std::shared_ptr<Callback>>& callbacks) {
   std::vector<Checkpoint*> found;

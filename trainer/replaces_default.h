@@ -1,4 +1,4 @@
-// The interface of callbacks that take the place of one of the trainer's defaults: a progress bar or a summary.
+// The interface of callbacks that replace one of the trainer's default callbacks: a progress bar or a summary.
 //
 //   class Dots : public levin::Callback, public levin::ReplacesDefault {
 //     std::string default_for() const override { return "progress_bar"; }

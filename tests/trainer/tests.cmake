@@ -37,6 +37,7 @@ levin_test(trainer TORCH COST 40 FILES
   trainer/odd_folder_test.cpp
   trainer/old_names_test.cpp
   trainer/online_data_test.cpp
+  trainer/one_call_fit_test.cpp
   trainer/optimization_test.cpp
   trainer/own_precision_test.cpp
   trainer/param_groups_test.cpp
