@@ -477,5 +477,21 @@ TEST(CheckpointSearch, TheSizeOfACheckpointNeedsAModule) {
   EXPECT_EQ(trainer.estimated_checkpoint_bytes(), 3U * 5U * 4U);  // 5 weights in float32, and two numbers for each
 }
 
+TEST(CheckpointSearch, AsksACheckpointCallbackOfTheUserForTheBest) {
+  struct AtEnd : Checkpoint {
+    explicit AtEnd(std::string path) : path(std::move(path)) {}
+    void on_train_end(Trainer& trainer, LightningModule&) override { trainer.save_checkpoint(path); }
+    std::string checkpoint_path(Trainer&, const std::string& which) override { return which == "best" ? path : ""; }
+    std::string path;
+  };
+  const TemporaryFolder folder;
+  TinyModule module;
+  Trainer trainer(options(folder, 1, {AtEnd(folder / "mine.ckpt")}));
+  trainer.fit(module, tiny_loader(8));
+  EXPECT_EQ(trainer.callback<ModelCheckpoint>(), nullptr);  // not by default
+  trainer.validate(module, tiny_loader(8), "best");
+  EXPECT_EQ(trainer.ckpt_path(), folder / "mine.ckpt");
+}
+
 }  // namespace
 }  // namespace levin::checkpoint_search_test

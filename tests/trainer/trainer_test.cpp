@@ -11,12 +11,14 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
+#include "levin/callbacks/model_summary.h"
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/loggers/csv_logger.h"
 #include "levin/optim/sgd.h"
 #include "levin/optim/step_schedulers.h"
 #include "levin/trainer/checkpoint_callback.h"
 #include "levin/trainer/module_access.h"
+#include "levin/trainer/replaces_default.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
@@ -184,6 +186,17 @@ TEST(Trainer, RefusesACheckpointCallbackWithCheckpointingOff) {
   options.enable_checkpointing = false;
   const std::string error = error_of([&] { Trainer trainer(options); });
   EXPECT_TRUE(has(error, "TrainerOptions.enable_checkpointing: false, but a checkpoint callback was given")) << error;
+}
+
+TEST(Trainer, ACallbackMayReplaceTheDefaultSummary) {
+  struct OneLine : Callback, ReplacesDefault {
+    [[nodiscard]] std::string default_for() const override { return "summary"; }
+  };
+  TrainerOptions options = quiet(1, {});
+  options.enable_model_summary = true;
+  EXPECT_NE(Trainer(options).callback<ModelSummary>(), nullptr);
+  options.callbacks = OneLine();
+  EXPECT_EQ(Trainer(options).callback<ModelSummary>(), nullptr);
 }
 
 // ---- what is missing ------------------------------------------------------------------------------------------------
