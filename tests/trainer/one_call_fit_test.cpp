@@ -89,10 +89,10 @@ TEST(OneCallFit, TakesAPointerAFunctionAnOptimizerAndADataModule) {
   // The same update, written out.
   const auto x_and_y = tiny_loader(24);
   for (int64_t epoch = 0; epoch < 2; ++epoch) {
-    x_and_y->start(epoch);
+    x_and_y->start(epoch, 0);
     for (Batch batch; x_and_y->next(batch);) {
-      const auto [gradient] =
-          std::array{torch::autograd::grad({squared_error(same->forward(batch[0]), batch[1])}, {same->weight})[0]};
+      const at::Tensor loss = squared_error(same->forward(batch[0]), batch[1]);
+      const at::Tensor gradient = torch::autograd::grad({loss}, {same->weight})[0];
       const torch::NoGradGuard no_grad;
       same->weight.sub_(gradient, epoch == 0 ? 0.1 : 0.01);
     }
