@@ -101,10 +101,11 @@ FitLoss fit_loss(Loss loss) {
                   "levin::fit: the loss must be callable as loss(output, target) and return a tensor; wrap a function "
                   "of LibTorch in a lambda, and call torch::nn losses with (): torch::nn::CrossEntropyLoss()");
     if constexpr (is_loss) {
-      return {
-          nullptr,
-          [loss = std::move(loss)](torch::nn::Module*, const at::Tensor& output,
-                                   const at::Tensor& target) mutable -> at::Tensor { return loss(output, target); }};
+      return {nullptr,
+              [function = std::move(loss)](torch::nn::Module*, const at::Tensor& output,
+                                           const at::Tensor& target) mutable -> at::Tensor {
+                return function(output, target);
+              }};
     }
   }
 }

@@ -479,7 +479,7 @@ TEST(CheckpointSearch, TheSizeOfACheckpointNeedsAModule) {
 
 TEST(CheckpointSearch, AsksACheckpointCallbackOfTheUserForTheBest) {
   struct AtEnd : Checkpoint {
-    explicit AtEnd(std::string path) : path(std::move(path)) {}
+    explicit AtEnd(std::string file) : path(std::move(file)) {}
     void on_train_end(Trainer& trainer, LightningModule&) override { trainer.save_checkpoint(path); }
     std::string checkpoint_path(Trainer&, const std::string& which) override { return which == "best" ? path : ""; }
     std::string path;
