@@ -49,8 +49,8 @@ void check_rows(const Optimizer& optimizer, const std::vector<at::Tensor>& param
   const std::vector<at::Tensor> all = optimizer.parameters();
   for (size_t k = 0; k < params.size(); ++k) {
     const std::string what = where + "tensor " + std::to_string(k);
-    if (const size_t first = index_of(params[k], params); first != k) {
-      throw Error(what + " is the same as tensor " + std::to_string(first) + ". Give each tensor once.");
+    if (const size_t same = index_of(params[k], params); same != k) {
+      throw Error(what + " is the same as tensor " + std::to_string(same) + ". Give each tensor once.");
     }
     if (index_of(params[k], all) == all.size()) {
       throw Error(what + " is not a parameter of this optimizer. Give the tensors that it was made with.");
