@@ -5,8 +5,9 @@
       --inputs 'float32[4, 3, 224, 224]' --output net.pt2
   python3 tools/export_model.py mynet.py:make_net --inputs 'int64[2, 128] < 30522' 'int64[2, 128] < 2' --output net.pt2
 
-MODULE:NAME is a class, or a function that returns the module; MODULE may be a file. An input is DTYPE[SIZES]; whole numbers
-are drawn below the number after "<" (default 2). The first size of every input is the batch: any size unless --static.
+MODULE:NAME is a class, or a function that returns the module; MODULE may be a file. An input is DTYPE[SIZES]. Whole numbers
+are drawn from 0 to below the number after "<" (default 2), and so are others that have one; others without it may be negative.
+The first size of every input is the batch: any size unless --static.
 
 The file holds two graphs with the same weights: the model in training mode, and in evaluation mode for validation, tests and
 predictions. Both are compared with the model, the first with its gradients too. With --eval it holds the second alone: Levin's
@@ -286,9 +287,9 @@ def make_input(text):
     if not isinstance(dtype, torch.dtype):
         raise SystemExit(f"export_model: the input \"{text}\" is not DTYPE[SIZES], as in float32[4, 3, 224, 224]")
     sizes = [int(size) for size in parts[2].split(",") if size.strip()]
-    if dtype.is_floating_point:
-        return torch.randn(sizes).to(dtype)
-    return torch.randint(0, int(parts[3] or 2), sizes).to(dtype)
+    if not dtype.is_floating_point:
+        return torch.randint(0, int(parts[3] or 2), sizes).to(dtype)
+    return (torch.rand(sizes) * int(parts[3]) if parts[3] else torch.randn(sizes)).to(dtype)
 
 
 @contextlib.contextmanager
