@@ -12,6 +12,8 @@ enabled.txt names, the C++ program is compiled in docs_programs; it is `build/NA
 same words and numbers. "…" stands for a line, or for the rest of a line. Comments that readers do not see change this:
 
   <!-- not run: the reason -->                 before a ```sh block: for a reader, not for this program
+  <!-- instead: FILE -->                       before a ```sh block that needs PyTorch for Python: it is not run, and FILE
+                                               of the repository, which it writes, is copied to the run's folder
   <!-- output: tolerance 5 %; skip REGEX -->   before a ```text block, both optional: relative difference of numbers, and
                                                what is left out of the comparison
   <!-- picture: FILE [WIDTH x HEIGHT] -->      before an image: the file of the run from which it was made. A screenshot of an
@@ -38,7 +40,7 @@ from pictures import CHROMIUM, screenshot  # noqa: E402
 
 PICTURES = ROOT / "docs/pictures/tutorials"
 FILE_NAME = re.compile(r"(?:#|//|--) ([\w./-]+\.\w+)\n")
-NOTE = re.compile(r"<!-- (not run|output|picture): (.*?) -->\s*$")
+NOTE = re.compile(r"<!-- (not run|instead|output|picture): (.*?) -->\s*$")
 IMAGE = re.compile(r"^!\[[^\]]+\]\(\.\./pictures/tutorials/([\w.-]+)\)")
 MACHINE = [r"[\d.,]+ ?(?:us|ms|s|min|h|it/s|samples/s|batches/s)\b", r"[\d.,]+ [KMG]iB\b"]
 SECONDS = 240
@@ -80,7 +82,9 @@ class Tutorial:
         if kind == "picture":
             self.pictures.append((line, content, note[1]))
         elif kind == "sh":
-            if not note or note[0] != "not run":
+            if note and note[0] == "instead":
+                self.script.append((line, f"cp '{ROOT / note[1]}' .\n"))
+            elif not note or note[0] != "not run":
                 self.script.append((line, content))
         elif kind == "text":
             if not self.script:

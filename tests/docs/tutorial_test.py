@@ -50,6 +50,12 @@ class Tutorials(unittest.TestCase):
         self.assertEqual(self.followed("<!-- not run: needs a second machine -->\n```sh\nfalse\n```\n"), "")
         self.assertIn("ended with status", self.followed("<!-- not run: needs a second machine -->\nText between.\n```sh\nfalse\n```\n"))
 
+    def test_what_commands_write_that_are_not_run_here_is_copied_from_the_repository(self):
+        (self.root / "made.txt").write_text("made before\n", encoding="utf-8")
+        self.assertEqual(self.followed("<!-- instead: made.txt -->\n```sh\nfalse\n```\n```sh\ncat made.txt\n```\n"
+                                       "```text\nmade before\n```\n"), "")
+        self.assertIn("ended with status", self.followed("<!-- instead: other.txt -->\n```sh\ntrue\n```\n"))
+
     def test_other_numbers_and_words_are_found(self):
         shown = "```sh\necho loss 0.25 after 3 epochs\n```\n{}```text\nloss {} after 3 epochs\n```\n"
         self.assertEqual(self.followed(shown.format("", "0.25")), "")
