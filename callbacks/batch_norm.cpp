@@ -23,7 +23,9 @@ bool with_batch_norm(Module& module, Action action) {
 }  // namespace
 
 bool is_batch_norm(const torch::nn::Module& module) {
-  return with_batch_norm(const_cast<torch::nn::Module&>(module), [](auto&) {});
+  if (with_batch_norm(const_cast<torch::nn::Module&>(module), [](auto&) {})) return true;
+  const auto buffers = module.named_buffers(/*recurse=*/false);
+  return buffers.contains("running_mean") && buffers.contains("running_var");
 }
 
 BatchNormRecount::BatchNormRecount(torch::nn::Module& module) {

@@ -16,7 +16,8 @@ class RankCollectives;
 
 namespace levin::detail {
 
-/// Whether `module` is LibTorch's BatchNorm1d, 2d or 3d.
+/// Whether `module` is LibTorch's BatchNorm1d, 2d or 3d, or has running statistics as they do, such as a batch norm of
+/// an exported program.
 [[nodiscard]] bool is_batch_norm(const torch::nn::Module& module);
 
 /// During its lifetime, BatchNorm layers below `module` in training mode compute their statistics again, as the mean

@@ -15,6 +15,7 @@
 #include "levin/models/exported/exported_program.h"
 #include "levin/models/loss_type.h"
 #include "levin/optim/adam.h"
+#include "levin/trainer/param_groups.h"
 
 namespace levin {
 
@@ -138,7 +139,7 @@ at::Tensor ExportedModule::predict_step(const Batch& batch) {
 }
 
 OptimizerConfig ExportedModule::configure_optimizers() {
-  return AdamW(parameters(), {.lr = options_.lr, .weight_decay = options_.weight_decay});
+  return AdamW(param_groups(*this), {.lr = options_.lr, .weight_decay = options_.weight_decay});
 }
 
 }  // namespace levin

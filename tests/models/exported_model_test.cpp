@@ -1,6 +1,6 @@
 #include "levin/models/exported_model.h"
 
-#include "callbacks/quiet_trainer.h"
+#include "callbacks/resume.h"
 #include "levin/core/options/error.h"
 #include "levin/levin.h"
 #include "levin/models/exported/exported_program.h"
@@ -123,6 +123,33 @@ TEST(ExportedModule, ALastBatchOfOneSampleEndsAFitWithTheRemedy) {
   EXPECT_TRUE(holds(error_of([&] { Trainer(test::quiet(1, {}, folder.path())).fit(model, loader); }),
                     {"training_step", "batch 2", "Expected more than 1 value per channel when training",
                      "Leave out an epoch's last batch where it is too small (drop_last: true)"}));
+}
+
+// A fit with the backbone frozen throughout; returns the tensors before and after, by name.
+std::pair<State, State> frozen_fit(const std::string& backbone, bool train_bn) {
+  const test::TemporaryFolder folder;
+  ExportedModule model({.path = kMlp, .lr = 0.1});
+  const State before = test::module_tensors(model);
+  const auto loader =
+      std::make_shared<test::TensorLoader>(std::vector<at::Tensor>{at::rand({6, 4}), at::zeros({6}, at::kLong)}, 3);
+  BackboneFinetuning finetuning({.unfreeze_backbone_at_epoch = 9, .train_bn = train_bn, .backbone = backbone});
+  Trainer(test::quiet(2, {std::move(finetuning)}, folder.path())).fit(model, loader, loader);
+  return {before, test::module_tensors(model)};
+}
+
+TEST(ExportedModule, ABackboneIsFrozenWithoutAnOptimizerInTheRunFile) {
+  const auto [before, after] = frozen_fit("first", true);
+  EXPECT_TRUE(at::equal(before.get<at::Tensor>("first.weight"), after.get<at::Tensor>("first.weight")));
+  EXPECT_FALSE(at::equal(before.get<at::Tensor>("norm.weight"), after.get<at::Tensor>("norm.weight")));
+}
+
+TEST(ExportedModule, BatchNormsOfAFrozenBackboneTrainUnlessConfiguredOtherwise) {
+  for (const bool train_bn : {true, false}) {
+    const auto [before, after] = frozen_fit("norm", train_bn);
+    for (const char* name : {"norm.weight", "norm.running_mean"}) {
+      EXPECT_EQ(at::equal(before.get<at::Tensor>(name), after.get<at::Tensor>(name)), !train_bn) << name;
+    }
+  }
 }
 
 TEST(ExportedModule, MistakesSayWhatIsWrongAndHowToFixIt) {

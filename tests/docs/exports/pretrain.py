@@ -57,7 +57,7 @@ def main():
     net = Net(10)
     pretrain(net)
     fresh = Net(4)
-    images = torch.randn(4, 3, 28, 28)
+    images = torch.randn(2, 3, 28, 28)
     export_model(fresh, [images], folder / "scratch.pt2")
     net.head = fresh.head
     export_model(net, [images], folder / "pretrained.pt2")
