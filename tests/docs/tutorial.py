@@ -12,8 +12,8 @@ enabled.txt names, the C++ program is compiled in docs_programs; it is `build/NA
 same words and numbers. "…" stands for a line, or for the rest of a line. Comments that readers do not see change this:
 
   <!-- not run: the reason -->                 before a ```sh block: for a reader, not for this program
-  <!-- instead: FILE -->                       before a ```sh block that needs PyTorch for Python: it is not run, and FILE
-                                               of the repository, which it writes, is copied to the run's folder
+  <!-- instead: FILE, … -->                    before a ```sh block that needs PyTorch for Python: it is not run, and what it
+                                               writes, files of the repository, is copied to the run's folder
   <!-- output: tolerance 5 %; skip REGEX -->   before a ```text block, both optional: relative difference of numbers, and
                                                what is left out of the comparison
   <!-- picture: FILE [WIDTH x HEIGHT] -->      before an image: the file of the run from which it was made. A screenshot of an
@@ -83,7 +83,7 @@ class Tutorial:
             self.pictures.append((line, content, note[1]))
         elif kind == "sh":
             if note and note[0] == "instead":
-                self.script.append((line, f"cp '{ROOT / note[1]}' .\n"))
+                self.script.append((line, "".join(f"cp '{ROOT / name}' .\n" for name in note[1].split(", "))))
             elif not note or note[0] != "not run":
                 self.script.append((line, content))
         elif kind == "text":

@@ -51,9 +51,10 @@ class Tutorials(unittest.TestCase):
         self.assertIn("ended with status", self.followed("<!-- not run: needs a second machine -->\nText between.\n```sh\nfalse\n```\n"))
 
     def test_what_commands_write_that_are_not_run_here_is_copied_from_the_repository(self):
-        (self.root / "made.txt").write_text("made before\n", encoding="utf-8")
-        self.assertEqual(self.followed("<!-- instead: made.txt -->\n```sh\nfalse\n```\n```sh\ncat made.txt\n```\n"
-                                       "```text\nmade before\n```\n"), "")
+        for name in ("one", "two"):
+            (self.root / f"{name}.txt").write_text(f"{name}, made before\n", encoding="utf-8")
+        self.assertEqual(self.followed("<!-- instead: one.txt, two.txt -->\n```sh\nfalse\n```\n```sh\ncat one.txt two.txt\n```\n"
+                                       "```text\none, made before\ntwo, made before\n```\n"), "")
         self.assertIn("ended with status", self.followed("<!-- instead: other.txt -->\n```sh\ntrue\n```\n"))
 
     def test_other_numbers_and_words_are_found(self):
