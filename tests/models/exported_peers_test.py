@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from levin_runs import run_levin  # noqa: E402
 HOME = pathlib.Path(os.environ.get("LEVIN_HOME") or
                     pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "levin")
 HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 PROGRAM, LEVIN = [pathlib.Path(name).absolute() for name in sys.argv[1:3]]
 FOLDER = tempfile.TemporaryDirectory(prefix="levin-exported-")
 WITHIN = 1e-5
@@ -38,6 +40,13 @@ def find_python():
             if subprocess.run([python, "-c", tried], env=environment, capture_output=True).returncode == 0:
                 return str(python), environment
     return None
+
+
+def weights_of(path):
+    """Returns the names of a program's weights, in order."""
+    with zipfile.ZipFile(path) as archive:
+        config = next(name for name in archive.namelist() if name.endswith("data/weights/model_weights_config.json"))
+        return list(json.loads(archive.read(config))["config"])
 
 
 class ExportedPeers(unittest.TestCase):
@@ -92,10 +101,21 @@ class ExportedPeers(unittest.TestCase):
             sizes = {entry.filename.partition("/")[2]: entry.file_size for entry in archive.infolist()}
             models = [name for name in sizes if name.startswith("models/")]
             self.assertEqual(sorted(models), ["models/evaluation.json", "models/model.json"])
-            weights = json.loads(archive.read(next(name for name in archive.namelist() if name.endswith(
-                "data/weights/model_weights_config.json"))))["config"]
+        weights = weights_of(self.folder / "swin.pt2")
         files = [name for name in sizes if name.startswith("data/weights/weight_")]
         self.assertEqual(len(files), len(weights))
+
+    def test_the_command_of_a_tutorial_writes_the_file_that_its_run_has(self):
+        page = (ROOT / "docs/tutorials/table.md").read_text(encoding="utf-8")
+        (self.folder / "rental_net.py").write_text(re.search(r"```python\n# rental_net\.py\n(.*?)```", page, re.S)[1])
+        kept, command = re.search(r"<!-- instead: (\S+) -->\n\n```sh\n(.*?)```", page, re.S).groups()
+        python, environment = FOUND
+        (self.folder / "tools").symlink_to(ROOT / "tools")
+        done = subprocess.run(["bash", "-c", f'python3() {{ "{python}" -B "$@"; }}\n{command}'], cwd=self.folder, env=environment,
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("rental_net.pt2: the same numbers as the model", done.stdout)
+        self.assertEqual(weights_of(self.folder / "rental_net.pt2"), weights_of(ROOT / kept))
 
     def test_parameters_have_pythons_names(self):
         for python, levin in self.each():
