@@ -1,6 +1,9 @@
 #include "levin/models/exported_model.h"
 
-#include "callbacks/resume.h"
+#include <map>
+#include <set>
+
+#include "callbacks/quiet_trainer.h"
 #include "levin/core/options/error.h"
 #include "levin/levin.h"
 #include "levin/models/exported/exported_program.h"
@@ -125,30 +128,40 @@ TEST(ExportedModule, ALastBatchOfOneSampleEndsAFitWithTheRemedy) {
                      "Leave out an epoch's last batch where it is too small (drop_last: true)"}));
 }
 
-// A fit with the backbone frozen throughout; returns the tensors before and after, by name.
-std::pair<State, State> frozen_fit(const std::string& backbone, bool train_bn) {
+// Copies of parameters and buffers, by name.
+std::map<std::string, at::Tensor> tensors_of(const ExportedModule& model) {
+  std::map<std::string, at::Tensor> found;
+  for (const auto& item : model.named_parameters()) found[item.key()] = item.value().detach().clone();
+  for (const auto& item : model.named_buffers()) found[item.key()] = item.value().clone();
+  return found;
+}
+
+// Returns the names of the tensors that a fit changes in which `backbone` is frozen throughout.
+std::set<std::string> changed_by_frozen_fit(const std::string& backbone, bool train_bn) {
   const test::TemporaryFolder folder;
   ExportedModule model({.path = kMlp, .lr = 0.1});
-  const State before = test::module_tensors(model);
+  const auto before = tensors_of(model);
   const auto loader =
       std::make_shared<test::TensorLoader>(std::vector<at::Tensor>{at::rand({6, 4}), at::zeros({6}, at::kLong)}, 3);
   BackboneFinetuning finetuning({.unfreeze_backbone_at_epoch = 9, .train_bn = train_bn, .backbone = backbone});
   Trainer(test::quiet(2, {std::move(finetuning)}, folder.path())).fit(model, loader, loader);
-  return {before, test::module_tensors(model)};
+  std::set<std::string> changed;
+  for (const auto& [name, tensor] : tensors_of(model)) {
+    if (!at::equal(tensor, before.at(name))) changed.insert(name);
+  }
+  return changed;
 }
 
 TEST(ExportedModule, ABackboneIsFrozenWithoutAnOptimizerInTheRunFile) {
-  const auto [before, after] = frozen_fit("first", true);
-  EXPECT_TRUE(at::equal(before.get<at::Tensor>("first.weight"), after.get<at::Tensor>("first.weight")));
-  EXPECT_FALSE(at::equal(before.get<at::Tensor>("norm.weight"), after.get<at::Tensor>("norm.weight")));
+  const auto changed = changed_by_frozen_fit("first", true);
+  EXPECT_FALSE(changed.contains("first.weight"));
+  EXPECT_TRUE(changed.contains("norm.weight"));
 }
 
 TEST(ExportedModule, BatchNormsOfAFrozenBackboneTrainUnlessConfiguredOtherwise) {
-  for (const bool train_bn : {true, false}) {
-    const auto [before, after] = frozen_fit("norm", train_bn);
-    for (const char* name : {"norm.weight", "norm.running_mean"}) {
-      EXPECT_EQ(at::equal(before.get<at::Tensor>(name), after.get<at::Tensor>(name)), !train_bn) << name;
-    }
+  for (const char* name : {"norm.weight", "norm.running_mean"}) {
+    EXPECT_TRUE(changed_by_frozen_fit("norm", true).contains(name)) << name;
+    EXPECT_FALSE(changed_by_frozen_fit("norm", false).contains(name)) << name;
   }
 }
 
