@@ -98,6 +98,7 @@
 #include "levin/models/huggingface_classifier.h"
 #include "levin/models/huggingface_lm.h"
 #include "levin/models/onnx_export.h"
+#include "levin/models/token_sampling.h"
 #include "levin/optim/adafactor.h"
 #include "levin/optim/adagrad.h"
 #include "levin/optim/composed_schedulers.h"

@@ -10,9 +10,11 @@
 
 #include "levin/core/files/files.h"
 #include "levin/core/options/error.h"
+#include "levin/core/random.h"
 #include "levin/data/sets/text.h"
 #include "levin/models/huggingface/pretrained_config.h"
 #include "levin/models/loss_type.h"
+#include "levin/models/token_sampling.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
@@ -39,6 +41,16 @@ std::optional<int64_t> mask_token_in(const std::string& folder) {
   return std::nullopt;
 }
 
+// The positions that the model was made for: "n_positions" is GPT-2's.
+int64_t context_of(const PretrainedConfig& config) {
+  int64_t positions = 0;
+  for (const char* key : {"max_position_embeddings", "n_positions"}) {
+    const ConfigNode* node = config.find(key);
+    if (node != nullptr && detail::parse_int(*node, positions)) break;
+  }
+  return positions;
+}
+
 }  // namespace
 
 MaskedTokens mask_tokens(const at::Tensor& ids, double probability, int64_t mask_token_id, int64_t vocab_size,
@@ -61,6 +73,10 @@ HuggingFaceLM::HuggingFaceLM(HuggingFaceLMOptions options)
   make_model(config, is_masked_ ? huggingface::Task::masked_lm : huggingface::Task::causal_lm);
   vocab_size_ = model()->input_embeddings().size(0);
   if (!is_masked_) return;
+  if (options_.max_new_tokens > 0) {
+    throw ConfigError("HuggingFaceLMOptions.max_new_tokens: only causal models continue a text, and " + options_.path +
+                      " holds a masked one (" + config.model_type() + "). Leave it at 0.");
+  }
   const auto id = options_.mask_token_id ? options_.mask_token_id : mask_token_in(options_.path);
   if (!id) {
     throw ConfigError("HuggingFaceLMOptions.mask_token_id: " + options_.path +
@@ -122,6 +138,17 @@ void HuggingFaceLM::log_loss(const char* name, const Batch& batch) {
   LogOptions options{.prog_bar = true, .sync_dist = true};
   if (predicted.defined()) options.batch_size = predicted.item<int64_t>();
   log(name, loss, options);
+}
+
+at::Tensor HuggingFaceLM::predict_step(const Batch& batch, int64_t batch_idx) {
+  if (options_.max_new_tokens == 0) return forward(batch[0]);
+  const auto next = [this](const at::Tensor& tokens) { return forward(tokens).select(1, -1); };
+  return continue_tokens(batch[0], next,
+                         {.max_new_tokens = options_.max_new_tokens,
+                          .temperature = options_.temperature,
+                          .top_k = options_.top_k,
+                          .context = context_of(model()->config())},
+                         mix_seed(default_seed(), static_cast<uint64_t>(batch_idx)));
 }
 
 }  // namespace levin

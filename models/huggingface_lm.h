@@ -3,7 +3,8 @@
 //   model: {class_path: HuggingFaceLM, init_args: {path: gpt2, save_to: tuned}}
 //
 // Causal (GPT-2, Llama and its relatives): batches (x, y), tokens and the token that follows each, (B, T) int64, as
-// TextFile and TokenFileData give them. Masked (BERT and its relatives): of x, some tokens are hidden and predicted.
+// TextFile and TokenFileData give them; with max_new_tokens, predict continues TextFile's prompt. Masked (BERT and its
+// relatives): of x, some tokens are hidden and predicted.
 #pragma once
 
 #include "levin/models/huggingface_module.h"
@@ -25,6 +26,9 @@ struct HuggingFaceLMOptions {
   std::string save_to = "";
   ByteSize max_shard_size = {50'000'000'000};
   EnumOption<WhichCheckpoint> save_weights = WhichCheckpoint::best;
+  int64_t max_new_tokens = 0;
+  double temperature = 1.0;
+  int64_t top_k = 0;
 
   template <class = void>
   static auto fields() {
@@ -36,7 +40,12 @@ struct HuggingFaceLMOptions {
                 .max(1.0),
             field("mask_token_id", &O::mask_token_id,
                   "masked models: the token that hides others; null: the mask token in the folder's tokenizer.json")
-                .check([](const auto& id) { return !id || *id >= 0; }, ">= 0")),
+                .check([](const auto& id) { return !id || *id >= 0; }, ">= 0"),
+            field("max_new_tokens", &O::max_new_tokens,
+                  "predict, causal models: tokens added to the prompt; 0: predict gives the logits")
+                .min(0),
+            field("temperature", &O::temperature, "predict: 0 takes the likeliest token, 1 draws as trained").min(0.0),
+            field("top_k", &O::top_k, "predict: draw among the k likeliest tokens; 0: among all").min(0)),
         "start weights of a different shape anew instead of failing",
         "patterns of parameters that are not trained, as in a shell: \"model.transformer.wte.*\"");
   }
@@ -57,7 +66,7 @@ struct MaskedTokens {
 class HuggingFaceLM final : public HuggingFaceModule {
  public:
   using Options = HuggingFaceLMOptions;
-  /// Throws ConfigError if the model's masked token is neither given nor found.
+  /// Throws ConfigError if a masked model's mask token is neither given nor found, or max_new_tokens is set for it.
   explicit HuggingFaceLM(HuggingFaceLMOptions options);
 
   /// Throws ConfigError if TextFile's tokens do not fit the model.
@@ -70,6 +79,9 @@ class HuggingFaceLM final : public HuggingFaceModule {
   at::Tensor training_step(const Batch& batch) override;
   void validation_step(const Batch& batch) override { log_loss("val_loss", batch); }
   void test_step(const Batch& batch) override { log_loss("test_loss", batch); }
+  /// Returns the logits of batch[0], or with max_new_tokens its rows continued, (B, T + max_new_tokens) int64. The
+  /// tokens drawn depend on the run's seed and batch_idx. Every token runs the whole model again.
+  at::Tensor predict_step(const Batch& batch, int64_t batch_idx) override;
 
   [[nodiscard]] const HuggingFaceLMOptions& options() const { return options_; }
   [[nodiscard]] bool is_masked() const { return is_masked_; }

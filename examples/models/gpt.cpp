@@ -1,9 +1,6 @@
 #include "gpt.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-
 #include <cmath>
-#include <limits>
 #include <numbers>
 
 #include "levin/core/random.h"
@@ -177,28 +174,14 @@ void GPT::validation_step(const levin::Batch& batch) {
 
 // ---- sampling ------------------------------------------------------------------------------------------------------
 
-torch::Tensor GPT::draw(const torch::Tensor& logits, at::Generator& generator) const {
-  if (options_.temperature == 0) return logits.argmax(-1, /*keepdim=*/true);
-  auto scaled = logits / options_.temperature;
-  if (options_.top_k > 0 && options_.top_k < scaled.size(-1)) {
-    const auto lowest = std::get<0>(scaled.topk(options_.top_k)).narrow(-1, options_.top_k - 1, 1);  // (B, 1)
-    scaled = scaled.masked_fill(scaled < lowest, -std::numeric_limits<float>::infinity());
-  }
-  return at::multinomial(scaled.softmax(-1), 1, /*replacement=*/false, generator);
-}
-
 torch::Tensor GPT::predict_step(const levin::Batch& batch, int64_t batch_idx) {
-  // On the CPU, so that a seed gives the same text on every device.
-  auto generator =
-      at::detail::createCPUGenerator(levin::mix_seed(levin::default_seed(), static_cast<uint64_t>(batch_idx)));
-  auto tokens = batch[0];  // (B, T)
-  for (int64_t i = 0; i < options_.max_new_tokens; ++i) {
-    const int64_t seen = std::min(tokens.size(1), options_.block_size);
-    const auto last = features(tokens.narrow(1, tokens.size(1) - seen, seen)).select(1, -1);  // (B, C)
-    const auto next = draw(logits(last).to(torch::kFloat).cpu(), generator).to(tokens.device());
-    tokens = torch::cat({tokens, next}, 1);
-  }
-  return tokens;
+  const auto next = [this](const torch::Tensor& tokens) { return logits(features(tokens).select(1, -1)); };
+  return levin::continue_tokens(batch[0], next,
+                                {.max_new_tokens = options_.max_new_tokens,
+                                 .temperature = options_.temperature,
+                                 .top_k = options_.top_k,
+                                 .context = options_.block_size},
+                                levin::mix_seed(levin::default_seed(), static_cast<uint64_t>(batch_idx)));
 }
 
 // ---- training ------------------------------------------------------------------------------------------------------

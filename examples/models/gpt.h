@@ -104,7 +104,6 @@ class GPT : public levin::LightningModule {
   torch::Tensor features(const torch::Tensor& tokens);  // (B, T, C), after the last norm
   torch::Tensor logits(const torch::Tensor& features);  // (…, C) to (…, V)
   torch::Tensor loss(const levin::Batch& batch);        // mean cross entropy of a token, in nats
-  torch::Tensor draw(const torch::Tensor& logits, at::Generator& generator) const;  // (B, V) to (B, 1)
 
   GPTOptions options_;
   torch::nn::Embedding wte_{nullptr}, wpe_{nullptr};

@@ -298,6 +298,31 @@ TEST(HuggingFaceRuns, CausalModelsLearnAndMaskedOnesToo) {
   EXPECT_LT(loss_of(trainer, masked, data), 0.6 * before);
 }
 
+// What follows a token is the next number, wherever it is.
+TEST(HuggingFaceRuns, CausalModelsContinueAPrompt) {
+  const test::TemporaryFolder folder;
+  const auto rows = torch::arange(12) + (3 + torch::arange(16).remainder(4)).unsqueeze(1);
+  const Loaders data = loader({rows.slice(1, 0, 11).contiguous(), rows.slice(1, 1).contiguous()});
+  const Loaders prompt = loader({torch::tensor({{4, 5, 6}, {6, 7, 8}}, torch::kLong)});
+  for (const char* name : {"llama", "gpt2"}) {
+    torch::manual_seed(1);
+    Trainer trainer(test::quiet(40, {}, folder.path()));
+    HuggingFaceLM module({.path = folder_of(name), .dropout = 0.0, .lr = 0.02, .max_new_tokens = 5, .temperature = 0});
+    trainer.fit(module, data);
+    const at::Tensor continued = trainer.predict(module, prompt)[0][0];
+    EXPECT_TRUE(continued.equal(torch::stack({torch::arange(4, 12), torch::arange(6, 14)}))) << name << continued;
+    HuggingFaceLM logits({.path = folder_of(name)});
+    EXPECT_EQ(trainer.predict(logits, prompt)[0][0].sizes(), at::IntArrayRef({2, 3, 20})) << name;
+  }
+  HuggingFaceLM longer({.path = folder_of("gpt2"), .max_new_tokens = 40});
+  Trainer trainer(test::quiet(1, {}, folder.path()));
+  EXPECT_EQ(trainer.predict(longer, prompt)[0][0].size(1), 43) << "more tokens than its 12 positions";
+  EXPECT_TRUE(holds(error_of<ConfigError>([] {
+                      HuggingFaceLM masked({.path = folder_of("bert_mlm"), .mask_token_id = 3, .max_new_tokens = 5});
+                    }),
+                    {"HuggingFaceLMOptions.max_new_tokens: only causal models", "bert", "Leave it at 0"}));
+}
+
 // With weights of 0 every one of the 20 tokens has the same probability.
 std::shared_ptr<HuggingFaceLM> masked_model_of_zeros(double mlm_probability) {
   auto module = std::make_shared<HuggingFaceLM>(HuggingFaceLMOptions{
