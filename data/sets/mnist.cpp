@@ -213,11 +213,6 @@ Mnist::Mnist(MnistOptions options) : MnistModule(kMnist, std::move(options)) {}
 
 FashionMnist::FashionMnist(MnistOptions options) : MnistModule(kFashionMnist, std::move(options)) {}
 
-std::vector<std::string> FashionMnist::prediction_text(const at::Tensor& prediction) const {
-  if (prediction.dim() != 1 || prediction.scalar_type() != at::kLong) return {};
-  return class_texts(prediction, class_names());
-}
-
 const std::vector<std::string>& FashionMnist::class_names() {
   static const std::vector<std::string> names = {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
                                                  "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};

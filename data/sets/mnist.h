@@ -125,8 +125,7 @@ class FashionMnist final : public detail::MnistModule {
   using Options = MnistOptions;
   explicit FashionMnist(Defaults = {}) : FashionMnist(MnistOptions()) {}
   explicit FashionMnist(MnistOptions options);
-  /// Returns the names of predicted classes, (batch) int64.
-  std::vector<std::string> prediction_text(const at::Tensor& prediction) const override;
+  [[nodiscard]] std::vector<std::string> label_names() const override { return class_names(); }
   /// "T-shirt/top", "Trouser", … in the order of the labels.
   [[nodiscard]] static const std::vector<std::string>& class_names();
 };

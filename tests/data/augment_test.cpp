@@ -111,6 +111,7 @@ TEST(FashionMnist, NamesPredictedClasses) {
   const FashionMnist data;
   EXPECT_EQ(data.prediction_text(at::tensor({9L, 0L})), (std::vector<std::string>{"Ankle boot", "T-shirt/top"}));
   EXPECT_TRUE(data.prediction_text(at::zeros({2, 10})).empty());
+  EXPECT_EQ(data.label_names(), FashionMnist::class_names()) << "for prediction files";
 }
 
 }  // namespace
