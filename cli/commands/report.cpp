@@ -18,9 +18,11 @@ int report_problems(const Problems& problems, const std::string& conclusion) {
 
 void warn_of_initial_weights(const std::string& command, const RunConfig& config) {
   if (!config.ckpt_path.value_or("").empty() || config.weights) return;
-  Console::instance().warn("levin " + command +
-                           ": neither ckpt_path nor weights were given, so the model has its initial weights. For "
-                           "the weights of a run, pass --ckpt_path best, last or a file.");
+  Console::instance().warn(
+      "levin " + command +
+      ": neither ckpt_path nor weights were given, so the model has its initial weights: new ones, "
+      "or those in files that its options name. For the weights of a run, pass --ckpt_path best, "
+      "last or a file.");
 }
 
 }  // namespace levin
