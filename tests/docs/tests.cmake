@@ -91,7 +91,8 @@ set(docs_source "${CMAKE_CURRENT_BINARY_DIR}/docs_programs.cpp")
 add_custom_command(OUTPUT "${docs_source}" DEPENDS ${docs_programs} "${docs_script}"
   COMMAND Python3::Interpreter -B "${docs_script}" programs "${docs_source}" ${docs_programs} VERBATIM)
 add_executable(docs_programs "${docs_source}")
-target_link_libraries(docs_programs PRIVATE levin::levin levin_warnings)
+pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib)  # of docs/tutorials/deployment.md
+target_link_libraries(docs_programs PRIVATE levin::levin PkgConfig::httplib levin_warnings)
 if(TARGET levin_example_models)  # its precompiled levin.h, which the programs include first
   levin_share_models_pch(docs_programs)
 endif()
