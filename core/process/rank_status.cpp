@@ -67,7 +67,7 @@ int64_t monotonic_now() {
 }
 
 std::string RankPage::text() const {
-  std::string text = phase[0] == '\0' ? "before training" : std::string(phase.data());
+  std::string text = phase[0] == '\0' ? "before training" : "in " + std::string(phase.data());
   if (epoch.load() < 0) return text;
   return text + ", epoch " + std::to_string(epoch.load()) + ", batch " + std::to_string(batch.load()) +
          ", global step " + std::to_string(global_step.load());

@@ -28,7 +28,7 @@ struct RankPage {
   std::array<char, 256> waiting = {};             // what for, while it waits for other ranks
   std::array<char, 8192> error = {};
 
-  [[nodiscard]] std::string text() const;  // "train, epoch 1, batch 12, global step 950"
+  [[nodiscard]] std::string text() const;  // "in train, epoch 1, batch 12, global step 950", "before training"
   /// When it saved last: now while it is saving, 0 if it has not saved. For a signal handler too.
   [[nodiscard]] int64_t last_saved() const;
 };

@@ -279,7 +279,7 @@ class Job {
     text += WIFSIGNALED(failed.status) ? "was killed by signal " + std::to_string(WTERMSIG(failed.status)) + " (" +
                                              strsignal(WTERMSIG(failed.status)) + ")"
                                        : "ended with status " + std::to_string(exit_status(failed.status));
-    text += " in " + page.text() + ".";
+    text += " " + page.text() + ".";
     const std::string cause = error_of(failed);
     if (!cause.empty()) text += " Its error: " + cause;
     for (const Rank& rank : ranks_) {
@@ -297,7 +297,7 @@ class Job {
   [[nodiscard]] std::string place_of(const Rank& rank) const {
     const RankPage& page = pages_[rank.local_rank];
     const double ago = static_cast<double>(Clock::now().time_since_epoch().count() - page.moved_at) * 1e-9;
-    return "rank " + std::to_string(rank.rank) + " was in " + page.text() +
+    return "rank " + std::to_string(rank.rank) + " was " + page.text() +
            (page.moved_at > 0 ? ", " + number_text(std::round(ago * 10) / 10) + " s ago" : "") +
            (page.waiting[0] != '\0' ? "; " + std::string(page.waiting.data()) : "");
   }

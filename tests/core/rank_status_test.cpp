@@ -14,7 +14,7 @@ namespace {
   ::setenv(RankPages::kVariable, std::to_string(pages.descriptor()).c_str(), 1);
   ::setenv("LOCAL_RANK", local_rank, 1);
   RankStatus::instance().set_position("train", 3, 5, 7);
-  std::_Exit(pages[1].text() == "train, epoch 3, batch 5, global step 7" ? 0 : 1);
+  std::_Exit(pages[1].text() == "in train, epoch 3, batch 5, global step 7" ? 0 : 1);
 }
 
 TEST(RankStatus, WritesToTheLaunchersPageOfThisRankAlone) {
@@ -23,6 +23,10 @@ TEST(RankStatus, WritesToTheLaunchersPageOfThisRankAlone) {
   EXPECT_EXIT(write_status("2"), ::testing::ExitedWithCode(1), "") << "there are two";
   EXPECT_EXIT(write_status("-1"), ::testing::ExitedWithCode(1), "");
   EXPECT_EXIT(write_status("2147483647"), ::testing::ExitedWithCode(1), "");
+}
+
+TEST(RankStatus, SaysBeforeTrainingUntilItHasAPosition) {
+  EXPECT_EQ(RankPages(1)[0].text(), "before training");
 }
 
 TEST(RankStatus, TellsWhenItSavedLast) {

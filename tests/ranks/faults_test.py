@@ -5,10 +5,13 @@ import os
 import pathlib
 import shutil
 import signal
+import subprocess
 import time
 import unittest
 
-from ranks import ON_GPUS, ON_NCCL, RanksTest, alive, children, free_port, main
+from ranks import ON_GPUS, ON_NCCL, PROGRAM, RanksTest, alive, children, free_port, main
+
+OWN_MOUNTS = pathlib.Path(__file__).resolve().parent.parent / "support/own_mounts.sh"
 
 # A rank's error when another one hangs.
 TIMED_OUT = r"reducing gradients failed: Timed out waiting 2000ms for rank 1 \(process \d+\)\."
@@ -129,9 +132,9 @@ class Nodes(RanksTest):
     """Two launchers on one machine."""
     ARGUMENTS = ["samples=400", "batch=2", "epochs=1", "model=dropout", "checkpoint", "nodes=2", "strategy=ddp"]
 
-    def node(self, rank, port, *more):
-        process = self.start(*self.ARGUMENTS, *more, env={"NODE_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
-                                                          "MASTER_PORT": str(port)})
+    def node(self, rank, port, *more, program=PROGRAM):
+        process = self.start(*self.ARGUMENTS, *more, program=program,
+                             env={"NODE_RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
         self.addCleanup(process.communicate)
         self.addCleanup(lambda: process.poll() is None and process.kill())
         return process
@@ -173,6 +176,20 @@ class Nodes(RanksTest):
         self.assertRegex(output, r"nothing has listened at 127.0.0.1, port \d+ for 3 s: Connection refused.*"
                                r"A node that replaces rank 0's must be reachable at the same address")
         self.assertNotIn("TCPStore", output)
+
+    def test_a_machine_that_does_not_have_the_checkpoint_reports_it(self):
+        hides = [OWN_MOUNTS, "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', self.out]
+        if os.geteuid() != 0 or subprocess.run([*hides, "true"]).returncode != 0:
+            self.skipTest("this user cannot hide a folder from one of the nodes")
+        port = free_port()
+        for process in [self.node(rank, port) for rank in range(2)]:
+            self.assertEqual((process.communicate(timeout=120)[1].count("error"), process.returncode), (0, 0))
+        port = free_port()
+        nodes = [self.node(0, port, "auto_resume"), self.node(1, port, "auto_resume", program=[*hides, PROGRAM])]
+        output = [process.communicate(timeout=120)[1] for process in nodes]
+        self.assertEqual([process.returncode for process in nodes], [1, 1], output)
+        self.assertRegex(output[1], r"rank 1 on \S+ \(process \d+\) ended with status 1 before training\. Its error: .*\.ckpt: rank 0 "
+                                    r"continues from this checkpoint, and this machine does not have it\.")
 
     def test_the_others_end_when_a_node_has_frozen(self):
         """Stops its launcher and its ranks; the kernel still accepts connections for them."""

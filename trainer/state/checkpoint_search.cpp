@@ -400,6 +400,13 @@ StartingPoint find_start(Run& run) {
     return found.path;
   });
   if (run.strategy->ranks().rank() == 0 || path.empty()) return found;
+  if (!is_there(path)) {
+    throw CheckpointError(
+        path +
+        ": rank 0 continues from this checkpoint, and this machine does not have it. Every rank reads "
+        "it at the same path: let default_root_dir be a folder that all machines share, or copy the "
+        "checkpoint to that path.");
+  }
   return read_start(path);
 }
 
