@@ -55,7 +55,7 @@ std::string tiles_of(const ReportRun& run, const std::vector<ListedRun>& listed)
     for (const auto& [name, values] : record.metrics) names[name] = MetricSeries{{values.last_step}, {values.last}};
     return names;
   }());
-  if (!loss.empty()) {
+  if (!loss.empty() && loss != metric) {
     const RunMetric& values = record.metrics.at(loss);
     out += tile("Last " + loss, html_text(short_number(values.last)), "lowest " + short_number(values.min));
   }

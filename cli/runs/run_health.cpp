@@ -93,6 +93,17 @@ bool rises(const LossTrend& trend, double error_of_tenth, double whole_fall) {
   return trend.end - trend.lowest > std::max({noise, 0.05 * std::abs(trend.lowest), 0.05 * whole_fall});
 }
 
+// A loss that grows without bound is its own noise, for it moves neighbours apart; so its values are compared, not its
+// noise: the last tenth is above everything in the first seven.
+bool explodes(const std::vector<double>& values, const LossTrend& trend) {
+  const auto begin_of = [&](size_t part) {
+    return values.begin() + static_cast<int64_t>(part * values.size() / kParts);
+  };
+  const double least = *std::min_element(begin_of(kParts - 1), values.end());
+  const double largest = *std::max_element(values.begin(), begin_of(kParts - kEndParts));
+  return least > largest && trend.end - trend.lowest > std::abs(trend.lowest);
+}
+
 void judge(const std::vector<double>& values, const std::vector<int64_t>& steps, LossTrend& trend) {
   const auto begin_of = [&](size_t part) { return part * values.size() / kParts; };
   for (size_t part = 0; part < kParts; ++part) {
@@ -105,7 +116,8 @@ void judge(const std::vector<double>& values, const std::vector<int64_t>& steps,
   trend.start = mean_of(values, 0, std::min<size_t>(begin_of(1), 50));
   const double noise = noise_of(values);
   const double whole_fall = std::max(trend.start - trend.lowest, 0.0);
-  if (rises(trend, noise / std::sqrt(static_cast<double>(values.size()) / kParts), whole_fall)) {
+  if (rises(trend, noise / std::sqrt(static_cast<double>(values.size()) / kParts), whole_fall) ||
+      explodes(values, trend)) {
     trend.kind = LossTrend::Kind::rising;
     return;
   }
@@ -128,10 +140,11 @@ std::string at_step(int64_t step) {
   return "step " + grouped_number(step);
 }
 
-// " (-85 %)": from one value to another.
+// " (-85 %)" or " (2500 times as much)": from one value to another.
 std::string change(double from, double to) {
   if (from == 0 || !std::isfinite(from) || !std::isfinite(to)) return "";
   const double share = (to - from) / std::abs(from);
+  if (share > 100 && from > 0) return " (" + short_number(to / from) + " times as much)";
   return std::string(" (") + (share >= 0 ? "+" : "−") + percent(std::abs(share)) + ")";
 }
 

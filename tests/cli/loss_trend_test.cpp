@@ -80,6 +80,15 @@ TEST(LossTrend, ARiseAfterAFallIsSeenWithItsLowestPoint) {
   EXPECT_NEAR(static_cast<double>(trend.lowest_step), 5000, 1000);
 }
 
+TEST(LossTrend, ALossThatExplodesRises) {
+  for (const double factor : {1.5, 3.0, 20.0}) {
+    const LossTrend trend =
+        loss_trend(series_of(24, [&](int64_t k) { return std::pow(factor, static_cast<double>(k)); }));
+    EXPECT_EQ(trend.kind, Kind::rising) << factor;
+    EXPECT_EQ(trend.lowest_step, 10) << factor;
+  }
+}
+
 TEST(LossTrend, OfAFewValuesIsNotJudged) {
   EXPECT_EQ(loss_trend(series_of(19, [](int64_t k) { return 1.0 - 0.01 * static_cast<double>(k); })).kind,
             Kind::too_short);

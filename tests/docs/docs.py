@@ -211,8 +211,8 @@ def programs_of(path):
     for _, language, content in blocks_of(path.read_text(encoding="utf-8")):
         if language == "cpp" and "int main" in content and not programs:
             programs.append(content)
-        elif language == "diff" and programs:
-            programs.append(edited(programs[-1], content))
+        elif language == "diff" and programs and not re.match(r"(?:#|--) [\w./-]+\n", content):  # of another file
+            programs.append(edited(programs[-1], re.sub(r"^// [\w./-]+\n", "", content)))
     return programs or sys.exit(f"{path}: no C++ block holds int main")
 
 

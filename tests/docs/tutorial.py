@@ -7,8 +7,8 @@
 A block whose first line is a comment with a file's name alone (`# run.yaml`, `// model.cpp`) is written to that file. A
 ```diff block changes the file that a comment names in its first line (`# run.yaml`). The ```sh blocks then run in order in
 one bash, which ends at the first command that fails, with the programs of BUILD/bin first in PATH. Of a page that
-enabled.txt names, the C++ program is compiled in docs_programs; it is `build/NAME` for a block that begins with
-`// NAME.cpp`. A ```text block after a ```sh block is what these commands print: the output holds each of its lines, with the
+enabled.txt names, the C++ program is compiled in docs_programs, also after each of its diffs; it is `build/NAME` for a block
+that begins with `// NAME.cpp`. A ```text block after a ```sh block is what these commands print: the output holds each of its lines, with the
 same words and numbers. "…" stands for a line, or for the rest of a line. Comments that readers do not see change this:
 
   <!-- not run: the reason -->                 before a ```sh block: for a reader, not for this program
@@ -73,6 +73,7 @@ class Tutorial:
     def __init__(self, page, programs, folder):
         self.page, self.programs, self.folder = page, programs, folder
         self.script, self.outputs, self.pictures = [], [], []  # of the sh blocks; (line, sh block, text, note); (line, image, note)
+        self.edits = 0  # of the C++ program
         for line, kind, content, note in steps_of(page):
             self.line = line
             self.take(line, kind, content, note)
@@ -100,13 +101,15 @@ class Tutorial:
         self.script.append((self.line, f"mkdir -p \"$(dirname '{name}')\"\ncat > '{name}' <<'END OF FILE'\n{content}END OF FILE\n"))
         if name.endswith(".cpp") and "int main" in content:
             program = f"build/{Path(name).stem}"
-            runs = f'#!/bin/sh\nexec "{self.programs}/docs_programs" "/{self.page.name}" "$@"\n'
+            edit = f"#{self.edits}" if self.edits else ""
+            runs = f'#!/bin/sh\nexec "{self.programs}/docs_programs" "/{self.page.name}{edit}" "$@"\n'
             self.script.append((self.line, f"mkdir -p build\ncat > '{program}' <<'END OF FILE'\n{runs}END OF FILE\nchmod +x '{program}'\n"))
         self.files = {**getattr(self, "files", {}), name: content}
 
     def edit(self, name, diff):
         if name not in getattr(self, "files", {}):
             raise Wrong(f"{self.page}:{self.line}: the diff changes {name}, which the page has not shown.")
+        self.edits += name.endswith(".cpp")
         self.write(name, edited(self.files[name], diff))
 
     def run(self):
