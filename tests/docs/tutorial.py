@@ -9,11 +9,14 @@ A block whose first line is a comment with a file's name alone (`# run.yaml`, `/
 one bash, which ends at the first command that fails, with the programs of BUILD/bin first in PATH. Of a page that
 enabled.txt names, the C++ program is compiled in docs_programs, also after each of its diffs; it is `build/NAME` for a block
 that begins with `// NAME.cpp`. A ```text block after a ```sh block is what these commands print: the output holds each of its lines, with the
-same words and numbers. "…" stands for a line, or for the rest of a line. Comments that readers do not see change this:
+same words and numbers. "…" stands for a line, or for the rest of a line. $LEVIN is the source tree. Comments that readers do
+not see change this:
 
   <!-- not run: the reason -->                 before a ```sh block: for a reader, not for this program
   <!-- instead: FILE, … -->                    before a ```sh block that needs PyTorch for Python: it is not run, and what it
                                                writes, files of the repository, is copied to the run's folder
+  <!-- needs: PACKAGE -->                      before a ```sh block that needs a package of `./dev check --peers` for Python:
+                                               without it the page is skipped, with exit status 77
   <!-- output: tolerance 5 %; skip REGEX -->   before a ```text block, both optional: relative difference of numbers, and
                                                what is left out of the comparison
   <!-- picture: FILE [WIDTH x HEIGHT] -->      before an image: the file of the run from which it was made. A screenshot of an
@@ -35,12 +38,14 @@ from docs import blocks_of, edited, enabled
 from figures import Wrong, agrees, split_line
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "docs/site"))
+sys.path[:0] = [str(ROOT / "docs/site"), str(ROOT / "tests/support")]
+import peers  # noqa: E402
 from pictures import CHROMIUM, screenshot  # noqa: E402
 
+PYTHON_FOLDERS = [peers.PACKAGES, *sorted(peers.HOME.glob("peers-*"))]  # of ./dev check --peers
 PICTURES = ROOT / "docs/pictures/tutorials"
 FILE_NAME = re.compile(r"(?:#|//|--) ([\w./-]+\.\w+)\n")
-NOTE = re.compile(r"<!-- (not run|instead|output|picture): (.*?) -->\s*$")
+NOTE = re.compile(r"<!-- (not run|instead|needs|output|picture): (.*?) -->\s*$")
 IMAGE = re.compile(r"^!\[[^\]]+\]\(\.\./pictures/tutorials/([\w.-]+)\)")
 MACHINE = [r"[\d.,]+ ?(?:us|ms|s|min|h|it/s|samples/s|batches/s)\b", r"[\d.,]+ [KMG]iB\b"]
 SECONDS = 240
@@ -69,11 +74,15 @@ def steps_of(page):
             note = None
 
 
+class Skipped(Exception):
+    """The page cannot be followed on this machine; the message says what is missing."""
+
+
 class Tutorial:
     def __init__(self, page, programs, folder):
         self.page, self.programs, self.folder = page, programs, folder
         self.script, self.outputs, self.pictures = [], [], []  # of the sh blocks; (line, sh block, text, note); (line, image, note)
-        self.edits = 0  # of the C++ program
+        self.edits, self.needs_peers = 0, False  # edits of the C++ program
         for line, kind, content, note in steps_of(page):
             self.line = line
             self.take(line, kind, content, note)
@@ -83,6 +92,10 @@ class Tutorial:
         if kind == "picture":
             self.pictures.append((line, content, note[1]))
         elif kind == "sh":
+            if note and note[0] == "needs":
+                self.needs_peers = True
+                if not any((folder / note[1]).is_dir() for folder in PYTHON_FOLDERS):
+                    raise Skipped(f"skipped: {self.page}:{line} needs {note[1]} for Python. Run ./dev check --peers.")
             if note and note[0] == "instead":
                 self.script.append((line, "".join(f"cp '{ROOT / name}' .\n" for name in note[1].split(", "))))
             elif not note or note[0] != "not run":
@@ -116,8 +129,10 @@ class Tutorial:
         """Returns the output of each piece of the script."""
         mark = "levin-tutorial-mark"
         script = "".join(f"echo {mark} {number}\n{text}" for number, (_, text) in enumerate(self.script))
-        path = os.pathsep.join([str(self.programs), os.environ["PATH"]])
-        env = {**os.environ, "PATH": path, "HOME": os.environ.get("HOME", str(self.folder)), "TERM": "dumb", "LC_ALL": "C.UTF-8"}
+        python = [str(folder) for folder in PYTHON_FOLDERS if self.needs_peers]
+        path = os.pathsep.join([str(self.programs), *python, os.environ["PATH"]])
+        env = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join(python), "LEVIN": str(ROOT),
+               "HOME": os.environ.get("HOME", str(self.folder)), "TERM": "dumb", "LC_ALL": "C.UTF-8"}
         with subprocess.Popen(["bash", "-euo", "pipefail", "-c", script], cwd=self.folder, env=env, stdin=subprocess.DEVNULL, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, errors="replace") as process:
             try:
@@ -213,7 +228,11 @@ def main():
     parser.add_argument("programs", type=Path)
     parser.add_argument("page", type=Path)
     options = parser.parse_args()
-    wrong = follow(options.page, options.programs.resolve(), options.what == "write")
+    try:
+        wrong = follow(options.page, options.programs.resolve(), options.what == "write")
+    except Skipped as skipped:
+        print(skipped)
+        return peers.SKIPPED
     print("\n".join(wrong) if wrong else f"{options.page.name}: the commands, their output and the pictures agree with the page")
     return 1 if wrong else 0
 

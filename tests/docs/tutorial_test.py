@@ -80,6 +80,22 @@ class Tutorials(unittest.TestCase):
     def test_a_program_that_is_not_compiled_is_found(self):
         self.assertIn("enabled.txt does not name it", self.followed("```cpp\n// net.cpp\nint main() {}\n```\n"))
 
+    def test_the_program_that_runs_is_the_one_after_the_edits_so_far(self):
+        (self.programs / "docs_programs").write_text("#!/bin/sh\necho runs \"$1\" with \"$2\"\n")
+        (self.programs / "docs_programs").chmod(0o755)
+        page = "```cpp\n// net.cpp\nint main() { first(); }\n```\n```sh\nbuild/net one\n```\n```text\nruns /page.md with one\n```\n"
+        page += "```diff\n// net.cpp\n-int main() { first(); }\n+int main() { second(); }\n```\n```sh\nbuild/net two; cat net.cpp\n```\n"
+        page += "```text\nruns /page.md#1 with two\nint main() { second(); }\n```\n"
+        tests = self.root / "tests/docs"
+        tests.mkdir(parents=True)
+        (tests / "enabled.txt").write_text("program page.md\n")
+        self.assertEqual(self.followed(page), "")
+
+    def test_a_page_that_needs_a_python_package_which_is_missing_is_skipped_with_the_reason(self):
+        page = f"```sh\n{PNG}\n```\n\n{PICTURE}\n<!-- needs: no_such_package -->\n```sh\nfalse\n```\n"
+        with self.assertRaisesRegex(tutorial.Skipped, "needs no_such_package for Python. Run ./dev check --peers"):
+            self.follow(page)
+
     def test_a_diff_of_a_file_that_was_not_shown_is_found(self):
         self.assertIn("the diff changes other.yaml, which the page has not shown", self.followed("```diff\n# other.yaml\n-a\n+b\n```\n"))
 
