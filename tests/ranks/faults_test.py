@@ -188,8 +188,9 @@ class Nodes(RanksTest):
         nodes = [self.node(0, port, "auto_resume"), self.node(1, port, "auto_resume", program=[*hides, PROGRAM])]
         output = [process.communicate(timeout=120)[1] for process in nodes]
         self.assertEqual([process.returncode for process in nodes], [1, 1], output)
-        self.assertRegex(output[1], r"rank 1 on \S+ \(process \d+\) ended with status 1 before training\. Its error: .*\.ckpt: rank 0 "
-                                    r"continues from this checkpoint, and this machine does not have it\.")
+        for rank in range(2):
+            self.assertRegex(output[rank], rf"rank {rank} on \S+ \(process \d+\) ended with status 1 before training\. Its error: on rank 1: "
+                                           r".*\.ckpt: rank 0 continues from this checkpoint, and this machine does not have it\.")
 
     def test_the_others_end_when_a_node_has_frozen(self):
         """Stops its launcher and its ranks; the kernel still accepts connections for them."""

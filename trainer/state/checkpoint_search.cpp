@@ -395,19 +395,23 @@ StartingPoint find_start_alone(Run& run) {
 StartingPoint find_start(Run& run) {
   if (!run.has_peers()) return find_start_alone(run);
   StartingPoint found;
-  const std::string path = on_rank_zero(run.strategy->ranks(), [&] {
+  RankCollectives& ranks = run.strategy->ranks();
+  const std::string path = on_rank_zero(ranks, [&] {
     found = find_start_alone(run);
     return found.path;
   });
-  if (run.strategy->ranks().rank() == 0 || path.empty()) return found;
-  if (!is_there(path)) {
-    throw CheckpointError(
-        path +
-        ": rank 0 continues from this checkpoint, and this machine does not have it. Every rank reads "
-        "it at the same path: let default_root_dir be a folder that all machines share, or copy the "
-        "checkpoint to that path.");
-  }
-  return read_start(path);
+  if (path.empty()) return found;
+  on_every_rank(ranks, [&] {
+    if (ranks.rank() == 0) return;
+    if (!is_there(path)) {
+      throw CheckpointError(path +
+                            ": rank 0 continues from this checkpoint, and this machine does not have it. Every rank "
+                            "reads it at the same path: let default_root_dir be a folder that all machines share, or "
+                            "copy the checkpoint to that path.");
+    }
+    found = read_start(path);
+  });
+  return found;
 }
 
 }  // namespace levin
