@@ -9,8 +9,8 @@ A block whose first line is a comment with a file's name alone (`# run.yaml`, `/
 one bash, which ends at the first command that fails, with the programs of BUILD/bin first in PATH. Of a page that
 enabled.txt names, the C++ program is compiled in docs_programs, also after each of its diffs; it is `build/NAME` for a block
 that begins with `// NAME.cpp`. A ```text block after a ```sh block is what these commands print: the output holds each of its lines, with the
-same words and numbers. "…" stands for a line, or for the rest of a line. $LEVIN is the source tree. Comments that readers do
-not see change this:
+same words and numbers. "…" stands for a line, or for the rest of a line. $LEVIN is the source tree, and the
+number after MASTER_PORT= any free port. Comments that readers do not see change this:
 
   <!-- not run: the reason -->                 before a ```sh block: for a reader, not for this program
   <!-- instead: FILE, … -->                    before a ```sh block that needs PyTorch for Python: it is not run, and what it
@@ -40,6 +40,7 @@ from figures import Wrong, agrees, split_line
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "docs/site"), str(ROOT / "tests/support")]
 import peers  # noqa: E402
+from ports import free_port  # noqa: E402
 from pictures import CHROMIUM, screenshot  # noqa: E402
 
 PYTHON_FOLDERS = [peers.PACKAGES, *sorted(peers.HOME.glob("peers-*"))]  # of ./dev check --peers
@@ -129,6 +130,8 @@ class Tutorial:
         """Returns the output of each piece of the script."""
         mark = "levin-tutorial-mark"
         script = "".join(f"echo {mark} {number}\n{text}" for number, (_, text) in enumerate(self.script))
+        script = "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n" + script  # a command that fails ends the others too
+        script = re.sub(r"\bMASTER_PORT=\d+", f"MASTER_PORT={free_port()}", script)
         python = [str(folder) for folder in PYTHON_FOLDERS if self.needs_peers]
         path = os.pathsep.join([str(self.programs), *python, os.environ["PATH"]])
         env = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join(python), "LEVIN": str(ROOT),

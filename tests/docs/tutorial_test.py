@@ -46,6 +46,13 @@ class Tutorials(unittest.TestCase):
     def test_a_command_in_a_pipe_that_fails_is_found(self):
         self.assertIn("ended with status", self.followed("```sh\nfalse | cat\n```\n"))
 
+    def test_a_command_that_fails_ends_those_in_the_background(self):
+        self.assertIn("ended with status 3", self.followed("```sh\nsleep 100 &\n```\n```sh\nexit 3\n```\n"))
+
+    def test_a_port_is_a_free_one(self):
+        self.assertIn("have not printed 'export MASTER_PORT=1'", self.followed(
+            "```sh\nexport MASTER_PORT=1; echo now $MASTER_PORT\n```\n```text\nexport MASTER_PORT=1\nnow 1\n```\n"))
+
     def test_a_command_that_is_for_readers_alone_is_not_run(self):
         self.assertEqual(self.followed("<!-- not run: needs a second machine -->\n```sh\nfalse\n```\n"), "")
         self.assertIn("ended with status", self.followed("<!-- not run: needs a second machine -->\nText between.\n```sh\nfalse\n```\n"))
