@@ -39,6 +39,9 @@ class Tutorials(unittest.TestCase):
                                        "```diff\n# run.yaml\n-a: 1\n+a: 2\n```\n```sh\ncat run.yaml; echo 3 steps in 5.1 s\n```\n"
                                        "```text\na: 2\n…\n3 steps in 7.9 s\n```\n"), "")
 
+    def test_a_rate_is_not_compared_whether_it_is_above_or_below_one(self):
+        self.assertEqual(self.followed("```sh\necho '5 batches (1.33 s/it)'\n```\n```text\n5 batches (37.1 it/s)\n```\n"), "")
+
     def test_a_command_that_fails_is_named_with_its_line_and_output(self):
         found = self.followed("```sh\necho this is printed; false\n```\n")
         self.assertRegex(found, r"page\.md:\d+: these commands ended with status 1:\n.*\nthis is printed")
