@@ -190,7 +190,7 @@ TEST(RecordedEvaluation, ReportsWhatCannotBeRecordedAndRunsStepsEagerly) {
       {"a list of outputs", [&](Evaluated&, const at::Tensor& error, int64_t) { kept.push_back(error * 2); },
        "validation_step keeps a tensor of 4 B of its batch, which the next replay would overwrite"},
       {"a metric", [&](Evaluated& m, const at::Tensor& error, int64_t) { mean(error), m.log("mean", mean); },
-       "validation_step logs \"mean\" from the host"},
+       "validation_step logs the metric \"mean\", which a recorded step would not do at each batch; update and log it"},
       {"a metric that is logged later", [&](Evaluated&, const at::Tensor& error, int64_t) { mean(error); },
        "the step updates a metric, which a recorded step would not do at each batch"},
       {"a different branch", [](Evaluated& m, const at::Tensor&, int64_t) { m.halved_from = 10; },

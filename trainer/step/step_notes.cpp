@@ -44,7 +44,9 @@ void RecordingScope::log(std::string_view name, double value, const LogOptions& 
 }
 
 void RecordingScope::log(std::string_view name, metrics::Metric& metric, const LogOptions& options) {
-  refuse_logged(name);
+  refuse_recording(core_, std::string(hook_name(core_.running.place.hook)) + " logs the metric \"" + std::string(name) +
+                              "\", which a recorded step would not do at each batch; update and log it in the hook "
+                              "after the batch");
   outer_.log(name, metric, options);
 }
 
@@ -63,7 +65,7 @@ void RecordingScope::refuse_logged(std::string_view name) {
   refuse_recording(core_, std::string(hook_name(core_.running.place.hook)) + " logs \"" + std::string(name) +
                               "\" from the host, which a recorded step does once and not at each batch; log a tensor" +
                               (is_gpu ? " that is on " + core_.strategy.placement().device().str() : "") +
-                              ", or log it in on_train_batch_end");
+                              ", or log it in the hook after the batch");
 }
 
 CannotCapture::CannotCapture(std::string why) : Error(about_recording(why)), why_(std::move(why)) {}
