@@ -24,6 +24,10 @@ if(TARGET levin_tool)
   set_target_properties(levin_tool_library PROPERTIES INSTALL_RPATH "$ORIGIN;${LEVIN_TORCH_LIB}")
   install(TARGETS levin_tool RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT levin_tools)
   install(TARGETS levin_tool_library LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT levin_tools)
+  # For models and weights of Python.
+  set(_levin_scripts export_model.py compile_step.py convert_checkpoint.py step_graphs.py output_path.py)
+  list(TRANSFORM _levin_scripts PREPEND "${PROJECT_SOURCE_DIR}/tools/")
+  install(PROGRAMS ${_levin_scripts} DESTINATION "${CMAKE_INSTALL_DATADIR}/levin/tools" COMPONENT levin_tools)
 endif()
 
 foreach(folder IN LISTS LEVIN_FOLDERS)

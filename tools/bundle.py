@@ -102,7 +102,7 @@ def add_programs(build, root, cuda):
     if cuda:
         shutil.copytree(build / "tests/nvidia", root / "libexec/stand_in", symlinks=True)
     tools = root / "share/levin/tools"
-    tools.mkdir()
+    tools.mkdir(exist_ok=True)
     for path in sorted((SOURCES / "tools").glob("gpu_*.py")):
         shutil.copy2(path, tools)
     check = root / "bin/gpu-check"

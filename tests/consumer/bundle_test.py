@@ -185,6 +185,13 @@ class Bundle(unittest.TestCase):
         self.assertTrue((root / "share/doc/levin/LICENSE").exists())
         self.assertTrue((root / "include/levin/levin.h").exists())
 
+    def test_it_holds_the_scripts_for_weights_and_models_of_python(self):
+        tools = root / "share/levin/tools"
+        help_text = subprocess.run([sys.executable, "-B", tools / "convert_checkpoint.py", "--help"], capture_output=True,
+                                   text=True, check=True).stdout
+        self.assertIn("convert_checkpoint.py", help_text)
+        self.assertTrue((tools / "export_model.py").exists() and (tools / "compile_step.py").exists())
+
     def test_it_holds_neither_torch_nor_the_cuda_component_nor_the_benchmarks(self):
         names = {path.name for path in root.rglob("*")}
         self.assertFalse({"libtorch_cpu.so", "libc10.so", "libstdc++.so.6", "libc.so.6", "liblevin_cuda.so", "bench_gpt"} & names)
