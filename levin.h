@@ -64,6 +64,7 @@
 #include "levin/data/loading/stratified.h"
 #include "levin/data/loading/weighted_sampler.h"
 #include "levin/data/loading/wrapped_loader.h"
+#include "levin/data/sets/augment.h"
 #include "levin/data/sets/csv.h"
 #include "levin/data/sets/hdf5_data.h"
 #include "levin/data/sets/idx.h"

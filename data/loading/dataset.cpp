@@ -58,7 +58,7 @@ TensorDataset::TensorDataset(std::vector<at::Tensor> tensors, const std::vector<
 }
 
 int64_t TensorDataset::size() const {
-  return tensors_[0].size(0);
+  return tensors_.empty() ? 0 : tensors_[0].size(0);
 }
 
 Batch TensorDataset::with_names(std::vector<at::Tensor> tensors) const {

@@ -54,6 +54,8 @@ class Dataset {
 /// change in place changes the data set.
 class TensorDataset final : public Dataset {
  public:
+  /// Without samples, for a member that setup() assigns.
+  TensorDataset() = default;
   /// Throws DataError without tensors, or if a tensor has no dimension or the lengths differ.
   explicit TensorDataset(std::vector<at::Tensor> tensors);
   /// TensorDataset{x, y}
@@ -72,7 +74,7 @@ class TensorDataset final : public Dataset {
  private:
   [[nodiscard]] Batch with_names(std::vector<at::Tensor> tensors) const;
 
-  std::vector<at::Tensor> tensors_;
+  std::vector<at::Tensor> tensors_ = {};
   std::shared_ptr<const BatchStructure> names_ = nullptr;
 };
 

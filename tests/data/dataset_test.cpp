@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "levin/core/options/error.h"
+#include "levin/data/loading/dataloader.h"
 #include "support/error_text.h"
 
 namespace levin::dataset_test {
@@ -34,6 +35,15 @@ TEST(TensorDataset, RefusesTensorsOfUnequalLengthAndNone) {
                     {"tensor 1 holds 5", "tensor 0 holds 6"}));
   EXPECT_TRUE(holds(error_of<DataError>([] { TensorDataset({at::zeros({})}); }), {"tensor 0", "dimension"}));
   EXPECT_TRUE(holds(error_of<DataError>([] { TensorDataset(std::vector<at::Tensor>{}); }), {"no tensor"}));
+}
+
+TEST(TensorDataset, IsEmptyUntilItIsAssigned) {
+  TensorDataset data;
+  EXPECT_EQ(data.size(), 0);
+  EXPECT_TRUE(holds(error_of<DataError>([&] { DataLoader(data, {.batch_size = 2}); }), {"data set is empty"}));
+  data = {at::zeros({6, 2}), at::zeros({6})};
+  EXPECT_EQ(data.size(), 6);
+  EXPECT_EQ(data.get_range(2, 3)[0].size(0), 3);
 }
 
 TEST(Dataset, ReportsWhatToOverrideIfItPromisesBatchesAndHasNone) {
