@@ -75,6 +75,10 @@ class Tutorials(unittest.TestCase):
         self.assertEqual(self.followed(shown.format("<!-- output: skip loss [\\d.]+ -->\n", "0.99")), "")
         self.assertIn("have not printed", self.followed("```sh\necho loss 1\n```\n```text\naccuracy 1\n```\n"))
 
+    def test_times_and_rates_are_not_compared(self):
+        self.assertEqual(self.followed("```sh\necho '10 batches in 2 min 3 s (12.3 s/it)'\n```\n```text\n10 batches in 0.2 s (50.1 it/s)\n```\n"), "")
+        self.assertIn("have not printed", self.followed("```sh\necho 10 batches\n```\n```text\n11 batches\n```\n"))
+
     def test_an_output_belongs_to_the_block_before_it(self):
         self.assertIn("have not printed 'one'", self.followed("```sh\necho one\n```\n```sh\necho two\n```\n```text\none\n```\n"))
 
