@@ -48,7 +48,7 @@ PICTURES = ROOT / "docs/pictures/tutorials"
 FILE_NAME = re.compile(r"(?:#|//|--) ([\w./-]+\.\w+)\n")
 NOTE = re.compile(r"<!-- (not run|instead|needs|output|picture): (.*?) -->\s*$")
 IMAGE = re.compile(r"^!\[[^\]]+\]\(\.\./pictures/tutorials/([\w.-]+)\)")
-MACHINE = [r"[\d.,]+ ?(?:s/it|us|ms|s|min|h|it/s|samples/s|batches/s)\b", r"[\d.,]+ [KMG]iB\b"]
+MACHINE = [r"[\d.,]+ ?(?:(?:us|ms|s)/it|us|ms|s|min|h|it/s|samples/s|batches/s)\b", r"[\d.,]+ [KMG]iB\b"]
 SECONDS = 240
 
 

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""your_loop_test.py BUILD/bin: what docs/your_loop.md says about its program after each edit. Its programs are in docs_programs."""
+"""your_loop_test.py BUILD/bin: what docs/your_loop.md says about its program after each edit. Its programs are in docs_programs.
+With LEVIN_WRITE_PICTURES=1 it writes the page's picture."""
 import csv
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -9,6 +12,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from levin_runs import run_levin  # noqa: E402
+from tutorial import CHROMIUM, PICTURES, kind_of, screenshot  # noqa: E402
 
 BIN = pathlib.Path(sys.argv.pop(1)).resolve()
 LOOP, FABRIC, STEP, MIXED, DATA, RANKS = (f"docs/your_loop.md{edit}" for edit in ("", "#1", "#2", "#3", "#4", "#5"))
@@ -81,8 +85,14 @@ class YourLoop(unittest.TestCase):
         self.assertLess(abs(losses[0] - first), 0.01 * first)
         self.assertRegex(run_levin([BIN / "levin", "runs"], cwd=folder).stdout, r"levin_logs/version_0 +success ")
         self.assertIn("success, epoch 20, step 500", run_levin([BIN / "levin", "top"], cwd=folder).stdout)
-        report = run_levin([BIN / "levin", "report", "levin_logs/version_0"], cwd=folder)
+        report = run_levin([BIN / "levin", "report", "levin_logs/version_0", "--output", "report.html"], cwd=folder)
         self.assertEqual(report.returncode, 0, report.stdout)
+        if CHROMIUM:
+            made = folder / "your_loop.png"
+            screenshot(folder / "report.html", made, (1000, 700))
+            if "LEVIN_WRITE_PICTURES" in os.environ:
+                shutil.copyfile(made, PICTURES / made.name)
+            self.assertEqual(kind_of(made), kind_of(PICTURES / made.name))
 
     def test_a_checkpoint_of_one_process_continues_on_two(self):
         folder = self.folder("mixed")
