@@ -216,6 +216,16 @@ def programs_of(path):
     return programs or sys.exit(f"{path}: no C++ block holds int main")
 
 
+def check_registered(pages):
+    """Exits if two pages register a class of the same name, which one program cannot."""
+    found = {}
+    for page in pages:
+        for name in set(re.findall(r"LEVIN_REGISTER_\w+\((\w+)", programs_of(page)[0])):
+            if name in found:
+                sys.exit(f"{page}: {found[name]} registers a class {name} too, and all pages are one program. Rename one of them.")
+            found[name] = page
+
+
 def one_program(pages):
     """Returns one program with the programs of all pages, each in its own namespace. Its argument selects the page, and
     FILE.md#N the program after the N-th edit."""
@@ -245,6 +255,7 @@ def main():
         Path(sys.argv[3]).write_text(classes_of(Path(sys.argv[2])), encoding="utf-8")
         return 0
     if sys.argv[1] == "programs":
+        check_registered([Path(page) for page in sys.argv[3:]])
         Path(sys.argv[2]).write_text(one_program([Path(page) for page in sys.argv[3:]]), encoding="utf-8")
         return 0
     if sys.argv[1] == "run":
