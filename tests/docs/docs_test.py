@@ -141,6 +141,13 @@ class Docs(unittest.TestCase):
                                   capture_output=True, text=True)
             self.assertEqual("not exactly once" in done.stderr, lines != "-  f();\n-  f();", done.stderr)
 
+    def test_pages_that_register_a_class_of_the_same_name_are_an_error(self):
+        one, other = (self.write(f"docs/{name}.md", "```cpp\nLEVIN_REGISTER_MODEL(Net, \"a net\");\nint main() {}\n```\n") for name in "ab")
+        done = subprocess.run([sys.executable, HERE / "docs.py", "programs", self.root / "out.cpp", one, other], capture_output=True,
+                              text=True)
+        self.assertIn("b.md: ", done.stderr)
+        self.assertIn("a.md registers a class Net too", done.stderr)
+
     def test_classes_are_all_blocks_that_open_with_the_include(self):
         include = "#include <levin/levin.h>\n"
         source = self.write("README.md", f"```cpp\n{include}class A {{}};\n```\n```cpp\nint x = …;\n```\n"
