@@ -89,7 +89,7 @@ class YourLoop(unittest.TestCase):
         self.assertEqual(report.returncode, 0, report.stdout)
         if CHROMIUM:
             made = folder / "your_loop.png"
-            screenshot(folder / "report.html", made, (1000, 700))
+            screenshot(folder / "report.html", made, (1000, 930))
             if "LEVIN_WRITE_PICTURES" in os.environ:
                 shutil.copyfile(made, PICTURES / made.name)
             self.assertEqual(kind_of(made), kind_of(PICTURES / made.name))
