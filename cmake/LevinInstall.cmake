@@ -75,12 +75,20 @@ endif()
 install(CODE "set(torch [==[${LEVIN_TORCH_LIB}]==])\nset(remedy [==[${_levin_torch_remedy}]==])" COMPONENT levin_core)
 install(SCRIPT "${CMAKE_CURRENT_LIST_DIR}/warn_of_private_torch.cmake" COMPONENT levin_core)
 
+# The build folder is a package too: find_package(levin) finds the parts that are built there.
+set(_levin_built "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/cmake/levin")
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/levinConfig.cmake.in"
-  "${PROJECT_BINARY_DIR}/levinConfig.cmake" INSTALL_DESTINATION "${_levin_package}")
+  "${_levin_built}/levinConfig.cmake" INSTALL_DESTINATION "${_levin_package}")
 # Before 1.0 a minor version may have breaking changes: 0.2 is compatible with 0.2.x only.
-write_basic_package_version_file("${PROJECT_BINARY_DIR}/levinConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
-install(FILES "${PROJECT_BINARY_DIR}/levinConfig.cmake" "${PROJECT_BINARY_DIR}/levinConfigVersion.cmake"
-  "${PROJECT_SOURCE_DIR}/cmake/LevinTorch.cmake" "${PROJECT_SOURCE_DIR}/cmake/libtorch-cpu.txt"
-  DESTINATION "${_levin_package}" COMPONENT levin_dev)
+write_basic_package_version_file("${_levin_built}/levinConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+foreach(name LevinTorch.cmake libtorch-cpu.txt)
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/${name}" "${_levin_built}/${name}" COPYONLY)
+endforeach()
+foreach(part IN LISTS LEVIN_PARTS)
+  export(EXPORT levin_${part} NAMESPACE levin:: FILE "${_levin_built}/levin_${part}.cmake")
+endforeach()
+foreach(name levinConfig.cmake levinConfigVersion.cmake LevinTorch.cmake libtorch-cpu.txt)
+  install(FILES "${_levin_built}/${name}" DESTINATION "${_levin_package}" COMPONENT levin_dev)
+endforeach()
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/levin" COMPONENT levin_core)
 install(FILES "${PROJECT_SOURCE_DIR}/cmake/libtorch-cpu.txt" DESTINATION "${CMAKE_INSTALL_DATADIR}/levin" COMPONENT levin_core)

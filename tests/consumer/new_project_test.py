@@ -1,5 +1,5 @@
-"""`levin new` as its users meet it: the project is configured, built, tested and trained against an installed Levin, and its
-tests find what is broken on purpose.
+"""`levin new` as its users meet it: the project is configured against a built and an installed Levin, built, tested and
+trained, and its tests find what is broken on purpose.
 
   new_project_test.py BUILD CMAKE COMPILER [unittest's arguments]
 """
@@ -31,10 +31,7 @@ class NewProject(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
         cls.project = cls.folder / "my_waves"
-        cls.must(CMAKE, "--install", BUILD, "--prefix", cls.folder / "prefix", cwd=cls.folder)
-        cls.printed = cls.must(cls.folder / "prefix/bin/levin", "new", "my_waves", cwd=cls.folder)
-        option = next(word for word in cls.printed.split() if word.startswith("-Dlevin_DIR="))
-        cls.must(CMAKE, "--preset", "release", option, *GENERATOR, cwd=cls.project)
+        cls.configure(f"{BUILD}/bin/levin", "my_waves")
         cls.built = cls.must(CMAKE, "--build", "--preset", "release", cwd=cls.project)
 
     @classmethod
@@ -43,6 +40,13 @@ class NewProject(unittest.TestCase):
         if status != 0:
             raise AssertionError(f"{command} ended with {status}:\n{output}")
         return output
+
+    @classmethod
+    def configure(cls, levin, name):
+        """Returns what CMake prints about a new project, with the option that `levin new` prints."""
+        printed = cls.must(levin, "new", name, cwd=cls.folder)
+        option = next(word for word in printed.split() if word.startswith("-Dlevin_DIR="))
+        return cls.must(CMAKE, "--preset", "release", option, *GENERATOR, cwd=cls.folder / name)
 
     def ctest(self):
         return run(CTEST, "--preset", "release", cwd=self.project)
@@ -59,6 +63,12 @@ class NewProject(unittest.TestCase):
         status, output = self.ctest()
         self.assertEqual(status, 0, output)
         self.assertIn("100% tests passed, 0 tests failed out of 2", output)
+
+    def test_an_installed_levin_is_found(self):
+        prefix = self.folder / "prefix"
+        self.must(CMAKE, "--install", BUILD, "--prefix", prefix, cwd=self.folder)
+        self.assertIn("Configuring done", self.configure(prefix / "bin/levin", "other"))
+        self.assertRegex((self.folder / "other/build/CMakeCache.txt").read_text(), rf"levin_DIR:\w+={prefix}/lib")
 
     def test_it_trains_and_predicts(self):
         tool = self.project / "build/my_waves"
