@@ -1,6 +1,7 @@
 #include "levin/callbacks/batch_norm.h"
 
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/instancenorm.h>
 
 #include "levin/strategies/rank_collectives.h"
 
@@ -24,6 +25,11 @@ bool with_batch_norm(Module& module, Action action) {
 
 bool is_batch_norm(const torch::nn::Module& module) {
   if (with_batch_norm(const_cast<torch::nn::Module&>(module), [](auto&) {})) return true;
+  if (dynamic_cast<const torch::nn::InstanceNorm1dImpl*>(&module) != nullptr ||
+      dynamic_cast<const torch::nn::InstanceNorm2dImpl*>(&module) != nullptr ||
+      dynamic_cast<const torch::nn::InstanceNorm3dImpl*>(&module) != nullptr) {
+    return false;
+  }
   const auto buffers = module.named_buffers(/*recurse=*/false);
   return buffers.contains("running_mean") && buffers.contains("running_var");
 }

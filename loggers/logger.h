@@ -42,6 +42,9 @@ enum class LogKind : uint32_t {
 /// kinds that takes() lists.
 class Logger : public Stateful {
  public:
+  /// Options refuse a logger that is passed by name: the run would use a copy.
+  static constexpr bool kOptionsMayCopy = false;
+
   static const char* registry_name() { return "logger"; }
 
   /// Returns the kinds that this logger takes; others are not given to it, and a warning names kinds that no logger

@@ -17,6 +17,9 @@ struct HuggingFaceLMOptions {
   bool from_scratch = false;
   double mlm_probability = 0.15;
   std::optional<int64_t> mask_token_id = std::nullopt;
+  int64_t max_new_tokens = 0;
+  double temperature = 1.0;
+  int64_t top_k = 0;
   std::optional<double> dropout = std::nullopt;
   bool ignore_mismatched_sizes = false;
   double lr = 5e-5;
@@ -26,9 +29,6 @@ struct HuggingFaceLMOptions {
   std::string save_to = "";
   ByteSize max_shard_size = {50'000'000'000};
   EnumOption<WhichCheckpoint> save_weights = WhichCheckpoint::best;
-  int64_t max_new_tokens = 0;
-  double temperature = 1.0;
-  int64_t top_k = 0;
 
   template <class = void>
   static auto fields() {

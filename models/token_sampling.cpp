@@ -9,6 +9,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
+
+#include "levin/core/options/error.h"
 
 namespace levin {
 
@@ -29,6 +32,10 @@ at::Tensor draw(at::Tensor logits, const TokenSampling& sampling, const at::Gene
 
 at::Tensor continue_tokens(at::Tensor tokens, const std::function<at::Tensor(const at::Tensor&)>& next_logits,
                            const TokenSampling& sampling, uint64_t seed) {
+  if (!(sampling.temperature >= 0) || sampling.top_k < 0) {
+    throw Error("continue_tokens: temperature and top_k must be 0 or more, got " +
+                std::to_string(sampling.temperature) + " and " + std::to_string(sampling.top_k) + ".");
+  }
   const at::Generator generator = at::detail::createCPUGenerator(seed);
   for (int64_t i = 0; i < sampling.max_new_tokens; ++i) {
     const int64_t length = tokens.size(1);

@@ -18,7 +18,8 @@ struct TokenSampling {
 
 /// Returns `tokens`, (B, T) int64, followed by max_new_tokens more in each row. `next_logits` returns the logits (B, V)
 /// of the token that follows the tokens it is given. Draws on the CPU from a generator of its own, so that a seed gives
-/// the same tokens on every device.
+/// the same tokens on every device. The rows are continued as they are: prompts of unequal length, which are padded, go
+/// one by one. Throws Error for a temperature or top_k below 0.
 [[nodiscard]] at::Tensor continue_tokens(at::Tensor tokens,
                                          const std::function<at::Tensor(const at::Tensor&)>& next_logits,
                                          const TokenSampling& sampling, uint64_t seed);

@@ -71,11 +71,20 @@ FitModule make_module(FitNet net, FitLoss loss, const FitOptions& options) {
   return {std::move(net), std::move(loss), options.optimizer ? options.optimizer : adamw};
 }
 
+TrainerOptions trainer_options(FitOptions& options) {
+  if (options.max_epochs) options.trainer.max_epochs = options.max_epochs;
+  return std::move(options.trainer);
+}
+
 }  // namespace
+
+void throw_null_loss() {
+  throw Error("levin::fit: the loss is null. Create it before it is used.");
+}
 
 Metrics fit(FitNet net, FitLoss loss, Loaders train, FitOptions options) {
   FitModule module = make_module(std::move(net), std::move(loss), options);
-  Trainer trainer(std::move(options.trainer));
+  Trainer trainer(trainer_options(options));
   trainer.fit(module, std::move(train), std::move(options.val), options.ckpt_path);
   return trainer.callback_metrics();
 }
@@ -86,7 +95,7 @@ Metrics fit(FitNet net, FitLoss loss, DataModule& data, FitOptions options) {
         "FitOptions.val: the data module has its own validation loaders (val_dataloader). Leave it empty.");
   }
   FitModule module = make_module(std::move(net), std::move(loss), options);
-  Trainer trainer(std::move(options.trainer));
+  Trainer trainer(trainer_options(options));
   trainer.fit(module, data, options.ckpt_path);
   return trainer.callback_metrics();
 }

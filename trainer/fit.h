@@ -2,12 +2,13 @@
 //
 //   torch::nn::Sequential net(torch::nn::Linear(784, 10));
 //   levin::fit(net, torch::nn::CrossEntropyLoss(), levin::DataLoader(data, {.batch_size = 32, .shuffle = true}),
-//              {.lr = 1e-2, .trainer = {.max_epochs = 3}});
+//              {.lr = 1e-2, .max_epochs = 3});
 //
 // Anything else, such as several losses or metrics, is the work of a LightningModule.
 #pragma once
 
 #include <concepts>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -27,7 +28,8 @@ namespace levin {
 
 /// Options of fit.
 struct FitOptions {
-  std::optional<double> lr = std::nullopt;  // AdamW's; unset: 1e-3
+  std::optional<double> lr = std::nullopt;           // AdamW's; unset: 1e-3
+  std::optional<int64_t> max_epochs = std::nullopt;  // the Trainer's
   /// Makes a different optimizer, also with a scheduler: [](auto params) { return levin::SGD(params, {.lr = 0.1}); }
   std::function<OptimizerConfig(const std::vector<at::Tensor>& params)> optimizer = {};
   Loaders val = {};            // batches to validate with; a data module has its own
@@ -48,6 +50,8 @@ struct FitLoss {
   std::shared_ptr<torch::nn::Module> module;
   std::function<at::Tensor(torch::nn::Module* loss, const at::Tensor& output, const at::Tensor& target)> forward;
 };
+
+[[noreturn]] void throw_null_loss();
 
 // The module of a holder (torch::nn::Linear), or of a pointer.
 template <class T>
@@ -91,6 +95,7 @@ template <class Loss>
 FitLoss fit_loss(Loss loss) {
   if constexpr (PointsToModule<Loss>) {
     auto module = module_pointer(loss);
+    if (module == nullptr) throw_null_loss();
     using Module = typename decltype(module)::element_type;
     return {module, [](torch::nn::Module* m, const at::Tensor& output, const at::Tensor& target) -> at::Tensor {
               return dynamic_cast<Module&>(*m).forward(output, target);
@@ -100,6 +105,9 @@ FitLoss fit_loss(Loss loss) {
     static_assert(is_loss,
                   "levin::fit: the loss must be callable as loss(output, target) and return a tensor; wrap a function "
                   "of LibTorch in a lambda, and call torch::nn losses with (): torch::nn::CrossEntropyLoss()");
+    if constexpr (std::is_pointer_v<Loss> || requires { loss.target_type(); }) {  // of a function; a std::function
+      if (loss == nullptr) throw_null_loss();
+    }
     if constexpr (is_loss) {
       return {nullptr,
               [function = std::move(loss)](torch::nn::Module*, const at::Tensor& output,
@@ -118,7 +126,8 @@ Metrics fit(FitNet net, FitLoss loss, DataModule& data, FitOptions options);
 /// Trains `net` in place, as Trainer::fit does for a LightningModule with the members "net" and "loss", and returns the
 /// final metrics: "train_loss" of the last batch and, with validation batches, "val_loss". Logs both.
 /// `net`: a module holder, or a std::shared_ptr of a module with forward(Tensor). `loss`: a module of (output, target),
-/// whose parameters are trained too, or a function, which the threads of dp call at the same time. `train`: a loader.
+/// whose parameters are trained too, or a function, which the threads of dp call at the same time. A function must not
+/// use parameters: with dp those of the replicas are others. `train`: a loader.
 /// Checkpoints name the weights "net.…". Throws what Trainer's constructor and Trainer::fit throw, ConfigError for
 /// options that exclude each other, and Error for a batch that is not (input, target), or a loss of several elements.
 template <class Net, class Loss>

@@ -95,10 +95,12 @@ bool expected(const std::string& type, const ConfigNode& node, const std::string
   return false;
 }
 
-void throw_unknown_choice(std::string_view text, const std::vector<std::string>& known) {
-  const std::string given(text);
-  throw ConfigError("unknown value \"" + given + "\" of an option. Known: " + join(known) + "." +
-                    did_you_mean(given, known));
+void throw_unknown_choice(const char* text, const std::vector<std::string>& known, const char* file, int line) {
+  const std::string where = std::string(file) + ":" + std::to_string(line) + ": ";
+  if (text == nullptr)
+    throw ConfigError(where + "a null pointer as the value of an option. Known: " + join(known) + ".");
+  throw ConfigError(where + "unknown value \"" + text + "\" of an option. Known: " + join(known) + "." +
+                    did_you_mean(text, known));
 }
 
 bool unknown_choice(const ConfigNode& node, const std::string& path, const std::vector<std::string>& known,

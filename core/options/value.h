@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -78,7 +79,8 @@ namespace detail {
 [[nodiscard]] bool parse_double(const ConfigNode& node, double& value);
 [[nodiscard]] bool parse_bool(const ConfigNode& node, bool& value);
 bool expected(const std::string& type, const ConfigNode& node, const std::string& path, Problems& problems);
-[[noreturn]] void throw_unknown_choice(std::string_view text, const std::vector<std::string>& known);
+[[noreturn]] void throw_unknown_choice(const char* text, const std::vector<std::string>& known, const char* file,
+                                       int line);
 bool unknown_choice(const ConfigNode& node, const std::string& path, const std::vector<std::string>& known,
                     Problems& problems);
 std::string index_path(const std::string& path, size_t index);
@@ -287,20 +289,25 @@ class EnumOption {
  public:
   constexpr EnumOption() = default;
   constexpr EnumOption(E value) : value_(value) {}  // NOLINT(google-explicit-constructor)
-  /// Throws ConfigError that lists the names, for a text that is not a name.
-  EnumOption(const char* name) : EnumOption(find(name)) {}         // NOLINT(google-explicit-constructor)
-  EnumOption(const std::string& name) : EnumOption(find(name)) {}  // NOLINT(google-explicit-constructor)
-  constexpr operator E() const { return value_; }                  // NOLINT(google-explicit-constructor)
+  /// Throws ConfigError that lists the names and names the line, for a text that is not a name.
+  EnumOption(const char* name, const char* file = __builtin_FILE(),  // NOLINT(google-explicit-constructor)
+             int line = __builtin_LINE())
+      : EnumOption(find(name, file, line)) {}
+  EnumOption(const std::string& name, const char* file = __builtin_FILE(),  // NOLINT(google-explicit-constructor)
+             int line = __builtin_LINE())
+      : EnumOption(find(name.c_str(), file, line)) {}
+  EnumOption(std::nullptr_t) = delete;
+  constexpr operator E() const { return value_; }  // NOLINT(google-explicit-constructor)
 
   friend constexpr bool operator==(EnumOption a, EnumOption b) { return a.value_ == b.value_; }
   friend constexpr bool operator==(EnumOption a, E b) { return a.value_ == b; }
 
  private:
-  static E find(std::string_view text) {
+  static E find(const char* text, const char* file, int line) {
     for (const auto& [name, value] : EnumNames<E>::names) {
-      if (text == name) return value;
+      if (text != nullptr && std::string_view(text) == name) return value;
     }
-    detail::throw_unknown_choice(text, ValueType<E>::known());
+    detail::throw_unknown_choice(text, ValueType<E>::known(), file, line);
   }
 
   E value_ = {};

@@ -136,6 +136,7 @@ void DataLoader::use_batches_by_length() {
 }
 
 void DataLoader::start(int64_t epoch, int64_t first_batch) {
+  if (dataset_ == nullptr) throw DataError("DataLoader: it was moved from. Make a new one for each fit.");
   pass_ = nullptr;
   make_pass(epoch);
   if (first_batch < 0 || first_batch > pass_batches_) {

@@ -78,13 +78,16 @@ class DataLoader final : public Loader {
       : DataLoader(std::move(dataset), options, std::shared_ptr<const BatchSampler>(std::move(batch_sampler)),
                    std::move(collate), Private{}) {}
 
-  /// Same as above, with a data set by value: DataLoader(TensorDataset{x, y}, {.batch_size = 64}). A TensorDataset's
-  /// copy shares its tensors.
+  /// Same as above, with a data set by value: DataLoader(TensorDataset{x, y}, {.batch_size = 64}). A TensorDataset that
+  /// is passed by name is copied, and shares its tensors; move other data sets, or pass a std::shared_ptr.
   template <class D, class... Rest>
   requires std::derived_from<std::remove_cvref_t<D>, Dataset>
   explicit DataLoader(D&& dataset, DataLoaderOptions options = {}, Rest&&... rest)
       : DataLoader(std::make_shared<std::remove_cvref_t<D>>(std::forward<D>(dataset)), options,
-                   std::forward<Rest>(rest)...) {}
+                   std::forward<Rest>(rest)...) {
+    static_assert(!std::is_lvalue_reference_v<D> || std::is_same_v<std::remove_cvref_t<D>, TensorDataset>,
+                  "the loader would read a copy of this data set: pass a std::shared_ptr, or std::move(dataset)");
+  }
 
   DataLoader(DataLoader&&) = default;  // and no copies: they would share the worker threads
   /// For hooks: return DataLoader(data, {.batch_size = 64});

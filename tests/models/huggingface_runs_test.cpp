@@ -54,6 +54,7 @@ TEST(HuggingFaceRuns, OptionsAreListed) {
   EXPECT_EQ(levin::testing::field_count<HuggingFaceClassifierOptions>(),
             field_names<HuggingFaceClassifierOptions>().size());
   EXPECT_EQ(levin::testing::field_count<HuggingFaceLMOptions>(), field_names<HuggingFaceLMOptions>().size());
+  EXPECT_TRUE(levin::testing::in_declared_order<HuggingFaceLMOptions>());
   EXPECT_EQ(levin::testing::field_count<HuggingFaceSettings>() + 2,
             levin::testing::field_count<HuggingFaceClassifierOptions>());
 }
@@ -307,7 +308,7 @@ TEST(HuggingFaceRuns, CausalModelsContinueAPrompt) {
   for (const char* name : {"llama", "gpt2"}) {
     torch::manual_seed(1);
     Trainer trainer(test::quiet(40, {}, folder.path()));
-    HuggingFaceLM module({.path = folder_of(name), .dropout = 0.0, .lr = 0.02, .max_new_tokens = 5, .temperature = 0});
+    HuggingFaceLM module({.path = folder_of(name), .max_new_tokens = 5, .temperature = 0, .dropout = 0.0, .lr = 0.02});
     trainer.fit(module, data);
     const at::Tensor continued = trainer.predict(module, prompt)[0][0];
     EXPECT_TRUE(continued.equal(torch::stack({torch::arange(4, 12), torch::arange(6, 14)}))) << name << continued;

@@ -13,6 +13,7 @@ using testing::field_count;
 template <class Options>
 void expect_all_listed() {
   EXPECT_EQ(field_count<Options>(), field_names<Options>().size());
+  EXPECT_TRUE(testing::in_declared_order<Options>());
   // What is written reads back: names, types and defaults agree with each other.
   const ConfigNode written = write_options(Options{});
   for (const auto& info : describe_options<Options>()) {

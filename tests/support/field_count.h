@@ -3,6 +3,7 @@
 //   EXPECT_EQ(levin::testing::field_count<TimerOptions>(), field_names<TimerOptions>().size());
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 namespace levin::testing {
@@ -45,6 +46,13 @@ consteval size_t field_count() {
   LEVIN_TRY_8(8, LEVIN_BRACES_8, );
   LEVIN_TRY_8(0, );
   return 0;
+}
+
+/// Whether fields() lists the members in the order in which C++ initializes them.
+template <class T>
+bool in_declared_order() {
+  const auto all = T::fields();
+  return std::is_sorted(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.offset < b.offset; });
 }
 
 #undef LEVIN_BRACES_1

@@ -301,6 +301,7 @@ TEST(FabricBackward, TwoPlayersEndWhereALoopWithoutLevinEnds) {
 
 TEST(Fabric, ListsEveryOptionOnce) {
   EXPECT_EQ(testing::field_count<FabricOptions>(), field_names<FabricOptions>().size());
+  EXPECT_TRUE(testing::in_declared_order<FabricOptions>());
 }
 
 }  // namespace

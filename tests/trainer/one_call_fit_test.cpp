@@ -125,6 +125,23 @@ TEST(OneCallFit, TrainsReplicasOfANetworkThatCanBeCloned) {
   }
 }
 
+TEST(OneCallFit, TakesTheNumberOfEpochsFromItsOwnOption) {
+  auto net = make_net(), same = make_net();
+  fit(net, torch::nn::CrossEntropyLoss(), shuffled(40), {.max_epochs = 2, .trainer = quiet(1, {})});
+  fit(same, torch::nn::CrossEntropyLoss(), shuffled(40), {.trainer = quiet(2, {})});
+  EXPECT_TRUE(same_weights(*net, *same));
+}
+
+TEST(OneCallFit, RefusesALossThatIsNull) {
+  const auto refused = [](auto loss) {
+    EXPECT_EQ(error_of<Error>([&] { fit(make_net(), loss, shuffled(40)); }),
+              "levin::fit: the loss is null. Create it before it is used.");
+  };
+  refused(std::shared_ptr<torch::nn::CrossEntropyLossImpl>());
+  refused(std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>());
+  refused(static_cast<at::Tensor (*)(const at::Tensor&, const at::Tensor&)>(nullptr));
+}
+
 TEST(OneCallFit, ContinuesFromACheckpoint) {
   const TemporaryFolder folder;
   auto straight = make_net(), stopped = make_net();

@@ -304,6 +304,7 @@ TEST(ValidationInterval, RefusesWhatDoesNotFitTheLoader) {
 
 TEST(TrainerOptions, ListsEveryField) {
   EXPECT_EQ(testing::field_count<TrainerOptions>(), field_names<TrainerOptions>().size());
+  EXPECT_TRUE(testing::in_declared_order<TrainerOptions>());
   EXPECT_EQ(testing::field_count<LRSchedulerOptions>(), field_names<LRSchedulerOptions>().size());
 }
 
