@@ -441,6 +441,14 @@ TEST(DataLoader, TakesADataSetByValue) {
   EXPECT_TRUE(at::equal(at::cat(rest_of_pass(in_order)), at::tensor({2, 0}, at::kLong)));
 }
 
+TEST(DataLoader, SaysThatItWasMovedFrom) {
+  DataLoader first(TensorDataset{torch::arange(4)}, {.batch_size = 2});
+  const std::shared_ptr<Loader> second = std::move(first);
+  EXPECT_EQ(error_of<DataError>([&] { first.start(0); }),  // NOLINT(bugprone-use-after-move)
+            "DataLoader: it was moved from. Make a new one for each fit.");
+  second->start(0);
+}
+
 TEST(DataLoader, IsReturnedByValueFromAHook) {
   struct Numbers : DataModule {
     std::shared_ptr<Loader> train_dataloader() override { return DataLoader(data, {.batch_size = 4}); }

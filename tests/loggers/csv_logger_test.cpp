@@ -26,6 +26,8 @@ CSVLoggerOptions in(const TemporaryFolder& folder, int64_t flush = 1) {
   return {.save_dir = folder.path(), .name = "logs", .version = "", .flush_logs_every_n_steps = flush};
 }
 
+static_assert(!detail::may_copy<CSVLogger>(), "a logger that is passed by name is a compile error");
+
 TEST(CSVLogger, WritesRowsAsLightningDoes) {
   const TemporaryFolder folder;
   CSVLogger logger(in(folder));
