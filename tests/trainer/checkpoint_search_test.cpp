@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -491,6 +492,66 @@ TEST(CheckpointSearch, AsksACheckpointCallbackOfTheUserForTheBest) {
   EXPECT_EQ(trainer.callback<ModelCheckpoint>(), nullptr);  // not by default
   trainer.validate(module, tiny_loader(8), "best");
   EXPECT_EQ(trainer.ckpt_path(), folder / "mine.ckpt");
+}
+
+// Saves at the end of the fit, and names that file as the last.
+struct NamesTheLast : Checkpoint {
+  explicit NamesTheLast(std::string file) : path(std::move(file)) {}
+  void on_train_end(Trainer& trainer, LightningModule&) override { trainer.save_checkpoint(path); }
+  std::string checkpoint_path(Trainer&, const std::string& which) override { return which == "last" ? path : ""; }
+  std::string path;
+};
+
+TEST(CheckpointSearch, AsksACheckpointCallbackOfTheUserForTheLast) {
+  const TemporaryFolder folder;
+  const std::string mine = folder / "mine.ckpt";
+  TinyModule module;
+  EXPECT_TRUE(has(fit(module, options(folder, 1, {NamesTheLast(mine)}), "last"), "there is no checkpoint yet"));
+  Trainer evaluates(options(folder, 1, {NamesTheLast(mine)}));
+  evaluates.validate(module, tiny_loader(4), "last");
+  EXPECT_EQ(evaluates.ckpt_path(), mine);
+  Trainer continues(options(folder, 2, {NamesTheLast(folder / "none.ckpt"), NamesTheLast(mine)}));
+  continues.fit(module, tiny_loader(8), tiny_loader(4), "last");
+  EXPECT_EQ(continues.ckpt_path(), mine);
+  EXPECT_EQ(continues.global_step(), 4);
+}
+
+TEST(CheckpointSearch, TheNewestOfTheNamedLastAndOfTheFoldersIsTaken) {
+  const TemporaryFolder folder;
+  TinyModule module;
+  fit(module, options(folder, 1, {NamesTheLast(folder / "mine.ckpt")}));
+  const Callbacks both{NamesTheLast(folder / "mine.ckpt"), ModelCheckpoint({.dirpath = folder / "saved"})};
+  const auto found = [&] {
+    Trainer trainer(options(folder, 1, both));
+    trainer.test(module, tiny_loader(4), "last");
+    return trainer.ckpt_path();
+  };
+  EXPECT_EQ(found(), folder / "mine.ckpt");
+  fit(module, options(folder, 2, {ModelCheckpoint({.dirpath = folder / "saved"})}));
+  EXPECT_EQ(found(), folder / "saved/epoch=1-step=4.ckpt");
+}
+
+TEST(CheckpointSearch, AStopIsSavedByTheFirstCallbackThatGivesAPath) {
+  struct Stopped : TinyModule {
+    void on_train_batch_end(const at::Tensor&, const Batch&, int64_t) override { std::raise(SIGTERM); }
+  };
+  const TemporaryFolder folder;
+  const auto stop = [&](Callbacks callbacks) {
+    Stopped module;
+    return error_of<Interrupted>(
+        [&] { Trainer(options(folder, 1, std::move(callbacks))).fit(module, tiny_loader(8)); });
+  };
+  const auto silent = std::make_shared<NamesTheLast>(folder / "mine.ckpt");
+  EXPECT_TRUE(holds(stop({silent, ModelCheckpoint({.dirpath = folder / "saved"})}),
+                    {"ckpt_path: " + folder / "saved/interrupted.ckpt"}));
+  EXPECT_TRUE(fs::exists(folder / "saved/interrupted.ckpt"));
+  EXPECT_TRUE(
+      holds(stop({silent}), {"Nothing was saved, because no checkpoint callback gives a path for \"interrupted\"."}));
+  TrainerOptions none = options(folder, 1, {});
+  none.enable_checkpointing = false;
+  Stopped module;
+  EXPECT_TRUE(holds(error_of<Interrupted>([&] { Trainer(none).fit(module, tiny_loader(8)); }),
+                    {"Nothing was saved, because there is no checkpoint callback."}));
 }
 
 }  // namespace

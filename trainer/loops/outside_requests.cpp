@@ -28,10 +28,19 @@ constexpr std::chrono::seconds kBetweenLooks(1);
 std::mutex fits_mutex;
 std::vector<OutsideRequests*> fits;
 
-// Where the checkpoint of a stop goes; "" without a checkpoint callback.
+// Where the checkpoint of a stop goes: the first path that a checkpoint callback gives; "" if none does.
 std::string interrupted_path(const Run& run) {
-  const auto savers = checkpoint_callbacks(run.entry.callbacks);
-  return savers.empty() ? "" : savers[0]->checkpoint_path(run.trainer, "interrupted");
+  for (Checkpoint* callback : checkpoint_callbacks(run.entry.callbacks)) {
+    std::string path = callback->checkpoint_path(run.trainer, "interrupted");
+    if (!path.empty()) return path;
+  }
+  return "";
+}
+
+// Why there is no such path.
+std::string no_path_text(const Run& run) {
+  return checkpoint_callbacks(run.entry.callbacks).empty() ? "there is no checkpoint callback"
+                                                           : "no checkpoint callback gives a path for \"interrupted\"";
 }
 
 // The logger's folder, else the checkpoints': never the working directory, where a file "stop" may mean something else.
@@ -139,7 +148,7 @@ std::string OutsideRequests::save_now(const std::string& path) {
 void OutsideRequests::save() {
   const std::string stopped = interrupted_path(run_);
   if (stopped.empty()) {
-    Console::instance().warn("a file called save was found, but the run has no checkpoint callback. Nothing is saved.");
+    Console::instance().warn("a file called save was found, but " + no_path_text(run_) + ". Nothing is saved.");
     return;
   }
   const std::string name = "saved-epoch=" + std::to_string(run_.progress.epoch) +
@@ -160,7 +169,7 @@ void OutsideRequests::stop(int own_signal, const std::string& cause) {
   const bool trained = run_.progress.total_batches > 0;
   std::string problem;
   if (path.empty()) {
-    problem = "There is no checkpoint callback, so nothing was saved.";
+    problem = "Nothing was saved, because " + no_path_text(run_) + ".";
   } else if (!trained || run_.entry.sanity_checking) {
     text += " Nothing was trained yet, so nothing was saved.";
   } else {

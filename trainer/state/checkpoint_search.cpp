@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <utility>
 
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/checkpoint_values.h"
@@ -30,6 +31,7 @@ constexpr uint64_t kMaxRecordBytes = 16 << 20;
 constexpr size_t kMaxFolders = 10'000;
 
 using Folders = std::vector<std::string>;
+using Files = std::vector<std::string>;
 
 bool is_there(const fs::path& path) {
   std::error_code code;
@@ -111,6 +113,30 @@ void sort_newest_first(std::vector<FoundCheckpoint>& found) {
   });
 }
 
+// Neither a folder whose save was never committed nor a dangling link is worth a warning.
+bool is_unfinished(const std::string& path) {
+  std::error_code code;
+  const fs::file_status status = fs::status(path, code);
+  return status.type() == fs::file_type::not_found || (fs::is_directory(status) && !is_sharded_checkpoint(path));
+}
+
+// Adds a checkpoint that is finished and holds what is wanted; one that cannot be read is reported.
+void add_if_good(const std::string& path, bool of_weights, std::vector<FoundCheckpoint>& found) {
+  if (is_unfinished(path)) return;
+  try {
+    const ConfigNode values = load_checkpoint_values(path);
+    State all;
+    all.values = values;
+    naming_checkpoint(path, [&] {
+      if (all.get<bool>("weights_only") != of_weights) return;
+      found.push_back(
+          {path, of_weights ? HowFar{all.get<int64_t>("global_step"), all.get<int64_t>("epoch")} : how_far(values)});
+    });
+  } catch (const CheckpointError& error) {
+    Console::instance().warn(std::string(error.what()) + " It is left alone.");
+  }
+}
+
 // Every checkpoint of the folders and those below them, newest first; none of folders that have been searched before.
 std::vector<FoundCheckpoint> find_in(const Folders& folders, std::set<std::string>& searched, bool of_weights = false,
                                      Runs runs = Runs::own) {
@@ -125,12 +151,25 @@ std::vector<FoundCheckpoint> find_in(const Folders& folders, std::set<std::strin
   return found;
 }
 
+// The same, and the files that callbacks name: they may be in a folder that is not searched.
+std::vector<FoundCheckpoint> find_in(const Folders& folders, const Files& named, bool of_weights = false) {
+  std::set<std::string> searched;
+  std::vector<FoundCheckpoint> found = find_in(folders, searched, of_weights);
+  for (const std::string& path : named) {
+    const std::string folder = fs::path(path).parent_path().string();
+    const bool was_seen = path.ends_with(kSuffix) && !folder.empty() && searched.contains(folder);
+    if (!was_seen) add_if_good(path, of_weights, found);
+  }
+  sort_newest_first(found);
+  return found;
+}
+
 // The newest of a run that is whole. `exact`: a run that resumes automatically must continue bitwise identically,
 // because a difference would go unnoticed. Throws CheckpointError if only other checkpoints are left: the run must not
 // start over while one is there.
-StartingPoint newest_of(const Folders& folders, std::set<std::string>& searched, bool exact) {
+StartingPoint newest_of(const std::vector<FoundCheckpoint>& all, bool exact) {
   std::string inexact;
-  for (const FoundCheckpoint& found : find_in(folders, searched)) {
+  for (const FoundCheckpoint& found : all) {
     std::string problem;
     try {
       StartingPoint start{found.path, load_checkpoint(found.path)};
@@ -148,12 +187,10 @@ StartingPoint newest_of(const Folders& folders, std::set<std::string>& searched,
 }
 
 // The newest checkpoint of a run; for an evaluation a weights-only checkpoint if there is no other.
-StartingPoint newest_of(const Run& run, const Folders& folders) {
-  std::set<std::string> searched;
-  StartingPoint start = newest_of(folders, searched, /*exact=*/false);
+StartingPoint newest_of(const Run& run, const Folders& folders, const Files& named = {}) {
+  StartingPoint start = newest_of(find_in(folders, named), /*exact=*/false);
   if (!start.path.empty() || run.entry.stage == Stage::fit) return start;
-  searched.clear();
-  const auto weights = find_in(folders, searched, /*of_weights=*/true);
+  const auto weights = find_in(folders, named, /*of_weights=*/true);
   return weights.empty() ? start : StartingPoint{weights[0].path, load_checkpoint(weights[0].path)};
 }
 
@@ -168,11 +205,12 @@ struct NewestOfModel {
   std::string others = "";  // newer runs of other models, joined
 };
 
-// The newest checkpoint of the newest run that has one of this run's model. Runs of other models are reported.
-NewestOfModel newest_of_model(Run& run) {
+// The newest checkpoint of the newest run that has one of this run's model. Runs of other models are reported. `named`
+// are files of this run, besides those in its folders.
+NewestOfModel newest_of_model(const Run& run, const std::vector<Folders>& by_run, Files named = {}) {
   std::string others;
-  for (const Folders& folders : folders_by_run(run)) {
-    StartingPoint start = newest_of(run, folders);
+  for (const Folders& folders : by_run) {
+    StartingPoint start = newest_of(run, folders, std::exchange(named, {}));
     if (start.path.empty()) continue;
     const std::string other = other_model_text(*run.entry.module, start.checkpoint);
     if (other.empty()) return {std::move(start), folders, others};
@@ -232,7 +270,7 @@ StartingPoint find_best(Run& run) {
     const std::string path = callback->checkpoint_path(run.trainer, "best");
     if (!path.empty()) return read_start(path);
   }
-  const NewestOfModel newest = newest_of_model(run);
+  const NewestOfModel newest = newest_of_model(run, folders_by_run(run));
   if (newest.start.path.empty()) throw_none("best", newest.others);
   const std::string path = saved_best(run, newest.start.checkpoint, newest.folders);
   if (!path.empty()) return read_start(path);
@@ -241,8 +279,22 @@ StartingPoint find_best(Run& run) {
                         "\"last\".");
 }
 
+// The files that this run's callbacks call the last; without those of earlier runs, which are found there.
+Files named_last(Run& run, const std::vector<Folders>& by_run) {
+  Files named;
+  for (Checkpoint* callback : checkpoint_callbacks(run.entry.callbacks)) {
+    const std::string path = callback->checkpoint_path(run.trainer, "last");
+    const bool is_earlier = std::any_of(by_run.begin() + 1, by_run.end(), [&](const Folders& folders) {
+      return is_inside(absolute_path(path), folders.front());
+    });
+    if (!path.empty() && !is_earlier) named.push_back(path);
+  }
+  return named;
+}
+
 StartingPoint find_last(Run& run) {
-  NewestOfModel newest = newest_of_model(run);
+  const std::vector<Folders> by_run = folders_by_run(run);
+  NewestOfModel newest = newest_of_model(run, by_run, named_last(run, by_run));
   if (!newest.start.path.empty()) return std::move(newest.start);
   if (run.entry.stage != Stage::fit || !newest.others.empty()) throw_none("last", newest.others);
   Console::instance().warn(
@@ -275,35 +327,10 @@ StartingPoint start_in_folder(Run& run, const std::string& folder) {
 
 }  // namespace
 
-namespace {
-
-// Neither a folder whose save was never committed nor a dangling link is worth a warning.
-bool is_unfinished(const std::string& path) {
-  std::error_code code;
-  const fs::file_status status = fs::status(path, code);
-  return status.type() == fs::file_type::not_found || (fs::is_directory(status) && !is_sharded_checkpoint(path));
-}
-
-}  // namespace
-
 std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder, bool of_weights) {
   std::vector<FoundCheckpoint> found;
   for (const std::string& name : names_in(folder)) {
-    if (!name.ends_with(kSuffix)) continue;
-    const std::string path = (fs::path(folder) / name).string();
-    if (is_unfinished(path)) continue;
-    try {
-      const ConfigNode values = load_checkpoint_values(path);
-      State all;
-      all.values = values;
-      naming_checkpoint(path, [&] {
-        if (all.get<bool>("weights_only") != of_weights) return;
-        found.push_back(
-            {path, of_weights ? HowFar{all.get<int64_t>("global_step"), all.get<int64_t>("epoch")} : how_far(values)});
-      });
-    } catch (const CheckpointError& error) {
-      Console::instance().warn(std::string(error.what()) + " It is left alone.");
-    }
+    if (name.ends_with(kSuffix)) add_if_good((fs::path(folder) / name).string(), of_weights, found);
   }
   sort_newest_first(found);
   return found;
@@ -359,13 +386,13 @@ StartingPoint continue_run(Run& run) {
     if (!logger->log_dir().empty()) remove_leftovers(logger->log_dir());
   }
   std::set<std::string> searched;
-  StartingPoint start = newest_of(folders, searched, /*exact=*/true);
+  StartingPoint start = newest_of(find_in(folders, searched), /*exact=*/true);
   // If the callbacks now save to a different folder, the run's folder, or one that its record names, may still contain
   // what they saved before.
   if (start.path.empty() && !log_folder(run).empty()) {
     Folders before = recorded_folders(log_folder(run));
     before.push_back(absolute_path(log_folder(run)));
-    start = newest_of(before, searched, /*exact=*/true);
+    start = newest_of(find_in(before, searched), /*exact=*/true);
   }
   if (start.path.empty()) {
     refuse_to_start_over(run, searched);
