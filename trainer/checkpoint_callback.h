@@ -1,5 +1,6 @@
 // The base of callbacks that save checkpoints, such as ModelCheckpoint. A run with such a callback gets no
-// ModelCheckpoint by default, and ckpt_path: best asks them in order.
+// ModelCheckpoint by default. ckpt_path: best takes the first file that one of them names; ckpt_path: last takes the
+// newest of the files that they name and of those in their folders.
 //
 //   class SaveAtEnd : public levin::Checkpoint {
 //    public:
@@ -32,8 +33,8 @@ struct BestCheckpoint {
 class Checkpoint : public Callback {
  public:
   /// Returns the path of the file that is "best" or "last", "" if there is none; for "interrupted", the path to which a
-  /// run that is stopped from outside is saved, "" to save nothing. The trainer also searches the folder of that path
-  /// for earlier checkpoints.
+  /// run that is stopped from outside is saved (the first that a callback gives), "" for none. The trainer also
+  /// searches the folder of that path for earlier checkpoints.
   [[nodiscard]] virtual std::string checkpoint_path(Trainer& trainer, const std::string& which) = 0;
   /// Returns what it monitors, and the best file so far.
   [[nodiscard]] virtual BestCheckpoint best_checkpoint() const { return {}; }
