@@ -44,18 +44,22 @@ State State::part(const std::string& key) const {
 
 namespace {
 
-// The object whose state_dict() or load_state_dict() calls the deprecated function: if no subclass overrides that
-// function, it must not call back.
-thread_local const Stateful* calling_deprecated = nullptr;
+// Each function calls its counterpart of the other name; if the object is already being asked, the default. An override
+// of either name, called by either, runs once if it calls its base by its own name. Called by its own name, it runs
+// twice if it calls its base by the other one, or if it calls its base and the other name is overridden to call it:
+// nothing shows that it is running already.
+thread_local const Stateful* saving = nullptr;
+thread_local const Stateful* loading = nullptr;
 
-class CallingDeprecated {
+class Asking {
  public:
-  explicit CallingDeprecated(const Stateful* object) : before_(std::exchange(calling_deprecated, object)) {}
-  ~CallingDeprecated() { calling_deprecated = before_; }
-  CallingDeprecated(const CallingDeprecated&) = delete;
-  CallingDeprecated& operator=(const CallingDeprecated&) = delete;
+  Asking(const Stateful*& asked, const Stateful* object) : asked_(asked), before_(std::exchange(asked, object)) {}
+  ~Asking() { asked_ = before_; }
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
 
  private:
+  const Stateful*& asked_;
   const Stateful* before_;
 };
 
@@ -65,23 +69,29 @@ class CallingDeprecated {
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 State Stateful::state_dict() const {
-  const CallingDeprecated calling(this);
+  if (saving == this) return default_state_dict();
+  const Asking asking(saving, this);
   return state();
 }
 
 void Stateful::load_state_dict(const State& saved) {
-  const CallingDeprecated calling(this);
+  if (loading == this) return load_default_state_dict(saved);
+  const Asking asking(loading, this);
   load_state(saved);
 }
 
 #pragma GCC diagnostic pop
 
 State Stateful::state() const {
-  return calling_deprecated == this ? default_state_dict() : state_dict();
+  if (saving == this) return default_state_dict();
+  const Asking asking(saving, this);
+  return state_dict();
 }
 
 void Stateful::load_state(const State& saved) {
-  calling_deprecated == this ? load_default_state_dict(saved) : load_state_dict(saved);
+  if (loading == this) return load_default_state_dict(saved);
+  const Asking asking(loading, this);
+  load_state_dict(saved);
 }
 
 }  // namespace levin

@@ -88,7 +88,7 @@ class Stateful {
 
  protected:
   /// Implement state_dict() and load_state_dict() in a class that is meant as a base, so that subclasses may override
-  /// these or the deprecated functions.
+  /// these or the deprecated functions. They call their base's functions of these names.
   [[nodiscard]] virtual State default_state_dict() const { return {}; }
   virtual void load_default_state_dict(const State& /*saved*/) {}
 };

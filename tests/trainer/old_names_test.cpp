@@ -184,6 +184,56 @@ TEST(OldNames, MayBeOverriddenInACallbackOfLevin) {
   EXPECT_TRUE(saved.state_dict().has("latest_update_step"));
 }
 
+// Overrides both names; the old ones call the new ones.
+class CallbackOfBothNames final : public Callback {
+ public:
+  [[nodiscard]] State state_dict() const override {
+    State state = Callback::state_dict();
+    state.set("number", number);
+    return state;
+  }
+  void load_state_dict(const State& saved) override {
+    Callback::load_state_dict(saved);
+    number = saved.get<int64_t>("number");
+  }
+  [[nodiscard]] State state() const override { return state_dict(); }
+  void load_state(const State& saved) override { load_state_dict(saved); }
+
+  int64_t number = 0;
+};
+
+TEST(OldNames, MayBeOverriddenToCallTheNewOnes) {
+  CallbackOfBothNames saved, resumed, loaded_by_the_old_name;
+  expect_restored(saved, resumed);
+  loaded_by_the_old_name.load_state(saved.state());
+  EXPECT_EQ(loaded_by_the_old_name.number, 7);
+}
+
+// Counts its loads, also those that fail.
+class CountedLoads final : public Callback {
+ public:
+  void load_state(const State& saved) override {
+    ++loads;
+    Callback::load_state(saved);
+    number = saved.get<int64_t>("number");
+  }
+
+  int64_t loads = 0;
+  int64_t number = 0;
+};
+
+TEST(OldNames, OfAClassThatOverridesThemRunOnceByEitherName) {
+  CountedLoads callback;
+  State saved;
+  EXPECT_THROW(callback.load_state_dict(saved), CheckpointError);
+  saved.set("number", 7);
+  callback.load_state(saved);
+  EXPECT_EQ(callback.loads, 2);
+  static_cast<Stateful&>(callback).load_state_dict(saved);
+  EXPECT_EQ(callback.loads, 3);
+  EXPECT_EQ(callback.number, 7);
+}
+
 }  // namespace
 }  // namespace levin::old_names_test
 
