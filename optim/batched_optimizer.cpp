@@ -337,7 +337,7 @@ StateLayout BatchedOptimizer::layout(const std::string& name) const {
   return name == product_name() ? StateLayout::scalar : Optimizer::layout(name);
 }
 
-State BatchedOptimizer::state_dict() const {
+State BatchedOptimizer::default_state_dict() const {
   State state;
   save_groups(state);
   std::vector<Slot> slots(slots_.begin(), slots_.end());
@@ -363,7 +363,7 @@ void BatchedOptimizer::save_slot(const Slot& slot, const std::string& prefix, St
   if (!product_name().empty()) state.tensors[prefix + product_name()] = at::scalar_tensor(slot.product, product_type());
 }
 
-void BatchedOptimizer::load_state_dict(const State& saved) {
+void BatchedOptimizer::load_default_state_dict(const State& saved) {
   std::vector<Group> groups = saved_groups(saved);
   auto known = state_names();
   if (counts_steps()) known.push_back("step");

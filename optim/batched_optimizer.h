@@ -23,8 +23,6 @@ class BatchedOptimizer : public Optimizer {
   ~BatchedOptimizer() override;
   /// Scalar for "step" and product_name(), else elementwise.
   [[nodiscard]] StateLayout layout(const std::string& name) const override;
-  [[nodiscard]] State state_dict() const override;
-  void load_state_dict(const State& saved) override;
   void make_recordable() final;
   void send_learning_rates() final;
   [[nodiscard]] int64_t version() const final { return version_; }
@@ -95,6 +93,8 @@ class BatchedOptimizer : public Optimizer {
 
   at::Tensor do_step(const Closure* closure) final;
   void group_added() final;
+  [[nodiscard]] State default_state_dict() const override;
+  void load_default_state_dict(const State& saved) override;
 
   /// Returns state `index` of a parameter, numbered through all groups; undefined before its first update.
   [[nodiscard]] at::Tensor state_of(size_t param, size_t index) const {

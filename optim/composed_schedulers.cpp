@@ -39,14 +39,14 @@ std::string part_key(size_t i) {
 
 }  // namespace
 
-State ComposedScheduler::state_dict() const {
-  State state = LRScheduler::state_dict();
+State ComposedScheduler::default_state_dict() const {
+  State state = LRScheduler::default_state_dict();
   for (size_t i = 0; i < schedulers_.size(); ++i) state.put(part_key(i), schedulers_[i]->state_dict());
   return state;
 }
 
-void ComposedScheduler::load_state_dict(const State& saved) {
-  LRScheduler::load_state_dict(saved);
+void ComposedScheduler::load_default_state_dict(const State& saved) {
+  LRScheduler::load_default_state_dict(saved);
   if (!saved.has(part_key(schedulers_.size() - 1)) || saved.has(part_key(schedulers_.size()))) {
     throw CheckpointError(name() + ": the saved state does not have " + count_of(schedulers_.size(), "scheduler") +
                           " as this one has. Use the options of the run that wrote it.");

@@ -18,8 +18,6 @@ using Schedulers = std::vector<std::shared_ptr<LRScheduler>>;
 class ComposedScheduler : public LRScheduler {
  public:
   [[nodiscard]] const Schedulers& schedulers() const { return schedulers_; }
-  [[nodiscard]] State state_dict() const override;
-  void load_state_dict(const State& saved) override;
   [[nodiscard]] bool counts_steps() const override;
   [[nodiscard]] bool wants_total_steps() const override;
   /// Returns the schedulers' options.
@@ -28,6 +26,8 @@ class ComposedScheduler : public LRScheduler {
  protected:
   void undo() override;
   std::vector<double> next_lr() override { return scaled(1); }
+  [[nodiscard]] State default_state_dict() const override;
+  void load_default_state_dict(const State& saved) override;
   /// Attaches the parts that are not attached yet, in order. Throws Error if one has another optimizer.
   void attach_parts();
 

@@ -209,6 +209,44 @@ TEST(OldNames, MayBeOverriddenToCallTheNewOnes) {
   EXPECT_EQ(loaded_by_the_old_name.number, 7);
 }
 
+TEST(OldNames, MayBeOverriddenInAnOptimizerOfLevin) {
+  const auto ones = [] { return std::vector<at::Tensor>{torch::ones(2, torch::requires_grad())}; };
+  Numbered<AdamOf<AdamWOptions>> saved(ones(), {.lr = 0.5}), resumed(ones());
+  saved.param_groups()[0].params[0].sum().backward();
+  saved.step();
+  expect_restored(saved, resumed);
+  EXPECT_EQ(resumed.param_groups()[0].lr, 0.5);
+  EXPECT_TRUE(resumed.state_dict().tensor("0.exp_avg").equal(saved.state_dict().tensor("0.exp_avg")));
+}
+
+// Has one part, and saves whether its base's state has it.
+class NumberedParts final : public Numbered<ComposedScheduler> {
+ public:
+  explicit NumberedParts(Optimizer& optimizer) {
+    schedulers_ = {std::make_shared<ConstantLR>()};
+    attach(optimizer);
+  }
+  [[nodiscard]] std::string name() const override { return "NumberedParts"; }
+  [[nodiscard]] State state() const override {
+    State state = Numbered::state();
+    state.set("has_part", state.has("schedulers.0"));
+    return state;
+  }
+
+ private:
+  void prepare() override { attach_parts(); }
+};
+
+TEST(OldNames, MayBeOverriddenInAComposedScheduler) {
+  SGD one(std::vector<at::Tensor>{torch::ones(1)}, {.lr = 1}),
+      other(std::vector<at::Tensor>{torch::ones(1)}, {.lr = 1});
+  NumberedParts saved(one), resumed(other);
+  saved.schedulers()[0]->step();
+  expect_restored(saved, resumed);
+  EXPECT_EQ(resumed.schedulers()[0]->last_epoch, 1);
+  EXPECT_TRUE(saved.state_dict().get<bool>("has_part"));
+}
+
 // Counts its loads, also those that fail.
 class CountedLoads final : public Callback {
  public:
