@@ -11,6 +11,7 @@
 #include "levin/cli/runs/metrics_reader.h"
 #include "levin/core/files/files.h"
 #include "levin/core/options/error.h"
+#include "levin/core/options/registry.h"
 #include "support/captured_console.h"
 #include "support/file_size_limit.h"
 #include "support/temporary_folder.h"
