@@ -27,8 +27,9 @@ TEST(PredictOutput, WritesARowPerSampleInAdditionToTheCallbacksOfTheRunFile) {
                       folder.path());
   ASSERT_EQ(ran.status, kExitOk) << ran.output;
   const std::string rows = read_file(folder / "a, \"b\".csv");
-  EXPECT_EQ(rows.substr(0, rows.find('\n')), "loader,batch,prediction");
+  EXPECT_EQ(rows.substr(0, rows.find('\n')), "loader,batch,prediction,class");
   EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 1 + 2 * 8);
+  EXPECT_EQ(std::count(rows.begin(), rows.end(), ','), 3 * (1 + 2 * 8));
 }
 
 // New text has no labels; its predictions are found again by the ids of the file.
