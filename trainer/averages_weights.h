@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-namespace levin {
+#include "levin/trainer/callback.h"
 
-class LightningModule;
+namespace levin {
 
 /// The base of callbacks that average the weights. The number of rows of such weights cannot change
 /// (FabricOptimizer::select_rows).
@@ -20,5 +20,11 @@ class AveragesWeights {
   AveragesWeights(const AveragesWeights&) = default;
   AveragesWeights& operator=(const AveragesWeights&) = default;
 };
+
+/// Returns the held_bytes() of a callback that averages the weights; 0 for others.
+[[nodiscard]] inline int64_t held_bytes(const Callback& callback, const LightningModule& module) {
+  const auto* averages = dynamic_cast<const AveragesWeights*>(&callback);
+  return averages == nullptr ? 0 : averages->held_bytes(module);
+}
 
 }  // namespace levin

@@ -50,4 +50,14 @@ class Checkpoint : public Callback {
   return found;
 }
 
+/// Returns the first checkpoint_path(which) that is not empty; "" if all are.
+[[nodiscard]] inline std::string first_checkpoint_path(const std::vector<std::shared_ptr<Callback>>& callbacks,
+                                                       Trainer& trainer, const std::string& which) {
+  for (Checkpoint* callback : checkpoint_callbacks(callbacks)) {
+    std::string path = callback->checkpoint_path(trainer, which);
+    if (!path.empty()) return path;
+  }
+  return "";
+}
+
 }  // namespace levin

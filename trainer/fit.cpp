@@ -41,8 +41,7 @@ class FitModule final : public LightningModule {
  private:
   at::Tensor loss_of(const Batch& batch) {
     if (batch.count() != 2) {
-      throw Error("levin::fit: a batch must be (input, target), got " + std::to_string(batch.count()) +
-                  (batch.count() == 1 ? " tensor" : " tensors") +
+      throw Error("levin::fit: a batch must be (input, target), got " + count_of(batch.count(), "tensor") +
                   ". Use a data set of two tensors, or write a LightningModule for these batches.");
     }
     at::Tensor loss = loss_.forward(loss_.module.get(), forward(batch[0]), batch[1]);

@@ -127,7 +127,7 @@ Metrics fit(FitNet net, FitLoss loss, DataModule& data, FitOptions options);
 /// final metrics: "train_loss" of the last batch and, with validation batches, "val_loss". Logs both.
 /// `net`: a module holder, or a std::shared_ptr of a module with forward(Tensor). `loss`: a module of (output, target),
 /// whose parameters are trained too, or a function, which the threads of dp call at the same time. A function must not
-/// use parameters: with dp those of the replicas are others. `train`: a loader.
+/// use the network's parameters, because dp gives each replica a copy of them. `train`: a loader.
 /// Checkpoints name the weights "net.…". Throws what Trainer's constructor and Trainer::fit throw, ConfigError for
 /// options that exclude each other, and Error for a batch that is not (input, target), or a loss of several elements.
 template <class Net, class Loss>

@@ -460,9 +460,7 @@ MeasuredMemory measure_memory(const std::vector<std::string>& run_arguments) {
                            " samples goes through the model in parts, and the table is about one of them.");
   }
   for (Component<Callback> callback : read.run.trainer.callbacks) {
-    const auto object = callback.object("trainer.callbacks");
-    const auto* averages = dynamic_cast<const AveragesWeights*>(object.get());
-    if (averages != nullptr) result.cost.callbacks += averages->held_bytes(*parts.model);
+    result.cost.callbacks += held_bytes(*callback.object("trainer.callbacks"), *parts.model);
   }
   result.smaller.callbacks = result.cost.callbacks;
   if (ranks) result.cost.gradients_stay = result.smaller.gradients_stay = true;  // in the ranks' buckets

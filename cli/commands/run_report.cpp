@@ -24,14 +24,6 @@ namespace levin {
 
 namespace {
 
-std::string checkpoint_of(Trainer& trainer, const std::string& which) {
-  for (Checkpoint* callback : checkpoint_callbacks(trainer.callbacks())) {
-    const std::string path = callback->checkpoint_path(trainer, which);
-    if (!path.empty()) return path;
-  }
-  return "";
-}
-
 // A text for a terminal: invalid UTF-8 and control characters except newline and tab become U+FFFD.
 std::string printable(const std::string& text) {
   std::string result;
@@ -104,12 +96,12 @@ void add_checkpoints(Trainer& trainer, bool stopped, json& result) {
 }  // namespace
 
 std::string best_or_current(Trainer& trainer) {
-  return checkpoint_of(trainer, "best").empty() ? "" : "best";
+  return first_checkpoint_path(trainer.callbacks(), trainer, "best").empty() ? "" : "best";
 }
 
 void report_fit(Trainer& trainer) {
   Console& console = Console::instance();
-  const std::string best = checkpoint_of(trainer, "best");
+  const std::string best = first_checkpoint_path(trainer.callbacks(), trainer, "best");
   if (!trainer.loggers().empty()) console.print("logs:        " + trainer.log_dir());
   if (!best.empty()) console.print("checkpoint:  " + best);
   if (trainer.callback<ProgressBar>() != nullptr) return;  // it has printed the duration

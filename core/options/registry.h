@@ -254,9 +254,7 @@ class Registry {
 
 namespace detail {
 [[nodiscard]] std::string readable_type_name(const std::type_info& type);
-}  // namespace detail
 
-namespace detail {
 /// Whether a Component may copy a T that the caller keeps. Interfaces of objects with a state say no.
 template <class T>
 constexpr bool may_copy() {

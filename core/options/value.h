@@ -259,14 +259,17 @@ struct ValueType<E> {
     for (const auto& name : known()) text += (text.empty() ? "" : "|") + name;
     return text;
   }
-  static bool read(const ConfigNode& node, E& value, const std::string& path, Problems& problems) {
-    for (const auto& [name, enumerator] : EnumNames<E>::names) {
-      if (node.is_scalar() && node.text == name) {
-        value = enumerator;
-        return true;
-      }
+  static std::optional<E> find(std::string_view text) {
+    for (const auto& [name, value] : EnumNames<E>::names) {
+      if (text == name) return value;
     }
-    return detail::unknown_choice(node, path, known(), problems);
+    return std::nullopt;
+  }
+  static bool read(const ConfigNode& node, E& value, const std::string& path, Problems& problems) {
+    const std::optional<E> found = node.is_scalar() ? find(node.text) : std::nullopt;
+    if (!found) return detail::unknown_choice(node, path, known(), problems);
+    value = *found;
+    return true;
   }
   static ConfigNode write(E value) {
     for (const auto& [name, enumerator] : EnumNames<E>::names) {
@@ -289,7 +292,7 @@ class EnumOption {
  public:
   constexpr EnumOption() = default;
   constexpr EnumOption(E value) : value_(value) {}  // NOLINT(google-explicit-constructor)
-  /// Throws ConfigError that lists the names and names the line, for a text that is not a name.
+  /// Throws ConfigError with the caller's line and the known names if the text is none of them.
   EnumOption(const char* name, const char* file = __builtin_FILE(),  // NOLINT(google-explicit-constructor)
              int line = __builtin_LINE())
       : EnumOption(find(name, file, line)) {}
@@ -304,9 +307,7 @@ class EnumOption {
 
  private:
   static E find(const char* text, const char* file, int line) {
-    for (const auto& [name, value] : EnumNames<E>::names) {
-      if (text != nullptr && std::string_view(text) == name) return value;
-    }
+    if (const auto found = text == nullptr ? std::nullopt : ValueType<E>::find(text)) return *found;
     detail::throw_unknown_choice(text, ValueType<E>::known(), file, line);
   }
 

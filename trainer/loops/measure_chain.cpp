@@ -283,10 +283,7 @@ MeasuredChain measure(Run& run, const Batch& batch, int64_t replicas) {
     cost->gradients_apart =
         replicas > 1 && run.strategy->placement().device().is_cpu();  // see strategies/device/parallel_backward
     cost->workspaces = workspaces;
-    for (const auto& callback : run.entry.callbacks) {
-      const auto* averages = dynamic_cast<const AveragesWeights*>(callback.get());
-      if (averages != nullptr) cost->callbacks += averages->held_bytes(*run.entry.module);
-    }
+    for (const auto& callback : run.entry.callbacks) cost->callbacks += held_bytes(*callback, *run.entry.module);
   }
   measure_update(run, *meter, measured.cost);
   measured.smaller.optimizer_state = measured.cost.optimizer_state;

@@ -28,16 +28,12 @@ constexpr std::chrono::seconds kBetweenLooks(1);
 std::mutex fits_mutex;
 std::vector<OutsideRequests*> fits;
 
-// Where the checkpoint of a stop goes: the first path that a checkpoint callback gives; "" if none does.
+// Where the checkpoint of a stop goes; "" if no callback gives a path.
 std::string interrupted_path(const Run& run) {
-  for (Checkpoint* callback : checkpoint_callbacks(run.entry.callbacks)) {
-    std::string path = callback->checkpoint_path(run.trainer, "interrupted");
-    if (!path.empty()) return path;
-  }
-  return "";
+  return first_checkpoint_path(run.entry.callbacks, run.trainer, "interrupted");
 }
 
-// Why there is no such path.
+// Why nothing can be saved when interrupted_path() is empty.
 std::string no_path_text(const Run& run) {
   return checkpoint_callbacks(run.entry.callbacks).empty() ? "there is no checkpoint callback"
                                                            : "no checkpoint callback gives a path for \"interrupted\"";

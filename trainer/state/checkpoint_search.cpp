@@ -266,10 +266,8 @@ std::string saved_best(Run& run, const State& checkpoint, const Folders& folders
 
 // The best of this trainer's fit, else the one recorded in the newest checkpoint of an earlier run.
 StartingPoint find_best(Run& run) {
-  for (Checkpoint* callback : checkpoint_callbacks(run.entry.callbacks)) {
-    const std::string path = callback->checkpoint_path(run.trainer, "best");
-    if (!path.empty()) return read_start(path);
-  }
+  const std::string own = first_checkpoint_path(run.entry.callbacks, run.trainer, "best");
+  if (!own.empty()) return read_start(own);
   const NewestOfModel newest = newest_of_model(run, folders_by_run(run));
   if (newest.start.path.empty()) throw_none("best", newest.others);
   const std::string path = saved_best(run, newest.start.checkpoint, newest.folders);
@@ -284,10 +282,11 @@ Files named_last(Run& run, const std::vector<Folders>& by_run) {
   Files named;
   for (Checkpoint* callback : checkpoint_callbacks(run.entry.callbacks)) {
     const std::string path = callback->checkpoint_path(run.trainer, "last");
+    if (path.empty()) continue;
     const bool is_earlier = std::any_of(by_run.begin() + 1, by_run.end(), [&](const Folders& folders) {
       return is_inside(absolute_path(path), folders.front());
     });
-    if (!path.empty() && !is_earlier) named.push_back(path);
+    if (!is_earlier) named.push_back(path);
   }
   return named;
 }
