@@ -1,6 +1,7 @@
 #include "levin/callbacks/finetuning.h"
 
 #include <gtest/gtest.h>
+#include <torch/nn/modules/instancenorm.h>
 
 #include "callbacks/resume.h"
 #include "levin/callbacks/lambda_callback.h"
@@ -104,6 +105,20 @@ TEST(BackboneFinetuning, BatchNormTrainsFromTheStartUnlessConfiguredOtherwise) {
     EXPECT_FALSE(after.tensors.at(name).equal(before.tensors.at(name))) << name;
   }
   EXPECT_TRUE(after.tensors.at("backbone.linear.weight").equal(before.tensors.at("backbone.linear.weight")));
+}
+
+TEST(BackboneFinetuning, FreezesInstanceNorms) {
+  struct Frozen : TwoPartModule {
+    torch::nn::InstanceNorm1d instances = backbone->register_module(
+        "instances",
+        torch::nn::InstanceNorm1d(torch::nn::InstanceNorm1dOptions(4).affine(true).track_running_stats(true)));
+  } module;
+  module.make_optimizers = sgd;
+  std::optional<bool> trains;
+  const auto look = LambdaCallback(
+      {.on_train_start = [&](Trainer&, LightningModule&) { trains = module.instances->weight.requires_grad(); }});
+  Trainer(quiet(1, {BackboneFinetuning({.unfreeze_backbone_at_epoch = 5}), look})).fit(module, tiny_loader(24));
+  EXPECT_EQ(trains, false);
 }
 
 TEST(BackboneFinetuning, ResumesBitwiseIdentically) {

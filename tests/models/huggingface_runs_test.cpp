@@ -15,6 +15,7 @@
 #include "levin/data/sets/text_csv.h"
 #include "levin/models/huggingface_classifier.h"
 #include "levin/models/huggingface_lm.h"
+#include "levin/models/token_sampling.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
 #include "support/field_count.h"
@@ -322,6 +323,25 @@ TEST(HuggingFaceRuns, CausalModelsContinueAPrompt) {
                       HuggingFaceLM masked({.path = folder_of("bert_mlm"), .mask_token_id = 3, .max_new_tokens = 5});
                     }),
                     {"HuggingFaceLMOptions.max_new_tokens: only causal models", "bert", "Leave it at 0"}));
+}
+
+TEST(ContinueTokens, RefusesValuesThatCannotBeDrawnWith) {
+  const auto refusal = [](const TokenSampling& sampling) {
+    return error_of<Error>([&] {
+      (void)continue_tokens(
+          torch::zeros({1, 2}, torch::kLong),
+          [](const at::Tensor&) {
+            return torch::zeros({1, 5});
+          },
+          sampling, 1);
+    });
+  };
+  const double nan = std::nan("");
+  for (const TokenSampling& wrong :
+       {TokenSampling{.max_new_tokens = 1, .temperature = -1}, TokenSampling{.max_new_tokens = 1, .temperature = nan},
+        TokenSampling{.max_new_tokens = 1, .top_k = -1}}) {
+    EXPECT_TRUE(holds(refusal(wrong), {"continue_tokens: temperature and top_k must be 0 or more, got "}));
+  }
 }
 
 // With weights of 0 every one of the 20 tokens has the same probability.
