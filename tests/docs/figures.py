@@ -77,6 +77,17 @@ def split_line(line, skip):
     return " ".join(NUMBER.sub("#", line).split()), NUMBER.findall(line)
 
 
+def find_line(line, printed, skip, tolerance, is_start=False):
+    """Throws Wrong unless one of the lines `printed` (results of split_line) has the words and numbers of `line`, or begins with
+    them if it `is_start`. Returns how many numbers were compared."""
+    words, numbers = split_line(line, skip)
+    alike = [found for text, found in printed
+             if (text.startswith(words) if is_start else text == words and len(found) == len(numbers))]
+    if not any(all(agrees(a, b, tolerance) for a, b in zip(numbers, found)) for found in alike):
+        raise Wrong(f"{line.strip()!r}" + (f", but {', '.join(alike[-1])}" if alike else ""))
+    return len(numbers)
+
+
 def compare_block(block, output, wanted, tolerance):
     skip, drop = wanted.get("skip", []), wanted.get("drop", [])
     output_lines = [split_line(line, skip) for line in output.splitlines()]
@@ -84,12 +95,10 @@ def compare_block(block, output, wanted, tolerance):
     for line in block.splitlines():
         if not line.strip() or line.strip() == "…" or any(re.search(pattern, line) for pattern in drop):
             continue
-        words, numbers = split_line(line, skip)
-        alike = [found for text, found in output_lines if text == words and len(found) == len(numbers)]
-        if not any(all(agrees(a, b, tolerance) for a, b in zip(numbers, found)) for found in alike):
-            raise Wrong(f"the output does not have {line.strip()!r}" +
-                        (f", but {', '.join(alike[-1])}" if alike else "") + f".\n{output}")
-        compared += len(numbers)
+        try:
+            compared += find_line(line, output_lines, skip, tolerance)
+        except Wrong as wrong:
+            raise Wrong(f"the output does not have {wrong}.\n{output}") from None
     if compared == 0:
         raise Wrong("the block has no number to compare.")
 

@@ -8,8 +8,8 @@ A block whose first line is a comment with a file's name alone (`# run.yaml`, `/
 ```diff block changes the file that a comment names in its first line (`# run.yaml`). The ```sh blocks then run in order in
 one bash, which ends at the first command that fails, with the programs of BUILD/bin first in PATH. Of a page that
 enabled.txt names, the C++ program is compiled in docs_programs, also after each of its diffs; it is `build/NAME` for a block
-that begins with `// NAME.cpp`. A ```text block after a ```sh block is what these commands print: the output holds each of its lines, with the
-same words and numbers. "…" stands for a line, or for the rest of a line. $LEVIN is the source tree, and the
+that begins with `// NAME.cpp`. A ```text block after a ```sh block is what these commands print: the output holds each of its
+lines, with the same words and numbers. "…" stands for a line, or for the rest of a line. $LEVIN is the source tree, and the
 number after MASTER_PORT= any free port. Comments that readers do not see change this:
 
   <!-- not run: the reason -->                 before a ```sh block: for a reader, not for this program
@@ -25,17 +25,17 @@ number after MASTER_PORT= any free port. Comments that readers do not see change
 Times, rates and sizes of memory are never compared.
 """
 import argparse
+import os
 import re
 import shutil
 import struct
 import subprocess
 import sys
 import tempfile
-import os
 from pathlib import Path
 
-from docs import blocks_of, edited, enabled
-from figures import Wrong, agrees, split_line
+from docs import blocks_of, edited, enabled, without_blocks
+from figures import Wrong, find_line, split_line
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "docs/site"), str(ROOT / "tests/support")]
@@ -55,23 +55,21 @@ SECONDS = 240
 def steps_of(page):
     """Yields (line, kind, content, note) in order: kind is a block's language, or "picture" with the image's name."""
     text = page.read_text(encoding="utf-8")
-    lines = text.splitlines()
-    blocks = {number: (language, content) for number, language, content in blocks_of(text)}
-    note, inside = None, False
-    for number, line in enumerate(lines, 1):
+    blocks = {number - 1: (language, content) for number, language, content in blocks_of(text)}  # by the line of their fence
+    note = None
+    for number, line in enumerate(without_blocks(text).splitlines(), 1):
         found, image = NOTE.match(line), IMAGE.match(line)
-        if number + 1 in blocks and not inside:
-            yield number + 1, *blocks[number + 1], note
+        if number in blocks:
+            yield number + 1, *blocks[number], note
             note = None
-        inside ^= line.startswith("```")
-        if found and not inside:
+        elif found:
             note = found.groups()
-        elif image and not inside:
+        elif image:
             if not note or note[0] != "picture":
                 raise Wrong(f"{page}:{number}: a comment <!-- picture: FILE --> before the image must name the file it was made from.")
             yield number, "picture", image.group(1), note
             note = None
-        elif line.strip() and not inside and not line.startswith("```"):
+        elif line.strip():
             note = None
 
 
@@ -83,7 +81,7 @@ class Tutorial:
     def __init__(self, page, programs, folder):
         self.page, self.programs, self.folder = page, programs, folder
         self.script, self.outputs, self.pictures = [], [], []  # of the sh blocks; (line, sh block, text, note); (line, image, note)
-        self.edits, self.needs_peers = 0, False  # edits of the C++ program
+        self.files, self.edits, self.needs_peers = {}, 0, False  # what the page has shown; edits of the C++ program
         for line, kind, content, note in steps_of(page):
             self.line = line
             self.take(line, kind, content, note)
@@ -117,11 +115,12 @@ class Tutorial:
             program = f"build/{Path(name).stem}"
             edit = f"#{self.edits}" if self.edits else ""
             runs = f'#!/bin/sh\nexec "{self.programs}/docs_programs" "/{self.page.name}{edit}" "$@"\n'
-            self.script.append((self.line, f"mkdir -p build\ncat > '{program}' <<'END OF FILE'\n{runs}END OF FILE\nchmod +x '{program}'\n"))
-        self.files = {**getattr(self, "files", {}), name: content}
+            self.write(program, runs)
+            self.script.append((self.line, f"chmod +x '{program}'\n"))
+        self.files[name] = content
 
     def edit(self, name, diff):
-        if name not in getattr(self, "files", {}):
+        if name not in self.files:
             raise Wrong(f"{self.page}:{self.line}: the diff changes {name}, which the page has not shown.")
         self.edits += name.endswith(".cpp")
         self.write(name, edited(self.files[name], diff))
@@ -204,10 +203,11 @@ def compare_lines(text, output, note):
     printed = [split_line(line, skip) for line in re.split(r"[\r\n]+", output)]
     for line in text.splitlines():
         shown, dots, _ = line.partition("…")
-        wanted, numbers = split_line(shown, skip)
-        alike = [found for said, found in printed if (said.startswith(wanted) if dots else said == wanted)]
-        if wanted and not any(all(agrees(a, b, tolerance) for a, b in zip(numbers, found)) for found in alike):
-            raise Wrong(f"the commands have not printed {line.strip()!r}" + (f", but {', '.join(alike[-1])}" if alike else "") + f":\n{output}")
+        try:
+            if shown.strip():
+                find_line(shown, printed, skip, tolerance, is_start=bool(dots))
+        except Wrong as wrong:
+            raise Wrong(f"the commands have not printed {wrong}:\n{output}") from None
 
 
 def follow(page, programs, write=False):
