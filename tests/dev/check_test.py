@@ -3,6 +3,7 @@ for a small project of real tests: GoogleTest and unittest programs, and scripts
 
   check_test.py SOURCES SKIPPING_PROGRAM [unittest's arguments]
 """
+import os
 import shutil
 import sys
 import time
@@ -71,6 +72,14 @@ class Calls(ScriptTest):
         status, output = self.dev("check", "--torch", "1.13")
         self.assertEqual(status, 2, output)
         self.assertIn('check --torch takes one of 2.7, 2.9, 2.13, 2.15, not "1.13"; without --torch the pinned 2.11', output)
+
+    def test_flaky_repeats_each_test_while_the_processors_are_busy(self):
+        self.program("ctest", f'#!/bin/sh\necho ctest "$@" >> {self.calls}\npgrep -fc "while :; do :; done" >> {self.calls}\nexit 3\n')
+        status, output = self.dev("flaky", "7", "-R", "Early", LEVIN_JOBS="2")
+        self.assertNotEqual(status, 0, output)
+        *_, ctest, busy = self.calls.read_text().splitlines()
+        self.assertRegex(ctest, "^ctest --preset release -j 2 .*-R Early --repeat until-fail:7$")
+        self.assertGreaterEqual(int(busy), os.cpu_count())
 
     def test_a_list_of_the_tests_has_no_summary(self):
         status, output = self.dev("check", "-N")

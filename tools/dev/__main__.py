@@ -234,6 +234,20 @@ def do_check(arguments):
                 f"{took}, tests {int(time.monotonic() - start)} s, preset {preset}" + f", LibTorch {torch}" * bool(torch)])
 
 
+def do_flaky(arguments):
+    """The busy processes run beside the tests alone: a build does not become flaky."""
+    times = arguments.pop(0) if arguments else "20"
+    if not re.fullmatch("[1-9][0-9]*", times):
+        die(2, f'flaky takes how many times each test runs, and options of check, not "{times}".')
+    build_and_set_up_for_tests("release", None, False)
+    with contextlib.ExitStack() as ended:
+        for _ in range(cores()):
+            busy = subprocess.Popen(["sh", "-c", "while :; do :; done"])
+            ended.callback(busy.wait)
+            ended.callback(busy.kill)
+        return do_check([*arguments, "--repeat", f"until-fail:{times}"])
+
+
 def do_set_up_for_tests(arguments):
     packages.set_up_for_tests(with_peers="--peers" in arguments)
 
