@@ -114,15 +114,15 @@ TEST(FolderLock, IsWaitedForWhileItsProcessIsAboutToEnd) {
   const TemporaryFolder folder;
   Child child([&] { new FolderLock(folder.path(), kAtOnce); });
   ASSERT_TRUE(child.is_ready());
-  const CapturedConsole console;
-  std::thread ends([&] {
-    std::this_thread::sleep_for(milliseconds(1500));
+  std::string told;
+  Console::instance().capture([&](const std::string& line) {
+    told += line;
     child.send_kill();
   });
   const FolderLock lock(folder.path(), minutes(2));
-  ends.join();
+  Console::instance().capture({});
   EXPECT_TRUE(lock.is_held());
-  EXPECT_TRUE(console.has("Waiting for the run in " + folder.path() + " to end: process ")) << console.text();
+  EXPECT_TRUE(told.starts_with("Waiting for the run in " + folder.path() + " to end: process ")) << told;
 }
 
 TEST(FolderLock, IsNotKeptByAProgramThatTheHolderHasStarted) {
