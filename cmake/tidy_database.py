@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """tidy_database.py BUILD OUT: writes OUT/compile_commands.json, BUILD's commands in a form that clang-tidy can use.
 
-clang does not support gcc's flags for precompiled headers and cannot read gcc's .gch files: each such header is included
-as text instead, from a copy in another folder without a .gch file.
+clang does not support gcc's flags for precompiled headers and some of its optimizations, and cannot read gcc's .gch
+files: each such header is included as text instead, from a copy in another folder without a .gch file.
 """
 import json
 import re
@@ -10,7 +10,7 @@ import shlex
 import sys
 from pathlib import Path
 
-GCC_ONLY = {"-fpch-preprocess", "-Winvalid-pch"}
+GCC_ONLY = {"-fpch-preprocess", "-Winvalid-pch", "-findirect-inlining", "-fthread-jumps"}
 
 
 def clang_command(command, out):

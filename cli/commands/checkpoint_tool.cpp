@@ -243,7 +243,7 @@ std::string near_file(const std::string& path) {
 // "model", "optimizers.0", "callbacks.EMA": the part of the run that a tensor belongs to.
 std::string section_of(const std::string& name) {
   const size_t first = name.find('.');
-  const std::string head = name.substr(0, first);
+  std::string head = name.substr(0, first);
   if (first == std::string::npos || (head != "optimizers" && head != "lr_schedulers" && head != "callbacks"))
     return head;
   return name.substr(0, name.find('.', first + 1));

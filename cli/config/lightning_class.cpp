@@ -251,8 +251,7 @@ std::optional<ConfigNode> translate_class(const ConfigNode& as_written, const st
   ConfigNode result = ConfigNode::map();
   result.set("class_path", ConfigNode::scalar(entry->name));
   if (!args.entries.empty()) result.set("init_args", std::move(args));
-  return written.is_scalar() && args.entries.empty() && result.entries.size() == 1 ? ConfigNode::scalar(entry->name)
-                                                                                   : result;
+  return written.is_scalar() && result.entries.size() == 1 ? ConfigNode::scalar(entry->name) : result;
 }
 
 }  // namespace levin

@@ -427,8 +427,8 @@ std::string percent(double fraction) {
 }
 
 std::string training_loss_name(const AllSeries& series) {
-  const std::string usual = first_of(series, {"train_loss", "train_loss_step", "loss", "loss_step", "train/loss",
-                                              "train_loss_epoch", "training_loss"});
+  std::string usual = first_of(series, {"train_loss", "train_loss_step", "loss", "loss_step", "train/loss",
+                                        "train_loss_epoch", "training_loss"});
   if (!usual.empty()) return usual;
   for (const auto& [name, values] : series) {
     const bool other = name.starts_with("val") || name.starts_with("test");
@@ -438,8 +438,7 @@ std::string training_loss_name(const AllSeries& series) {
 }
 
 std::string validation_loss_name(const AllSeries& series) {
-  const std::string usual =
-      first_of(series, {"val_loss", "val_loss_epoch", "val/loss", "validation_loss", "valid_loss"});
+  std::string usual = first_of(series, {"val_loss", "val_loss_epoch", "val/loss", "validation_loss", "valid_loss"});
   if (!usual.empty()) return usual;
   for (const auto& [name, values] : series) {
     if (name.starts_with("val") && name.find("loss") != std::string::npos && !values.values.empty()) return name;

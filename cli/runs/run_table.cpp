@@ -325,9 +325,9 @@ RunColumns::RunColumns(const std::vector<ListedRun>& runs) {
     for (const auto& option : run.options.hparams) hparams.insert(option.first);
     for (const auto& option : run.options.config) config.insert(option.first);
   }
-  metrics_.assign(metrics.begin(), metrics.end());
-  hparams_.assign(hparams.begin(), hparams.end());
-  config_.assign(config.begin(), config.end());
+  metrics_ = {metrics.begin(), metrics.end()};
+  hparams_ = {hparams.begin(), hparams.end()};
+  config_ = {config.begin(), config.end()};
 }
 
 bool RunColumns::find_metric(const std::string& name, Column& column) const {

@@ -532,6 +532,18 @@ echo cmake "$@" >> {self.calls}
             self.assertEqual(others, ["tests/layers/check_layers.py .", "cmake/tidy_database.py build/release build/lint",
                                       "clang-tidy --quiet -p build/lint --warnings-as-errors=* a.cpp"])
 
+    def test_lint_of_all_checks_what_the_build_compiles_as_one(self):
+        self.pretend_to_build()
+        self.tool("tests/layers/check_layers.py", "")
+        self.tool("cmake/tidy_database.py", """os.makedirs(sys.argv[2], exist_ok=True)
+open(sys.argv[2] + "/compile_commands.json", "w").write('[{"file": "/unity_0_cxx.cxx"}, {"file": "/one.cpp"}]')""")
+        self.program("clang-tidy", f'#!/bin/sh\necho clang-tidy "$@" >> {self.calls}\n')
+        self.assertEqual(self.dev("lint", "--all")[0], 0)
+        calls = [line for line in self.calls.read_text().splitlines() if line.startswith("clang-tidy")]
+        self.assertEqual(sorted(call.split()[-1] for call in calls), ["/one.cpp", "/unity_0_cxx.cxx"])
+        for call in calls:
+            self.assertIn(f" --header-filter=^{re.escape(str(self.checkout))}/.* ", call)
+
     def test_fuzz_builds_the_targets_and_runs_those_asked_for(self):
         self.make_torch()
         script = "tests/fuzz/run_fuzz.py"

@@ -8,4 +8,6 @@ add_test(NAME dev.check COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DI
   $<TARGET_FILE:skipping_program>)
 add_test(NAME dev.compile COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/compile_test.py" "${PROJECT_SOURCE_DIR}"
   ${CMAKE_CXX_COMPILER})
-set_tests_properties(dev.script dev.system dev.check dev.compile PROPERTIES LABELS dev TIMEOUT 120)
+add_test(NAME dev.tidy_database COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/tidy_database_test.py" "${PROJECT_SOURCE_DIR}"
+  "${PROJECT_BINARY_DIR}")
+set_tests_properties(dev.script dev.system dev.check dev.compile dev.tidy_database PROPERTIES LABELS dev TIMEOUT 120)

@@ -1,5 +1,6 @@
 """The commands of ./dev, which calls this in the root of the tree: __main__.py CALLER_FOLDER COMMAND [ARGUMENTS…]"""
 import contextlib
+import json
 import os
 import platform
 import re
@@ -405,10 +406,8 @@ def do_lint(arguments):
     set_up()
     with lock_build("release"):
         configure("release", Path("build/release"), "ON")
-    files = arguments
-    if arguments == ["--all"]:
-        files = sources()
-    elif not arguments:
+    files, options = arguments, []
+    if not arguments:
         head = "HEAD"
         base = (git("merge-base", head, "origin/main") or git("merge-base", head, "main") or git("rev-parse", head))[0]
         files = git("diff", "--name-only", "--diff-filter=d", base)
@@ -417,12 +416,16 @@ def do_lint(arguments):
     failed = do_format(["--check"]) != 0
     print("lint: layers")
     failed |= run([*PYTHON, "tests/layers/check_layers.py", "."]) != 0
-    files = sorted({name for name in files if name.endswith(".cpp")})
-    print(f"lint: clang-tidy over {len(files)} files")
     failed |= run([*PYTHON, "cmake/tidy_database.py", "build/release", "build/lint"]) != 0
+    if arguments == ["--all"]:
+        # The files that the build compiles as one, which takes a fifth of the time of single files.
+        files = [entry["file"] for entry in json.loads(Path("build/lint/compile_commands.json").read_text())]
+        options = [f"--header-filter=^{re.escape(os.getcwd())}/.*", "--checks=-bugprone-suspicious-include"]
+    files = sorted({name for name in files if re.search(r"\.(cpp|cxx)$", name)})
+    print(f"lint: clang-tidy over {len(files)} files")
     if files:
         Path("build/lint/files").write_text("".join(name + "\0" for name in files))
-        tidy = ["clang-tidy", "--quiet", "-p", "build/lint", "--warnings-as-errors=*"]
+        tidy = ["clang-tidy", "--quiet", "-p", "build/lint", "--warnings-as-errors=*", *options]
         with group(["xargs", "-0", "-a", "build/lint/files", "-n", "1", "-P", jobs(), *tidy],
                    stderr=subprocess.PIPE, text=True) as process:
             for line in process.stderr:
