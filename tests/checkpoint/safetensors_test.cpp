@@ -14,6 +14,7 @@
 #include "levin/libtorch/version.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
+#include "support/wait_until.h"
 
 namespace levin::safetensors_test {
 namespace {
@@ -165,11 +166,14 @@ TEST(SafetensorsFile, ManyKeysTakeNoQuadraticTime) {
 
 TEST(SafetensorsFile, AnErrorOfOneThreadIsThrownWhenAllAreDone) {
   std::atomic<int> running = 0, done = 0;
+  std::atomic<bool> thrown = false;
   try {
     read_in_parallel(50, uint64_t{1} << 40, [&](size_t i) {
       ++running;
+      if (i == 3) thrown = true;
       if (i == 3) throw CheckpointError("third");
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (i > 3) EXPECT_TRUE(test::wait_until([&] { return thrown.load(); }));
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a read
       ++done;
     });
     ADD_FAILURE() << "nothing was thrown";

@@ -9,12 +9,12 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/core/files/files.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
+#include "support/wait_until.h"
 
 namespace levin::sharded_checkpoint_test {
 namespace {
@@ -22,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::error_of;
 using test::TemporaryFolder;
+using test::wait_until;
 
 // Of a weight (2, 3), which holds 0 to 5: `begin` to `end`. Rank 0 writes what is the same everywhere.
 State rank_state(int64_t rank, int64_t begin, int64_t end) {
@@ -203,7 +204,8 @@ pid_t write_shard_in_a_child(const std::string& folder, const std::string& name)
     while (true) ::pause();
   }
   const std::string shard = folder + "/shard-1-of-2." + name + ".safetensors";
-  while (!fs::exists(shard) && ::waitpid(child, nullptr, WNOHANG) == 0) ::usleep(1000);
+  EXPECT_TRUE(wait_until([&] { return fs::exists(shard) || ::waitpid(child, nullptr, WNOHANG) != 0; }));
+  EXPECT_TRUE(fs::exists(shard)) << "the writer ended by itself";
   return child;
 }
 

@@ -25,6 +25,7 @@
 #include "support/error_text.h"
 #include "support/own_mounts.h"
 #include "support/temporary_folder.h"
+#include "support/wait_until.h"
 
 namespace levin::files_test {
 namespace {
@@ -33,6 +34,7 @@ using test::enter_own_mounts;
 using test::error_of;
 using test::expect_parts;
 using test::TemporaryFolder;
+using test::wait_until;
 using Names = std::vector<std::string>;
 
 // Read without the code under test.
@@ -302,7 +304,7 @@ TEST(WriteFileDurably, LeavesAWholeFileWhenKilled) {
       write_file_durably(folder / "x", one);
     }
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  EXPECT_TRUE(wait_until([&] { return folder.names().size() > 1; })) << "a temporary file";
   ::kill(child, SIGKILL);
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);

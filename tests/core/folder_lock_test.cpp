@@ -17,12 +17,12 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
-#include <thread>
 
 #include "levin/core/files/files.h"
 #include "levin/core/options/error.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
+#include "support/wait_until.h"
 
 namespace levin::folder_lock_test {
 namespace {
@@ -31,6 +31,7 @@ using std::chrono::milliseconds;
 using std::chrono::minutes;
 using test::CapturedConsole;
 using test::TemporaryFolder;
+using test::wait_until;
 
 constexpr milliseconds kAtOnce(0);
 
@@ -131,9 +132,7 @@ TEST(FolderLock, IsNotKeptByAProgramThatTheHolderHasStarted) {
   Child child([&] {
     new FolderLock(folder / "run", kAtOnce);
     if (::fork() == 0) ::execl("/bin/sh", "sh", "-c", ("echo $$ > " + started + "; exec sleep 60").c_str(), nullptr);
-    while (!std::filesystem::exists(started) || std::filesystem::file_size(started) == 0) {
-      std::this_thread::sleep_for(milliseconds(5));
-    }
+    EXPECT_TRUE(wait_until([&] { return std::filesystem::exists(started) && !read_file(started).empty(); }));
   });
   ASSERT_TRUE(child.is_ready());
   child.kill();

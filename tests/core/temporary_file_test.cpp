@@ -12,12 +12,14 @@
 
 #include "levin/core/files/files.h"
 #include "support/temporary_folder.h"
+#include "support/wait_until.h"
 
 namespace levin::temporary_file_test {
 namespace {
 
 namespace fs = std::filesystem;
 using test::TemporaryFolder;
+using test::wait_until;
 using Names = std::vector<std::string>;
 
 TEST(TemporaryFile, NamesCannotBeForeseen) {
@@ -104,7 +106,7 @@ TEST(TemporaryFile, WhatALivingProcessWritesStaysAndWhatAKilledOneLeftGoes) {
   bool caught = false;
   int status = 0;
   for (int tries = 0; tries < 10'000 && !caught; ++tries) {
-    ::usleep(1000);
+    ASSERT_TRUE(wait_until(half_written));
     ::kill(child, SIGSTOP);
     ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
     ASSERT_TRUE(WIFSTOPPED(status)) << "the writer ended by itself";

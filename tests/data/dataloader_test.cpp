@@ -13,11 +13,10 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <filesystem>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <thread>
 
@@ -26,12 +25,16 @@
 #include "levin/data/data_module.h"
 #include "levin/data/loading/sample_generator.h"
 #include "support/error_text.h"
+#include "support/wait_until.h"
 
 namespace levin::dataloader_test {
 namespace {
 
 using test::error_of;
 using test::holds;
+using test::is_blocked;
+using test::threads;
+using test::wait_until;
 
 // Any function of the index as a data set of single samples.
 class Samples : public Dataset {
@@ -149,45 +152,47 @@ TEST(DataLoader, StartsAgainInTheMiddleOfAPass) {
 }
 
 TEST(DataLoader, AbandonsAPassAndEndsWithoutFetchingTheRest) {
-  const auto data = std::make_shared<Samples>(100000, [](int64_t i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  std::atomic<bool> is_abandoned = false;
+  const auto data = std::make_shared<Samples>(100000, [&](int64_t i) {
+    EXPECT_TRUE(wait_until([&] { return is_abandoned.load(); }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // a batch would take two seconds
     return Batch{at::full({1}, i)};
   });
-  const auto before = std::chrono::steady_clock::now();
   {
-    DataLoader loader(data, {.batch_size = 1000, .num_workers = 2});  // a batch would take two seconds
+    DataLoader loader(data, {.batch_size = 1000, .num_workers = 2});
     loader.start(0);
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_TRUE(wait_until([&] { return data->fetched == 2; })) << "both workers fetch";
+    is_abandoned = true;
     loader.start(1);
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::milliseconds(1000));
+  EXPECT_LT(data->fetched, 1000);
 }
 
 TEST(DataLoader, StopEndsItsThreadsAndStartBeginsAnew) {
-  const auto threads = [] {
-    const std::filesystem::directory_iterator tasks("/proc/self/task");
-    return std::distance(begin(tasks), end(tasks));
-  };
-  const auto before = threads();
+  const size_t before = threads().size();
   DataLoader loader(counting(12), {.batch_size = 2, .num_workers = 2});
   loader.start(0);
   Batch batch;
   ASSERT_TRUE(loader.next(batch));
-  EXPECT_EQ(threads(), before + 2);
+  EXPECT_EQ(threads().size(), before + 2);
   loader.stop();
-  EXPECT_EQ(threads(), before);
+  EXPECT_EQ(threads().size(), before);
   EXPECT_FALSE(loader.next(batch));
   EXPECT_EQ(pass(loader, 1).size(), 6U);
 }
 
 TEST(DataLoader, HoldsNoMoreThanItsShareAhead) {
   const auto data = std::make_shared<Samples>(100, [](int64_t i) { return Batch{at::full({1}, i)}; });
+  const auto others = threads();
   DataLoader loader(data, {.batch_size = 1, .num_workers = 2, .prefetch_factor = 3});
   loader.start(0);
   Batch batch;
   ASSERT_TRUE(loader.next(batch));
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_EQ(data->fetched, 7);  // one taken, 2 * 3 ahead
+  EXPECT_TRUE(wait_until([&] { return data->fetched >= 7; })) << "one taken, 2 * 3 ahead";
+  const auto all = threads();
+  const auto rests = [&](pid_t thread) { return others.contains(thread) || is_blocked(thread); };
+  EXPECT_TRUE(wait_until([&] { return std::all_of(all.begin(), all.end(), rests); }));
+  EXPECT_EQ(data->fetched, 7);
 }
 
 TEST(DataLoader, NamesTheFailingSampleAndStartsAgain) {

@@ -1,12 +1,11 @@
 #include "levin/loggers/outbox.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <future>
 #include <memory>
-#include <thread>
 
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
@@ -18,6 +17,7 @@
 #include "support/error_text.h"
 #include "support/field_count.h"
 #include "support/temporary_folder.h"
+#include "support/wait_until.h"
 
 namespace levin::outbox_test {
 namespace {
@@ -83,7 +83,7 @@ TEST(Outbox, LeavesOnTheDiskWhatTheServerDoesNotTakeInTime) {
 TEST(Outbox, EndsADeliveryThatIsUnderWayWhenTheTimeIsUp) {
   const TemporaryFolder folder;
   Outbox outbox(folder.path(), quick(), [](auto, const std::function<bool()>& cancelled) {
-    while (!cancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(test::wait_until(cancelled));
     return Delivery{Kind::again, 0, "it was cancelled."};
   });
   outbox.start();
@@ -111,8 +111,12 @@ TEST(Outbox, DoesNotSitOutALongPauseAtTheEnd) {
   outbox.start();
   push(outbox, 1);
   reported.get_future().wait();
-  auto report = std::async(std::launch::async, [&] { return outbox.finish(Seconds(20)); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // finish() has begun to wait
+  std::atomic<pid_t> thread = 0;
+  auto report = std::async(std::launch::async, [&] {
+    thread = ::gettid();
+    return outbox.finish(Seconds(20));
+  });
+  EXPECT_TRUE(test::wait_until([&] { return thread != 0 && test::is_blocked(thread); })) << "finish() waits";
   finishing->set_value();
   EXPECT_EQ(report.get().delivered, 2);
   Console::instance().capture({});

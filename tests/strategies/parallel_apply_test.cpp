@@ -5,7 +5,7 @@
 #include <torch/torch.h>
 
 #include <atomic>
-#include <chrono>
+#include <latch>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -99,17 +99,19 @@ TEST(ParallelApply, CarriesGradModeInferenceModeAndAutocastIntoItsThreads) {
   EXPECT_EQ(types[1], at::kFloat);
 }
 
-// What each slot draws when slot `late` begins later than the others.
+// What each slot draws when slot `late` begins once the others have ended.
 std::vector<at::Tensor> drawn(size_t late) {
   torch::manual_seed(5);
   ParallelApply apply(cpu_slots(3));
   std::vector<at::Tensor> numbers(3);
   for (int round = 0; round < 2; ++round) {
+    std::latch others(2);
     apply([&](size_t k) {
-      if (k == late) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (k == late) others.wait();
       at::Tensor all = torch::dropout(torch::ones({50}), 0.5, true);
       for (int n = 0; n < 20; ++n) all = torch::cat({all, torch::randn({7}), torch::rand({3})});
       numbers[k] = numbers[k].defined() ? torch::cat({numbers[k], all}) : all;
+      if (k != late) others.count_down();
     });
   }
   numbers.push_back(torch::rand({4}));

@@ -2,9 +2,11 @@
 
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
-#include <chrono>
 #include <thread>
+
+#include "support/wait_until.h"
 
 namespace levin::left_memory_test {
 namespace {
@@ -18,8 +20,8 @@ TEST(StepMemory, NamesWhoKeepsATensor) {
 
 TEST(StepMemory, GivesAnotherThreadTimeToReleaseATensor) {
   const StepMemory memory(/*holds=*/false);
-  std::jthread backend([tensor = at::ones({16})]() mutable {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::jthread backend([tensor = at::ones({16}), waiting = ::gettid()]() mutable {
+    EXPECT_TRUE(test::wait_until([&] { return test::is_blocked(waiting); }));
     tensor.reset();
   });
   EXPECT_EQ(memory.problem({}, {}, "training_step"), "");
