@@ -11,25 +11,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from levin_runs import run_levin  # noqa: E402
+from waiting import wait_until  # noqa: E402
 
 LEVIN = str(pathlib.Path(sys.argv.pop(1)).resolve())
 CLEAN = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
-def wait_for(condition, what, seconds=60):
-    end = time.time() + seconds
-    while time.time() < end:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"{what}: not within {seconds} s")
 
 
 class Folder(unittest.TestCase):
@@ -69,18 +59,14 @@ class Folder(unittest.TestCase):
 class WithoutATerminal(Folder):
     def test_one_line_each_time_until_the_run_ends(self):
         folder, record = self.write_run()
-
-        def end():
-            time.sleep(2)
+        with subprocess.Popen([LEVIN, "top", folder, "--every", "0.25"], cwd=self.out, env=CLEAN, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True) as process:
+            lines = [process.stdout.readline() for _ in range(3)]
             self.replace_record(folder, {**record, "status": "success", "ended": time.time(), "progress": 1.0})
-        thread = threading.Thread(target=end)
-        thread.start()
-        done = self.top(folder, "--every", "0.25")
-        thread.join()
-        self.assertEqual(done.returncode, 0, done.stdout)
-        lines = done.stdout.splitlines()
-        self.assertGreater(len(lines), 3)
-        self.assertRegex(lines[0], r"^\d\d:\d\d:\d\d running, epoch 1 of 4, step 400, 25 %, train_loss 0\.0\d+, val_loss "
+            lines += process.stdout.read().splitlines()
+        self.assertEqual(process.returncode, 0, lines)
+        for line in lines[:3]:
+            self.assertRegex(line, r"^\d\d:\d\d:\d\d running, epoch 1 of 4, step 400, 25 %, train_loss 0\.0\d+, val_loss "
                                    r"[0-9.]+, val_acc 0.3, 12.5 batches/s, 3 min 00 s left$")
         self.assertRegex(lines[-1], r"^the run has ended: success after 1 min ")
 
@@ -139,7 +125,11 @@ class InATerminal(Folder):
         return self.tmux("capture-pane", "-p", *arguments)
 
     def wait_for_text(self, text):
-        return wait_for(lambda: text in self.screen() and self.screen(), f"{text!r} on the screen")
+        def screen_with_text():
+            screen = self.screen()
+            return text in screen and screen
+
+        return wait_until(screen_with_text, f"{text!r} on the screen")
 
     def test_the_state_the_curves_and_the_ranks_are_shown_and_q_quits(self):
         folder, _ = self.write_run()
@@ -187,7 +177,7 @@ class InATerminal(Folder):
         self.wait_for_text("val_acc")  # a third curve
         self.assertEqual(len(self.screen().splitlines()), 40)
         self.tmux("resize-window", "-x", "40", "-y", "10")
-        wait_for(lambda: "val_loss" not in self.screen() and "train_loss" in self.screen(), "one curve")
+        wait_until(lambda: "val_loss" not in self.screen() and "train_loss" in self.screen(), "one curve")
 
     def test_no_color_has_no_colours(self):
         folder, _ = self.write_run()

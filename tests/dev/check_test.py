@@ -6,11 +6,11 @@ for a small project of real tests: GoogleTest and unittest programs, and scripts
 import os
 import shutil
 import sys
-import time
 import unittest
 from pathlib import Path
 
 from script import ALL_INSTALLED, FAKE_PEERS_PYTHON, FAKE_PIP, SOURCES, ScriptTest
+from waiting import alive, wait_until
 
 GOOGLETESTS = Path(sys.argv.pop(1)).resolve()
 
@@ -139,12 +139,12 @@ case "$*" in *clang-14*) echo "E: Unable to locate package clang-14"; exit 100 ;
         self.assertIn("check: 1 passed", output.splitlines()[-1])
 
     def test_packages_for_tests_are_fetched_while_it_builds(self):
-        """Each of the two waits for the other to begin."""
+        """Each of the two waits for the other: a pipe is opened by both ends or by none."""
         self.make_peers_lists()
-        begun = [self.home / name for name in ("building", "fetching")]
-        waits = "touch {}; for i in $(seq 600); do [ ! -e {} ] || exit 0; sleep 0.05; done; exit 1"
-        self.program("ninja", "#!/bin/sh\n" + waits.format(begun[0], begun[1]))
-        self.program("peers_python", FAKE_PEERS_PYTHON.replace('echo "$*"', f'({waits.format(*begun[::-1])}) || exit 1\necho "$*"'))
+        os.mkfifo(self.home / "meeting")
+        self.program("ninja", f"#!/bin/sh\nexec timeout 60 sh -c 'echo building > {self.home}/meeting'\n")
+        self.program("peers_python", FAKE_PEERS_PYTHON.replace(
+            'echo "$*"', f'timeout 60 grep -q building {self.home}/meeting || exit 1\necho "$*"'))
         status, output = self.dev("check", "--peers")
         self.assertEqual(status, 0, output)
         self.assertIn(f"installed in {self.home}/peers-2.11.0", output)
@@ -152,14 +152,12 @@ case "$*" in *clang-14*) echo "E: Unable to locate package clang-14"; exit 100 ;
     def test_an_interrupted_build_ends_the_fetching(self):
         self.make_peers_lists()
         pid = self.home / "pid"
-        self.program("peers_python", FAKE_PEERS_PYTHON.replace('echo "$*"', f'echo $$ > {pid}\nsleep 60\necho "$*"'))
-        self.program("ninja", f"#!/bin/sh\nwhile [ ! -s {pid} ]; do sleep 0.05; done; exit 5\n")
+        os.mkfifo(self.home / "fetching")
+        self.program("peers_python", FAKE_PEERS_PYTHON.replace('echo "$*"', f'echo $$ > {self.home}/fetching\nsleep 60\necho "$*"'))
+        self.program("ninja", f"#!/bin/sh\ntimeout 60 cat {self.home}/fetching > {pid}\nexit 5\n")
         status, output = self.dev("check", "--peers")
         self.assertEqual(status, 5, output)
-        end = time.monotonic() + 20
-        while Path(f"/proc/{pid.read_text().strip()}").exists():
-            self.assertLess(time.monotonic(), end, "the download is still running")
-            time.sleep(0.05)
+        wait_until(lambda: not alive(pid.read_text().strip()), "the end of the download", seconds=20)
 
     def test_continuous_integration_asks_for_it(self):
         (self.checkout / ".ci").mkdir()

@@ -6,11 +6,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import unittest
 from pathlib import Path
 
 from script import ALL_INSTALLED, FAKE_PIP, SOURCES, ScriptTest
+from waiting import alive, wait_until
 
 
 def listed(section):
@@ -176,11 +176,9 @@ class Dev(ScriptTest):
         started = self.root / "started"
         self.program("python3", FAKE_PIP.replace('echo "$*"', f'touch {started}; sleep 50; echo'))
         process = self.start("setup")
-        while not started.exists():
-            self.assertIsNone(process.poll())
-            time.sleep(0.02)
+        wait_until(started.exists, "the download")
         process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(timeout=10), 130)
+        self.assertEqual(process.wait(timeout=60), 130)
         self.assertEqual(self.left_in_home(), [])
 
     def start(self, *arguments):
@@ -213,18 +211,7 @@ class Dev(ScriptTest):
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(timeout=30), 130)
         for pid in pids.read_text().split():
-            end = time.monotonic() + 20
-            while self.is_running(pid):
-                self.assertLess(time.monotonic(), end, f"{pid} is still running")
-                time.sleep(0.01)
-
-    @staticmethod
-    def is_running(pid):
-        """Zombies have ended: a container may have no process that reaps them."""
-        try:
-            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-        except OSError:
-            return False
+            wait_until(lambda: not alive(pid), f"the end of process {pid}", seconds=20)
 
     def test_of_two_setups_at_once_the_second_waits_and_finds_the_work_done(self):
         go, started = self.root / "go", self.root / "started"
@@ -299,12 +286,10 @@ class Dev(ScriptTest):
             ended = ninjas().count("end")
             with open(self.root / "go", "w") as go:  # waits for a ninja that reads
                 go.write("go\n")
-            while ninjas().count("end") == ended:
-                time.sleep(0.01)
+            wait_until(lambda: ninjas().count("end") > ended, "the end of ninja")
 
         first = self.start("build")
-        while not ninjas():
-            time.sleep(0.01)
+        wait_until(ninjas, "the first ninja")
         second = self.start("build")
         expect_to_wait(second)
         self.assertEqual(ninjas(), ["start"])

@@ -12,6 +12,7 @@ import unittest
 from pathlib import Path
 
 SOURCES = Path(sys.argv.pop(1)).resolve()
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
 # Replaces `python3 -m pip download`: makes wheels that contain what setup looks for.
 FAKE_PIP = r"""#!/usr/bin/env bash

@@ -14,7 +14,6 @@ import json
 import math
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from levin_runs import run_levin  # noqa: E402
+from ports import free_port  # noqa: E402, F401
 
 # A short run that writes everything: 20 steps on real images, a fixed learning rate, no worker threads.
 SHORT_RUN = """\
@@ -104,12 +104,6 @@ class Place:
     def metrics(self, version=0):
         with open(self.log(version) / "metrics.csv", newline="", encoding="utf-8") as file:
             return list(csv.DictReader(file))
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def expect_same(what, first, second):

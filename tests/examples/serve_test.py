@@ -13,13 +13,13 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 from run_example import SHORT_RUN, Place, free_port
+from waiting import wait_until
 
 BIN, SOURCE = Path(sys.argv.pop(1)).resolve(), Path(sys.argv.pop(1)).resolve()
 
@@ -33,18 +33,24 @@ class Server:
         self.log_file = open(place.folder / "server.txt", "w+", encoding="utf-8")
         self.process = subprocess.Popen(self.command, cwd=place.folder, stdout=self.log_file, stderr=subprocess.STDOUT)
 
-    def fail(self, what):
+    def ended(self):
+        return self.process.poll() is not None
+
+    def report(self):
         self.log_file.seek(0)
-        raise AssertionError(f"{what}\n$ {' '.join(map(str, self.command))}\n{self.log_file.read()}")
+        return f"$ {' '.join(map(str, self.command))}\n{self.log_file.read()}(status {self.process.poll()})"
+
+    def fail(self, what):
+        raise AssertionError(f"{what}\n{self.report()}")
+
+    def listens(self):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            return True
+        return False
 
     def wait_until_it_listens(self):
-        for _ in range(600):
-            if self.process.poll() is not None:
-                self.fail(f"the server ended with {self.process.returncode}")
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
-                return self
-            time.sleep(0.1)
-        return self.fail("the server does not listen after a minute")
+        wait_until(self.listens, "it listens", self)
+        return self
 
     def ask(self, body):
         """(status, text)"""
@@ -81,7 +87,7 @@ class Server:
         status = self.process.wait(timeout=60)
         if status != 0:
             self.fail(f"expected exit status 0 after SIGTERM, got {status}")
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+        if self.listens():
             self.fail("something still listens after SIGTERM")
 
     def __enter__(self):

@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from driven import HOME, LoggerTest, free_port, until
+from driven import HOME, LoggerTest, free_port, wait_until
 
 PACKAGES = HOME / "mlflow"
 PYTHON = os.environ.get("LEVIN_PYTHON") or "/usr/bin/python3"
@@ -60,7 +60,7 @@ class MlflowTest(LoggerTest):
             **os.environ, "PYTHONPATH": str(PACKAGES), "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true",
             "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # workers that it does not need for tracking
             **(env or {})})
-        until(self.is_up, START, "the start of the MLflow server")
+        wait_until(self.is_up, "the start of the MLflow server", seconds=START)
 
     def is_up(self):
         if self.server.poll() is not None:

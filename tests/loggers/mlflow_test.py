@@ -13,7 +13,7 @@ import threading
 import time
 import urllib.request
 
-from driven import PROGRAM, main, until
+from driven import PROGRAM, main, wait_until
 from mlflow_server import MlflowTest, missing
 
 
@@ -80,7 +80,7 @@ class Whole(MlflowTest):
         logger = self.logger(resume=True, prefix="fold1")
         logger("own")
         logger("metrics", 300, {"loss": 0.125})
-        until(lambda: client.get_run(run_id).info.status == "RUNNING", what="the status RUNNING of a resumed run")
+        wait_until(lambda: client.get_run(run_id).info.status == "RUNNING", "the status RUNNING of a resumed run")
         logger("finalize", "interrupted")
         self.assertEqual(logger.end(), 0)
         run, = self.runs(client)
@@ -101,16 +101,16 @@ class Down(MlflowTest):
         logger("own")
         spent = logger("flood", 0, 200)
         self.assertLess(spent, 20000)  # microseconds for ten values: nothing waits for a server
-        until(lambda: "cannot be reached" in logger.output, what="the warning")
+        wait_until(lambda: "cannot be reached" in logger.output, "the warning")
         self.assertRegex(logger.output, r"MLFlowLogger: the server http://127.0.0.1:\d+ cannot be reached: .*(refused|"
                                       r"connect).* Values are kept in .*outbox.jsonl and sent when it answers; training "
                                       "continues.")
         self.start_server()
         client = self.client()
-        until(lambda: self.stored(client) >= 200, 120, "the arrival of what waited")
+        wait_until(lambda: self.stored(client) >= 200, "the arrival of what waited", seconds=120)
         # Killed in the middle of a stream of values, and started again.
         logger.send("flood", 200, 5000)
-        until(lambda: self.stored(client) > 200, 120, "the arrival of new values")
+        wait_until(lambda: self.stored(client) > 200, "the arrival of new values", seconds=120)
         self.kill_server()
         logger.answer()
         logger("metrics", 100000, {"after": 1})
@@ -153,7 +153,7 @@ class Down(MlflowTest):
         logger = self.logger()
         logger("own")
         logger("flood", 0, 3000)  # answered: all of it was spilled
-        until(lambda: self.stored(client) > 0, 120, "the arrival of values")
+        wait_until(lambda: self.stored(client) > 0, "the arrival of values", seconds=120)
         logger.kill()  # while the rest is on its way
         before = self.stored(client)
         self.assertLess(before, 3000)
@@ -179,7 +179,7 @@ class Down(MlflowTest):
         self.start_server()  # before the resume: what came after the checkpoint could be sent
         resumed = self.logger(resume=True)
         resumed("own")
-        time.sleep(1)
+        time.sleep(1)  # the values of step 1 could be sent
         resumed("load", state)
         resumed("metrics", 1, {"loss": 3})
         resumed("finalize", "success")
@@ -337,7 +337,7 @@ class Credentials(ProxyTest):
         logger = self.logger(tracking_uri=uri, env=wrong)
         logger("own")
         logger("metrics", 0, {"loss": 1})
-        until(lambda: "refuses this run" in logger.output, what="the refusal")
+        wait_until(lambda: "refuses this run" in logger.output, "the refusal")
         logger("finalize", "success")
         logger.end()
         self.assertRegex(logger.output, r"the server http://\S+ refuses this run: HTTP status 401: You are not authenticated.. "

@@ -8,11 +8,10 @@ import re
 import shutil
 import sqlite3
 import subprocess
-import time
 import unittest
 
 import driven
-from driven import LoggerTest, main, until
+from driven import LoggerTest, main, wait_until
 
 
 class Sqlite(LoggerTest):
@@ -79,7 +78,7 @@ class Sqlite(LoggerTest):
             done = subprocess.run(["sqlite3", str(self.path), "SELECT metric, step, value FROM curves"], capture_output=True,
                                   text=True, check=True)
             return done.stdout
-        self.assertEqual(until(shown, 30), "loss|7|0.5\n")
+        self.assertEqual(wait_until(shown, "the row"), "loss|7|0.5\n")
         logger("flood", 8, 3000)
         self.assertIn("metric_9|8|8.9", shown())
         logger("finalize", "success")
@@ -108,8 +107,7 @@ class Sqlite(LoggerTest):
             logger = self.logger(folder=folder, flush_logs_every_n_rows=50, flush_every="1h")
             logger("own")
             logger.send("flood", 0, 200000)
-            until(lambda: self.read("SELECT count(*) FROM metrics")[0][0] > 100 * attempt, what="the first rows")
-            time.sleep(0.01 * attempt)
+            wait_until(lambda: self.read("SELECT count(*) FROM metrics")[0][0] > 100 * attempt, "the first rows")
             logger.kill()
             self.assertEqual(self.read("PRAGMA integrity_check"), [("ok",)])
             rows = self.read("SELECT step, name FROM metrics ORDER BY id")
@@ -176,7 +174,7 @@ class Sqlite(LoggerTest):
         self.addCleanup(lock.close)
         lock.execute("BEGIN IMMEDIATE")
         logger("flood", 0, 10)
-        until(lambda: "database is locked" in logger.output, what="the message")
+        wait_until(lambda: "database is locked" in logger.output, "the message")
         self.assertIn(f"SQLiteLogger: cannot write {self.path}: database is locked. Rows are kept in memory until they can be "
                       "written; training continues.", logger.output)
         lock.execute("ROLLBACK")
@@ -202,7 +200,7 @@ class Sqlite(LoggerTest):
         logger = self.limited(256)
         logger("own")
         logger("flood", 0, 5000)
-        until(lambda: "Rows are kept in memory" in logger.output, what="the message")
+        wait_until(lambda: "Rows are kept in memory" in logger.output, "the message")
         self.assertRegex(logger.output, "SQLiteLogger: cannot write .*runs.sqlite: (disk I/O error|database or disk is full)")
         logger.kill()
         self.assertEqual(self.read("PRAGMA integrity_check"), [("ok",)])

@@ -5,20 +5,22 @@
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import struct
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 import urllib.request
 from pathlib import Path
 
 PROGRAM, PACKAGES = sys.argv[1:3]
 del sys.argv[1:3]
-sys.path.insert(0, PACKAGES)
+sys.path[:0] = [PACKAGES, str(Path(__file__).resolve().parent.parent / "support")]
+from waiting import wait_until  # noqa: E402
+
 try:
     import numpy
     from PIL import Image
@@ -184,17 +186,8 @@ class Page(unittest.TestCase):
                                    "--port", "0", "--reload_interval", "1"], stdout=log, stderr=log, env=environment)
         cls.addClassCleanup(server.wait)
         cls.addClassCleanup(server.terminate)
-        for _ in range(600):
-            output = Path(log.name).read_text()
-            at = output.find("http://127.0.0.1:")
-            if at >= 0 and " " in output[at:]:
-                cls.url = output[at:].split()[0]
-                break
-            if server.poll() is not None:
-                raise RuntimeError(output)
-            time.sleep(0.1)
-        else:
-            raise RuntimeError("the server does not answer: " + output)
+        server.ended, server.report = lambda: server.poll() is not None, Path(log.name).read_text
+        cls.url = wait_until(lambda: re.search(r"http://127.0.0.1:\S+(?= )", server.report()), "its address", server)[0]
 
     def get(self, path, body=None):
         headers = {"Content-Type": "application/json"}
@@ -203,24 +196,20 @@ class Page(unittest.TestCase):
             return json.load(answer)
 
     def wait_for_run(self):
-        for _ in range(300):
-            if TAG in str(self.get("data/plugin/scalars/tags")):
-                return
-            time.sleep(0.1)
-        self.fail("the server found no scalars: " + str(self.get("data/plugin/scalars/tags")))
+        wait_until(lambda: TAG in str(self.get("data/plugin/scalars/tags")), "scalars that the server has found")
 
     def test_the_hparams_tab_shows_the_run_with_its_metrics(self):
         self.wait_for_run()
-        for _ in range(100):
+
+        def groups_with_metrics():
             answer = self.get("data/plugin/hparams/session_groups",
                               {"experimentName": "", "allowedStatuses": ["STATUS_SUCCESS", "STATUS_UNKNOWN",
                                                                          "STATUS_FAILURE", "STATUS_RUNNING"],
                                "colParams": [{"metric": {"group": "", "tag": "val_acc"}}], "startIndex": 0,
                                "sliceSize": 10})
-            if answer["sessionGroups"] and answer["sessionGroups"][0].get("metricValues"):
-                break
-            time.sleep(0.1)
-        (group,) = answer["sessionGroups"]
+            return [group for group in answer["sessionGroups"] if group.get("metricValues")]
+
+        (group,) = wait_until(groups_with_metrics, "the metrics of the run")
         self.assertEqual(group["hparams"], {"lr": 0.001, "arch": "cnn", "bias": True, "optimizer/momentum": 0.9})
         values = {value["name"]["tag"]: value["value"] for value in group["metricValues"]}
         self.assertEqual(values["val_acc"], 0.75)

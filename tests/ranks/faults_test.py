@@ -73,16 +73,13 @@ class Faults(RanksTest):
         self.assertRegex(errors, r"rank 0 of 2: " + TIMED_OUT + r" Another rank ended or hangs; see its output\.")
 
     def test_no_rank_outlives_its_launcher(self):
-        process = self.start("samples=4000", "batch=1", "slow=5", "devices=2")
-        self.wait_until(lambda: len(children(process.pid)) == 2, "two ranks")
-        time.sleep(1)
+        process = self.start("samples=400000", "batch=1", "slow=5", "checkpoint", "devices=2")
+        self.wait_until(lambda: list(pathlib.Path(self.out).glob("**/last.ckpt")), "a first checkpoint")
         ranks = children(process.pid)
+        self.assertEqual(len(ranks), 2)
         process.kill()
         process.communicate()
-        deadline = time.monotonic() + 5
-        while any(alive(rank) for rank in ranks) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        self.assertFalse([rank for rank in ranks if alive(rank)])
+        self.wait_until(lambda: not any(map(alive, ranks)), "the ranks' end", seconds=20)
 
     @unittest.skipIf(ON_GPUS, "GPUs do not communicate through shared memory")
     def test_a_job_that_is_killed_amid_a_step_leaves_no_shared_memory(self):

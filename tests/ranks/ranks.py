@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 from forked_runs import ForkedRuns
 from ports import free_port  # noqa: F401
+from waiting import alive, state, wait_until  # noqa: F401
 
 PROGRAM = sys.argv.pop(1) if len(sys.argv) > 1 and os.path.exists(sys.argv[1]) else ""
 
@@ -38,18 +38,6 @@ def fsdp(stage, *arguments):
     return ["strategy=fsdp", f"stage={stage}", "unit_mb=0.0001", *arguments]
 
 
-def state(pid):
-    """The state that ps shows: R, S, T (stopped), Z …; "" if the process does not exist."""
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-
-
-def alive(pid):
-    return state(pid) not in ("", "Z")
-
-
 def children(pid):
     """Returns the ranks of a launcher, in the order in which they were started."""
     try:
@@ -59,6 +47,8 @@ def children(pid):
 
 
 class RanksTest(unittest.TestCase):
+    wait_until = staticmethod(wait_until)
+
     def setUp(self):
         self._folder = tempfile.TemporaryDirectory(prefix="levin_ranks_")
         self.addCleanup(self._folder.cleanup)
@@ -124,12 +114,6 @@ class RanksTest(unittest.TestCase):
 
     def report(self, rank):
         return json.loads((pathlib.Path(self.out) / f"rank{rank}.json").read_text())
-
-    def wait_until(self, is_so, what, seconds=60):
-        deadline = time.monotonic() + seconds
-        while not is_so():
-            self.assertLess(time.monotonic(), deadline, f"{what}: not within {seconds} s")
-            time.sleep(0.05)
 
     def assert_close(self, one, other, tolerance=2e-6):
         self.assertEqual(len(one), len(other))

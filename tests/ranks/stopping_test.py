@@ -10,6 +10,7 @@ import threading
 import time
 
 from ranks import CLEAN, ON_NCCL, PROGRAM, RanksTest, alive, children, free_port, fsdp, main, state
+from waiting import NEW_REQUEST, is_pending, waits
 
 WITHOUT_SAVES = ("samples=400000", "batch=1", "slow=5")
 LONG = (*WITHOUT_SAVES, "checkpoint")
@@ -61,6 +62,12 @@ class WhatHangs(StoppingTest):
         self.wait_until(lambda: [state(pid) for pid in children(process.pid)][1:] == ["T"], "a frozen rank")
         return process, children(process.pid)
 
+    def wait_for_a_new_request(self, frozen, number):
+        """Waits until the launcher has passed the signal on to a frozen rank, where it stays, and the same signal is another
+        request."""
+        self.wait_until(lambda: is_pending(frozen, number), "the signal that the launcher passes on")
+        time.sleep(NEW_REQUEST)
+
     def expect_killed(self, process, ranks, status):
         errors = self.ended(process)
         self.assertEqual(process.returncode, status, errors)
@@ -78,7 +85,7 @@ class WhatHangs(StoppingTest):
     def test_a_second_sigterm_kills_it_at_once(self):
         process, ranks = self.frozen(UNLIMITED)
         process.terminate()
-        time.sleep(1)
+        self.wait_for_a_new_request(ranks[1], signal.SIGTERM)
         self.assertIsNone(process.poll())
         process.terminate()
         self.assertIn("SIGTERM came again", self.expect_killed(process, ranks, 128 + signal.SIGTERM))
@@ -86,14 +93,14 @@ class WhatHangs(StoppingTest):
     def test_so_does_a_second_ctrl_c(self):
         process, ranks = self.frozen(UNLIMITED)
         process.send_signal(signal.SIGINT)
-        time.sleep(1)
+        self.wait_for_a_new_request(ranks[1], signal.SIGINT)
         process.send_signal(signal.SIGINT)
         self.assertIn("Ctrl-C came again", self.expect_killed(process, ranks, 128 + signal.SIGINT))
 
     def test_so_it_is_where_the_rank_that_waits_for_it_alone_was_signalled(self):
         for arguments, waits in WAITING:
             process, ranks = self.frozen("stop_grace=2", *arguments)
-            time.sleep(0.5)  # rank 0 reaches its wait
+            self.wait_until(lambda: waits(ranks[0]), "the wait of rank 0 for the other")
             os.kill(ranks[0], signal.SIGTERM)
             self.assertIn(waits, self.expect_killed(process, ranks, 128 + signal.SIGTERM))
 
@@ -103,7 +110,7 @@ class WhatHangs(StoppingTest):
             arguments = ["strategy=ddp", *WITHOUT_SAVES, *arguments, "freeze=1:20", "timeout=100000", "stop_grace=2", "--init-method", url]
             first, second = (self.begin(*arguments, "--rank", str(rank), "--world-size", "2") for rank in range(2))
             self.wait_until(lambda: state(second.pid) == "T", "a frozen rank")
-            time.sleep(0.5)
+            self.wait_until(lambda: waits(first.pid), "the wait of rank 0 for the other")
             first.terminate()
             errors = self.ended(first)
             self.assertEqual(first.returncode, -signal.SIGTERM, errors)
@@ -112,7 +119,6 @@ class WhatHangs(StoppingTest):
     def hanging(self, *arguments):
         process = self.begin("samples=100", "batch=1", "hang_data=20", *arguments)
         self.wait_until((pathlib.Path(self.out) / "hangs").exists, "a read that hangs")
-        time.sleep(0.5)  # the batches before
         return process
 
     def test_a_data_set_that_hangs_ends_when_the_grace_time_is_over(self):
@@ -126,7 +132,8 @@ class WhatHangs(StoppingTest):
     def test_a_second_sigterm_ends_it_at_once(self):
         process = self.hanging(UNLIMITED)
         process.terminate()
-        time.sleep(1)
+        self.wait_until(lambda: not is_pending(process.pid, signal.SIGTERM), "the first signal's handler")
+        time.sleep(NEW_REQUEST)
         self.assertIsNone(process.poll())
         process.terminate()
         self.ended(process)
@@ -227,7 +234,7 @@ class OneRequest(StoppingTest):
             process = self.begin(*LONG, "slow_save=500", *arguments)
             self.wait_for_checkpoint()
             process.terminate()
-            time.sleep(0.02)
+            self.wait_until(lambda: not is_pending(process.pid, signal.SIGTERM), "the first signal's handler")
             process.terminate()
             self.expect_stopped(process, "SIGTERM")
             for path in pathlib.Path(self.out).glob("**/*.ckpt"):

@@ -76,18 +76,18 @@ def disturb(config, folder, seconds, chance, kills):
     stops = chance.random() < 0.15
     before = saved(checkpoints)
     with Run("fit", "--config", config) as run:
-        def sleep(until, seconds=10.0):
+        def wait(until, seconds=60.0):
             end = time.monotonic() + seconds
             while not run.ended() and time.monotonic() < end and not until():
                 time.sleep(0.0002)
 
         if kills.count < KILLS:
             if not while_starting:
-                sleep(lambda: saved(checkpoints) != before)
+                wait(lambda: saved(checkpoints) != before)
             if moment != "writing logs":
-                sleep(lambda: False, delay)
+                wait(lambda: False, delay)
             if moment.startswith("writing"):
-                sleep(lambda: is_writing(logs if while_starting else checkpoints), 2.0)
+                wait(lambda: is_writing(logs if while_starting else checkpoints), 2.0)
             run.send(signal.SIGTERM if stops else signal.SIGKILL)
         status = run.status()
         if status == 0:

@@ -1,23 +1,20 @@
 """What the tests of this folder share: run files, runs of the tool that are watched and disturbed, and the comparison of
 what two runs left behind.
 """
-import atexit
-import functools
-import gzip
 import json
 import os
 import re
-import shutil
 import signal
 import struct
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from few_images import few_images  # noqa: E402
 from levin_runs import run_levin  # noqa: E402
+from waiting import catches, wait_until  # noqa: E402
 
 LEVIN = str(Path(sys.argv.pop(1)).resolve())
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0"}
@@ -60,42 +57,10 @@ def run_file(root, **wanted):
     return RUN.format(root=root, data=few_images(), **{**options, **wanted})
 
 
-@functools.cache
-def few_images():
-    """A folder with the first sixth of the real images, unpacked: most of a short run would be reading them all."""
-    folder = Path(tempfile.mkdtemp(prefix="levin-images-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for part, count in [("train", 10240), ("t10k", 1000)]:
-        for kind, header, size in [("images-idx3", 16, 784), ("labels-idx1", 8, 1)]:
-            with gzip.open(f"/usr/share/datasets/fashion-mnist/{part}-{kind}-ubyte.gz") as packed:
-                data = bytearray(packed.read(header + count * size))
-            struct.pack_into(">I", data, 4, count)
-            (folder / f"{part}-{kind}-ubyte").write_bytes(data)
-    return folder
-
-
-def wait_until(condition, what, run=None, seconds=60.0):
-    """Looks every millisecond; fails when the time is over, or when the run has ended without it."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if run is not None and run.ended() and not condition():
-            raise AssertionError(f"the run ended before {what}:\n{run.report()}")
-        if time.monotonic() > end:
-            raise AssertionError(f"waited {seconds} s for {what}" + (f":\n{run.report()}" if run else ""))
-        time.sleep(0.001)
-
-
-def catches(pid, number):
-    """Returns true if the process has a handler for the signal."""
-    caught = next((line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines()
-                   if line.startswith("SigCgt:")), "0")
-    return bool(int(caught, 16) >> (number - 1) & 1)
-
-
 class Run:
     """A running tool, in its own process group, which ends with the `with` block."""
 
-    def __init__(self, *arguments, ignore_ctrl_c=False):
+    def __init__(self, *arguments, ignore_ctrl_c=False, env=None):
         def before_start():  # whoever started this test may ignore signals
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
                 signal.signal(number, signal.SIG_DFL)
@@ -104,11 +69,9 @@ class Run:
 
         self.command = " ".join(map(str, ["levin", *arguments]))
         self.output_file = tempfile.TemporaryFile()
-        end = time.monotonic() + 120
-        while not os.access(LEVIN, os.X_OK) and time.monotonic() < end:
-            time.sleep(0.5)  # it is being linked
+        wait_until(lambda: os.access(LEVIN, os.X_OK), "the tool, which is being linked", seconds=120)
         self.process = subprocess.Popen([LEVIN, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=self.output_file,
-                                        stderr=subprocess.STDOUT, env=ENVIRONMENT, preexec_fn=before_start,
+                                        stderr=subprocess.STDOUT, env={**ENVIRONMENT, **(env or {})}, preexec_fn=before_start,
                                         start_new_session=True)
 
     def __enter__(self):

@@ -14,9 +14,12 @@ import time
 import unittest
 from pathlib import Path
 
-from runs import (ENVIRONMENT, KEEP_BEST, LEVIN, Run, catches, checkpoints_in, differences, files_below, global_step, levin, run_file, wait_until)
+from runs import (ENVIRONMENT, KEEP_BEST, LEVIN, Run, checkpoints_in, differences, files_below, global_step, levin,
+                  run_file)
+from waiting import NEW_REQUEST, catches, is_pending, wait_until
 
 SLOW = dict(arch="cnn", hidden=32, batch=64)  # some 15 ms a batch on one core
+PROGRESS = {"LEVIN_LOG": "trainer=debug"}  # prints when an epoch, a validation and a sanity check begin
 
 
 class Case(unittest.TestCase):
@@ -129,9 +132,8 @@ class Signals(Case):
         """It does not wait for the end of a long validation, which begins anew when the run continues."""
         options = dict(epochs=1, save_every=20, val_every=20, val_batches=30, **SLOW)
         self.fit(**options)
-        run = self.start()
-        self.wait_for_training(run)  # what is due is saved before the validation
-        time.sleep(0.05)
+        run = self.start(env=PROGRESS)
+        wait_until(lambda: run.output().count("validate begins") == 2, "the validation after the sanity check", run)
         run.send(signal.SIGTERM)
         self.assertEqual(self.expect_stopped(run, 143, "SIGTERM"), 20)
         self.assertNotIn("val_loss", (self.log / "metrics.csv").read_text())
@@ -139,9 +141,8 @@ class Signals(Case):
 
     def test_during_the_sanity_check(self):
         self.fit(epochs=1, sanity=40, val_batches=40, save_every=20, **SLOW)
-        run = self.start()
-        wait_until(lambda: (self.log / "hparams.yaml").is_file(), "the run's folder", run)
-        time.sleep(0.05)
+        run = self.start(env=PROGRESS)
+        wait_until(lambda: "validate begins" in run.output(), "the sanity check", run)
         run.send(signal.SIGTERM)
         self.assertEqual(run.status(), 143, run.report())
         self.assertIn("stopped by SIGTERM in epoch 0, step 0. Nothing was trained yet, so nothing was saved.", run.output())
@@ -163,16 +164,16 @@ class SecondCtrlC(Case):
     def test_ends_the_process_in_the_middle_of_a_step(self):
         self.config.write_text(run_file(self.folder, hidden=4096, batch=8192, sanity=0))  # seconds a step
         for _ in range(5):  # the first signal may meet the end of a step
-            with Run("fit", "--config", self.config) as run:
-                wait_until(lambda: (self.log / "hparams.yaml").is_file(), "the run's folder", run)
-                time.sleep(0.5)  # loading of the first batch
+            with Run("fit", "--config", self.config, env=PROGRESS) as run:
+                wait_until(lambda: "epoch 0 begins" in run.output(), "the first epoch", run)
                 run.send(signal.SIGINT)
-                time.sleep(0.6)  # within half a second it would be the same request
+                wait_until(lambda: not is_pending(run.process.pid, signal.SIGINT), "the handling of the first signal", run)
+                time.sleep(NEW_REQUEST)
                 before = time.monotonic()
                 run.send(signal.SIGINT)
                 status = run.status()
                 if status == -signal.SIGINT:
-                    self.assertLess(time.monotonic() - before, 1.0)
+                    self.assertLess(time.monotonic() - before, 5.0)
                     return
                 self.assertEqual(status, 130, run.report())
                 shutil.rmtree(self.folder)
@@ -197,7 +198,7 @@ class Files(Case):
         self.wait_for_training(run)
         run.send(signal.SIGSTOP)
         (self.log / name).touch()
-        time.sleep(1.1)
+        time.sleep(1.1)  # the interval
         run.send(signal.SIGCONT)
 
     def test_stop(self):

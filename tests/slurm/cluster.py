@@ -7,14 +7,19 @@ so that neither a Slurm of the machine nor another test is in the way. All of it
 
 Debian: slurmctld slurmd slurm-client munge. Root, as a slurmd has to be.
 """
+import contextlib
 import os
 import pathlib
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
-import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from ports import free_ports  # noqa: E402
+from waiting import wait_until  # noqa: E402
 
 OWN_MOUNTS = str(pathlib.Path(__file__).resolve().parent.parent / "support/own_mounts.sh")
 PROGRAMS = ["munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol"]
@@ -66,16 +71,6 @@ def missing():
     return "" if made.returncode == 0 else f"this machine makes no mount namespaces: {made.stderr.strip()}"
 
 
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 class Cluster:
     def __init__(self):
         self._temporary = tempfile.TemporaryDirectory(prefix="levin-slurm-")
@@ -122,12 +117,14 @@ class Cluster:
                 env=self.environment, start_new_session=True))
 
     def _wait(self, is_so, what, seconds=60):
-        deadline = time.monotonic() + seconds
-        while not is_so():
-            dead = [daemon.args[0] for daemon in self.daemons if daemon.poll() is not None]
-            if dead or time.monotonic() > deadline:
-                raise AssertionError(f"{what}: not within {seconds} s; ended: {dead}\n{self.logs()}")
-            time.sleep(0.1)
+        wait_until(is_so, what, self, seconds)
+
+    def ended(self):
+        """Returns the daemons that have ended, which none should."""
+        return [daemon.args[0] for daemon in self.daemons if daemon.poll() is not None]
+
+    def report(self):
+        return f"ended: {self.ended()}\n{self.logs()}"
 
     def logs(self):
         return "\n".join(f"== {log.name}\n" + "".join(log.read_text(errors="replace").splitlines(True)[-15:])
@@ -152,21 +149,18 @@ class Cluster:
 
     def wait_for(self, job, states, seconds=120, output=None):
         """Waits until all tasks of the job are in one of `states`; a failure shows what the job wrote to `output`."""
-        deadline = time.monotonic() + seconds
-        while not all(state in states for state in self.state_of(job)):
-            if time.monotonic() > deadline:
-                text = pathlib.Path(output).read_text() if output and pathlib.Path(output).exists() else ""
-                raise AssertionError(f"job {job} is {self.state_of(job)} after {seconds} s, not {states}\n{text}\n"
-                                     f"{self.logs()}")
-            time.sleep(0.2)
+        try:
+            self._wait(lambda: all(state in states for state in self.state_of(job)), f"job {job} is {states}", seconds)
+        except AssertionError as error:
+            text = pathlib.Path(output).read_text() if output and pathlib.Path(output).exists() else ""
+            raise AssertionError(f"job {job} is {self.state_of(job)}\n{text}\n{error}") from None
 
     def stop(self):
         if len(self.daemons) == 4:
             self.run("scancel", "--signal=KILL", "--full", "-u", "root", check=False)
             self.run("scancel", "-u", "root", check=False)
-            deadline = time.monotonic() + 10
-            while self.run("squeue", "-h", check=False).strip() and time.monotonic() < deadline:
-                time.sleep(0.2)
+            with contextlib.suppress(AssertionError):
+                wait_until(lambda: not self.run("squeue", "-h", check=False).strip(), "the end of all jobs", seconds=10)
         for daemon in reversed(self.daemons):
             daemon.terminate()
         for daemon in self.daemons:

@@ -13,3 +13,11 @@ def free_port(low=25000, high=32767):
                 return probe.getsockname()[1]
             except OSError:
                 continue
+
+
+def free_ports(count):
+    """Returns different ports that nobody listens on."""
+    found = set()
+    while len(found) < count:
+        found.add(free_port())
+    return list(found)

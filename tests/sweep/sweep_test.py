@@ -222,9 +222,7 @@ class Stopped(Killed):
         self.write("run.yaml", RUN.replace("max_epochs: 4", "max_epochs: 2000"))
         self.sweep_file("max_trials: 2\nslots: 2")
         process = self.start("s.yaml")
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and len(list(self.folder.glob("s/trials/*/**/last.ckpt"))) < 2:
-            time.sleep(0.2)
+        self.wait_for_checkpoints(2)
         process.send_signal(signal.SIGINT)
         output = process.stdout.read()
         self.assertEqual(process.wait(), 130, output)
@@ -236,9 +234,7 @@ class Stopped(Killed):
         self.write("run.yaml", RUN.replace("max_epochs: 4", "max_epochs: 2000"))
         self.sweep_file("max_trials: 1")
         process = self.start("s.yaml")
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and not (self.folder / "s" / "sweep.lock").exists():
-            time.sleep(0.1)
+        self.wait_for_checkpoints(1)
         output = self.sweep("s.yaml", status=1)
         self.assertIn(f"is being run by process {process.pid}", output)
         process.send_signal(signal.SIGINT)

@@ -13,7 +13,9 @@ import unittest
 
 SUPPORT = str(pathlib.Path(__file__).resolve().parents[1] / "support")
 sys.path.insert(0, SUPPORT)
+from few_images import few_images  # noqa: E402
 from levin_runs import run_levin  # noqa: E402
+from waiting import wait_until  # noqa: E402
 
 LEVIN = str(pathlib.Path(sys.argv.pop(1)).resolve())
 CASE = sys.argv.pop(1)
@@ -31,10 +33,10 @@ trainer:
   callbacks:
     - {class_path: ModelCheckpoint, init_args: {monitor: val_loss, save_last: true}}
 model: {class_path: Classifier, init_args: {hidden: 4, dropout: 0.2}}
-data: {class_path: FashionMnist, init_args: {batch_size: 16}}
+data: {class_path: FashionMnist, init_args: {root: IMAGES, batch_size: 16}}
 optimizer: {class_path: SGD, init_args: {lr: 0.1, momentum: 0.9}}
 lr_scheduler: {class_path: ExponentialLR, init_args: {gamma: 0.7}}
-"""
+""".replace("IMAGES", str(few_images()))
 SPACE = """\
 space:
   optimizer.lr: {log_uniform: [0.001, 1]}
@@ -87,6 +89,10 @@ class Base(unittest.TestCase):
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         return process
+
+    def wait_for_checkpoints(self, count):
+        wait_until(lambda: len(list(self.folder.glob("s/trials/*/**/last.ckpt"))) == count, f"{count} trials with a checkpoint",
+                   seconds=120)
 
     def kill_trials(self, folder="s"):
         for trial in self.state(folder)["trials"]:

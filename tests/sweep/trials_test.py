@@ -7,13 +7,12 @@ import csv
 import glob
 import json
 import os
-import pathlib
 import signal
 import sqlite3
-import time
 
 import sweeps
 from sweeps import RUN, Base
+from waiting import alive, wait_until
 
 # The learning rate grows by a factor of 8 each epoch: the first trial's best value is not its last one.
 GROWING = RUN.replace("gamma: 0.7", "gamma: 8").replace("save_last: true", 'save_last: false, filename: "{epoch}"')
@@ -26,14 +25,6 @@ def values_of(trial, metric="val_loss"):
     (path,) = glob.glob(f"{glob.escape(trial['folder'])}/**/metrics.csv", recursive=True)
     with open(path, newline="", encoding="utf-8") as file:
         return {int(row["epoch"]): float(row[metric]) for row in csv.DictReader(file) if row.get(metric)}
-
-
-def is_alive(pid):
-    try:
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
 class Ranked(Base):
@@ -122,21 +113,15 @@ class Ended(Base):
         self.write("run.yaml", run)
         self.sweep_file("max_trials: 2\nslots: 2\n" + head)
         process = self.start("s.yaml")
-        self.until(lambda: len(list(self.folder.glob("s/trials/*/**/last.ckpt"))) == 2)
+        self.wait_for_checkpoints(2)
         pids = [trial["pid"] for trial in self.state()["trials"]]
         self.addCleanup(self.kill_trials)
         return process, pids
 
-    def until(self, is_so, seconds=120):
-        deadline = time.monotonic() + seconds
-        while not is_so():
-            self.assertLess(time.monotonic(), deadline, "it did not happen")
-            time.sleep(0.05)
-
     def expect_end(self, process, pids, status):
         output = process.stdout.read()
         self.assertEqual(process.wait(), status, output)
-        self.assertEqual([pid for pid in pids if is_alive(pid)], [], "a trial outlived its sweep")
+        self.assertEqual([pid for pid in pids if alive(pid)], [], "a trial outlived its sweep")
         self.assertEqual([trial["state"] for trial in self.state()["trials"]], ["waiting", "waiting"])
         return output
 
@@ -151,9 +136,8 @@ class Ended(Base):
         process, pids = self.begin()
         for pid in pids:
             os.killpg(pid, signal.SIGSTOP)  # they do not react to the first one
-        while process.poll() is None:
-            process.send_signal(signal.SIGINT)  # what comes within half a second is the same request
-            time.sleep(0.1)
+        # What comes within half a second is the same request.
+        wait_until(lambda: process.poll() is not None or process.send_signal(signal.SIGINT), "the end of the sweep")
         self.assertIn("is killed, as Ctrl-C came again; it continues from its last checkpoint",
                       self.expect_end(process, pids, 130))
 
@@ -182,12 +166,12 @@ class Ended(Base):
         database = sqlite3.connect(self.folder / "s" / "sweep.sqlite")
         self.addCleanup(database.close)
         pids = []
-        self.until(lambda: pids.extend(database.execute("SELECT pid FROM trials WHERE pid > 0")) or pids)
+        wait_until(lambda: pids.extend(database.execute("SELECT pid FROM trials WHERE pid > 0")) or pids, "the trial")
         pid = pids[0][0]
         os.killpg(pid, signal.SIGSTOP)
         output = process.stdout.read()
         self.assertEqual(process.wait(), 1, output)
-        self.assertFalse(is_alive(pid))
+        self.assertFalse(alive(pid))
         (trial,) = self.state()["trials"]
         self.assertEqual(trial["state"], "failed")
         self.assertIn("it has no result after 4.0 s (max_trial_time)", trial["error"])

@@ -13,6 +13,7 @@ import unittest
 import unittest.mock
 
 from gpu_check_test import TOOL, Folders, gpu_check, gpu_runs, gpu_steps
+from waiting import alive, wait_until
 
 # The device step passes; every other program writes its process id and hangs.
 HANGS = """
@@ -39,23 +40,15 @@ class Calls(Folders):
         call = subprocess.Popen([sys.executable, "-B", TOOL, *self.arguments, "--only", "device", "dp"], cwd=self.folder,
                                 stdout=subprocess.DEVNULL)
         self.addCleanup(call.kill)
-        for _ in range(600):
-            if self.pid.exists() and self.pid.read_text().strip():
-                return call, int(self.pid.read_text())
-            time.sleep(0.05)
-        self.fail("the second step was not begun")
+        wait_until(lambda: self.pid.exists() and self.pid.read_text().endswith("\n"), "the begin of the second step")
+        return call, int(self.pid.read_text())
 
     def expect_ended(self, pid):
-        for _ in range(200):
-            try:
-                with open(f"/proc/{pid}/stat") as file:
-                    if ") Z " in file.read():
-                        return
-            except FileNotFoundError:
-                return
-            time.sleep(0.05)
-        os.kill(pid, signal.SIGKILL)
-        self.fail("the step's program still runs")
+        try:
+            wait_until(lambda: not alive(pid), "the end of the step's program", seconds=20)
+        except AssertionError:
+            os.kill(pid, signal.SIGKILL)
+            raise
 
     def test_only_steps_whose_limits_fit_into_the_time_are_started(self):
         limits = {step.name: step.limit for step in gpu_steps.STEPS}

@@ -16,11 +16,12 @@ from pathlib import Path
 SOURCES = Path(sys.argv.pop(1)).resolve()
 BIN = Path(sys.argv.pop(1)).resolve()
 TOOL = SOURCES / "tools/gpu_check.py"
-sys.path.insert(0, str(TOOL.parent))
+sys.path[:0] = [str(TOOL.parent), str(Path(__file__).resolve().parent.parent / "support")]
 import gpu_check
 import gpu_runs
 import gpu_steps
 from gpu_runs import Failed, Run, Skipped
+from waiting import alive, wait_until
 
 ORDER = ["device", "tests", "fit", "cuda_graph", "recorded", "copies_ahead", "resume", "out_of_memory", "nvml", "nccl", "fsdp", "dp",
          "options", "recompute", "planner", "overhead", "loader", "gpt", "gpt_124m", "xlmr", "sanitizer"]
@@ -162,13 +163,7 @@ class Steps(Folders):
         self.assertLess(time.monotonic() - start, 15)
         self.assertIn("not done after 1 s", entry["reason"])
         self.assertIn("begun", entry["reason"])
-        child = Path(f"/proc/{mark.read_text().strip()}/stat")
-        for _ in range(100):
-            if not child.exists() or ") Z " in child.read_text():
-                break
-            time.sleep(0.05)
-        else:
-            self.fail("the program's child still runs")
+        wait_until(lambda: not alive(mark.read_text().strip()), "the end of the program's child")
 
     def test_a_missing_program_skips_its_step(self):
         entry = self.carry_out(gpu_steps.tests)

@@ -13,6 +13,7 @@ from gpu_check_test import BIN, Folders, gpu_runs
 import gpu_options
 from gpu_options import MLP, Alone, Pair
 from gpu_runs import Failed, Run
+from waiting import wait_until
 
 
 def listed(kind):
@@ -69,8 +70,7 @@ class Options(Folders):
         thread = threading.Thread(target=wait)
         began = time.monotonic()
         thread.start()
-        while not self.run_.processes and time.monotonic() < began + 30:
-            time.sleep(0.01)
+        wait_until(lambda: self.run_.processes, "the program")
         self.run_.stop()
         thread.join(timeout=30)
         self.assertEqual(why, ["exit status -9 of sleep 60"])
