@@ -173,7 +173,7 @@ class Signals(RanksTest):
             process = self.start("samples=4000", "batch=1", "slow=5", "devices=2", "checkpoint")
             self.wait_until(lambda: list(pathlib.Path(self.out).glob("**/*.ckpt")), "a first checkpoint")
             process.send_signal(number)
-            _, errors = process.communicate(timeout=30)
+            _, errors = process.communicate(timeout=120)
             self.assertNotEqual(process.returncode, 0)
             self.assertIn("fit was stopped by", errors)
             self.assertIn("Continue with", errors)

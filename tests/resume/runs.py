@@ -61,9 +61,7 @@ class Run:
     """A running tool, in its own process group, which ends with the `with` block."""
 
     def __init__(self, *arguments, ignore_ctrl_c=False, env=None):
-        def before_start():  # whoever started this test may ignore signals
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
-                signal.signal(number, signal.SIG_DFL)
+        def before_start():
             if ignore_ctrl_c:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
 

@@ -1,9 +1,10 @@
 // main() of every test program: GoogleTest's, with the number of threads that CTest sets too (with num_threads: auto a
-// trainer would choose it by time), and with a fixed seed for every test.
+// trainer would choose it by time), with a fixed seed for every test, and with the default actions of signals.
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
 #include <cinttypes>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -38,6 +39,7 @@ class SeedListener : public testing::EmptyTestEventListener {
 
 int main(int argc, char** argv) {
   levin::leave_static_objects();
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) std::signal(number, SIG_DFL);  // not as nohup has left them
   setenv("OMP_NUM_THREADS", "2", /*overwrite=*/0);
   const char* seed = std::getenv("LEVIN_TEST_SEED");
   testing::UnitTest::GetInstance()->listeners().Append(new SeedListener(seed ? std::strtoull(seed, nullptr, 10) : 1));

@@ -1,8 +1,15 @@
 """Waiting for an event instead of for a time. A test that needs a different sleep is in the list of tests/layers/sleeps.py,
 with the reason.
 """
+import signal
 import time
 from pathlib import Path
+
+# Whoever has started this test may ignore signals, as nohup and the background of a shell script do. Programs that the test
+# starts would inherit that.
+for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
 
 
 def wait_until(condition, what, run=None, seconds=60.0):
