@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <ctime>
 #include <regex>
 #include <thread>
 
@@ -122,12 +123,11 @@ TEST(ProgressBar, CostsALookAtTheClockPerBatch) {
   bar.on_train_start(trainer, module);
   const at::Tensor loss;
   const Batch batch;
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of the processor: other programs do not count
   constexpr int64_t kBatches = 1'000'000;
   for (int64_t i = 0; i < kBatches; ++i) bar.on_train_batch_end(trainer, module, loss, batch, i);
-  const double nanoseconds =
-      std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / kBatches;
-  EXPECT_LT(nanoseconds, 1000) << "a busy machine may take a few hundred";
+  const double nanoseconds = 1e9 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC / kBatches;
+  EXPECT_LT(nanoseconds, 1000);
   RecordProperty("nanoseconds", std::to_string(nanoseconds));
 }
 

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <functional>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -19,18 +20,21 @@
 
 namespace levin::test {
 
-/// A port of this machine that was free now.
+/// Returns a port of this machine that nobody listens on, and none that the kernel gives to others: between here and rank
+/// 0's listening another test could get it (support/ports.py).
 inline int64_t free_port() {
-  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  EXPECT_EQ(::bind(listener, generic, size), 0);
-  EXPECT_EQ(::getsockname(listener, generic, &size), 0);
-  ::close(listener);
-  return ntohs(address.sin_port);
+  std::random_device random;
+  for (;;) {
+    const auto port = static_cast<uint16_t>(std::uniform_int_distribution<int>(25000, 32767)(random));
+    const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_ANY);
+    address.sin_port = htons(port);
+    const bool is_free = ::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    ::close(listener);
+    if (is_free) return port;
+  }
 }
 
 /// What `work` returns on each rank, or the text of what it throws; "" of a rank that is killed. `stays`: ranks that

@@ -49,6 +49,19 @@ TEST(ThreadTuner, DoesNotTryOutWhatWouldTakeLong) {
   EXPECT_EQ(tuner.threads(), 64);
 }
 
+TEST(ThreadTuner, DoesNotRuleANumberOutForOneSlowStep) {
+  for (const int slow_step : {0, 1}) {
+    ThreadTuner tuner(2);
+    int steps_with_one = 0;
+    const auto cost = [&](int threads) {
+      if (threads == 2) return 0.025;
+      return steps_with_one++ == slow_step ? 0.5 : 0.005;
+    };
+    EXPECT_EQ(measure(tuner, cost), (std::set<int>{1, 2}));
+    EXPECT_EQ(tuner.threads(), 1);
+  }
+}
+
 TEST(ThreadTuner, MeasuresLongerWhereStepsAreShort) {
   ThreadTuner tuner(2);
   EXPECT_FALSE(tuner.add(1e-4));  // threads start

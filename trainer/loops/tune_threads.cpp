@@ -138,10 +138,11 @@ bool ThreadTuner::add(double seconds) {
   (phase_ == Phase::keep ? since_ : spent_) += seconds * static_cast<double>(windows_);
   switch (phase_) {
     case Phase::warm_up:  // threads start, memory is allocated
+      warm_up_ = seconds;
       phase_ = Phase::probe;
       return false;
-    case Phase::probe:
-      if (!running_.empty() && seconds > kHopeless * best()) return finish_count(seconds);
+    case Phase::probe:  // two slow windows: one may have waited for another program
+      if (!running_.empty() && std::min(warm_up_, seconds) > kHopeless * best()) return finish_count(seconds);
       phase_ = Phase::measure;
       windows_ = windows_for(kMeasured, seconds, 4, 200);
       return false;

@@ -58,6 +58,7 @@ class ThreadTuner {
   Phase phase_ = Phase::warm_up;
   int64_t windows_ = 1;
   int direction_ = -1;
+  double warm_up_ = 0;  // seconds of the first window with this number
   std::vector<Timed> running_ = {};
   std::vector<Timed> timed_ = {};
   double spent_ = 0;      // seconds of the last or running measurement
