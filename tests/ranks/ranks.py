@@ -50,14 +50,23 @@ class RanksTest(unittest.TestCase):
     wait_until = staticmethod(wait_until)
 
     def setUp(self):
-        self._folder = tempfile.TemporaryDirectory(prefix="levin_ranks_")
+        self._folder = tempfile.TemporaryDirectory(prefix="levin_ranks_", ignore_cleanup_errors=True)
         self.addCleanup(self._folder.cleanup)
         self.out = self._folder.name
 
     def start(self, *arguments, env=None, program=PROGRAM, **more):
+        """Starts a run, which ends with the test at the latest; a launcher's ranks end with it."""
         command = program if isinstance(program, list) else [program]
-        return subprocess.Popen([*command, f"out={self.out}", *arguments], env={**CLEAN, **(env or {})},
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+        process = subprocess.Popen([*command, f"out={self.out}", *arguments], env={**CLEAN, **(env or {})},
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+
+        def end():
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+
+        self.addCleanup(end)
+        return process
 
     def run_with(self, *arguments, timeout=60, env=None):
         """Returns (exit status, standard error) of a run."""
