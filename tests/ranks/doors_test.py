@@ -41,10 +41,8 @@ LOOPBACKS = (socket.inet_aton("127.0.0.1"), socket.inet_pton(socket.AF_INET6, ":
 
 class DoorsTest(RanksTest):
     def rank(self, rank, port, *arguments, host="127.0.0.1", env=None):
-        process = self.start(*SHORT, *arguments, "--init-method", f"tcp://{host}:{port}", "--rank", str(rank),
-                             "--world-size", "2", env=env)
-        self.addCleanup(lambda: process.poll() is None and process.kill())
-        return process
+        return self.start(*SHORT, *arguments, "--init-method", f"tcp://{host}:{port}", "--rank", str(rank),
+                          "--world-size", "2", env=env)
 
     def finish(self, *processes):
         """Returns what each process wrote to standard error."""
@@ -85,10 +83,8 @@ class ListeningAddress(DoorsTest):
         port = free_port()
 
         def start(rank):
-            process = self.start(*SHORT, env={"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank),
-                                              "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
-            self.addCleanup(lambda: process.poll() is None and process.kill())
-            return process
+            return self.start(*SHORT, env={"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank),
+                                           "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
 
         self.expect_loopback_only(start(0), lambda: start(1), port)
 
@@ -161,12 +157,10 @@ class AnotherProgram(DoorsTest):
 
     def torchruns_rank(self, rank, port):
         """A rank whose store is torchrun's own, as torchrun's variables say."""
-        process = self.start(*SHORT, env={
+        return self.start(*SHORT, env={
             "TORCHELASTIC_RUN_ID": "1", "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "7",
             "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0",
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
-        self.addCleanup(lambda: process.poll() is None and process.kill())
-        return process
 
     def test_instead_of_torchruns_store(self):
         port = self.serve(lambda connection: connection.sendall(b"220 mail ready\r\n"))

@@ -138,11 +138,8 @@ class Nodes(RanksTest):
     ARGUMENTS = ["samples=400", "batch=2", "epochs=1", "model=dropout", "checkpoint", "nodes=2", "strategy=ddp"]
 
     def node(self, rank, port, *more, program=PROGRAM):
-        process = self.start(*self.ARGUMENTS, *more, program=program,
-                             env={"NODE_RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
-        self.addCleanup(process.communicate)
-        self.addCleanup(lambda: process.poll() is None and process.kill())
-        return process
+        return self.start(*self.ARGUMENTS, *more, program=program,
+                          env={"NODE_RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
 
     def begin(self, *more):
         """(port, both nodes), once there is a checkpoint."""
