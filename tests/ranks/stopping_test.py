@@ -10,7 +10,7 @@ import threading
 import time
 
 from ranks import CLEAN, ON_NCCL, PROGRAM, RanksTest, alive, children, free_port, fsdp, main, state
-from waiting import NEW_REQUEST, is_pending, waits
+from waiting import NEW_REQUEST, is_pending, is_waiting
 
 WITHOUT_SAVES = ("samples=400000", "batch=1", "slow=5")
 LONG = (*WITHOUT_SAVES, "checkpoint")
@@ -100,7 +100,7 @@ class WhatHangs(StoppingTest):
     def test_so_it_is_where_the_rank_that_waits_for_it_alone_was_signalled(self):
         for arguments, waits in WAITING:
             process, ranks = self.frozen("stop_grace=2", *arguments)
-            self.wait_until(lambda: waits(ranks[0]), "the wait of rank 0 for the other")
+            self.wait_until(lambda: is_waiting(ranks[0]), "the wait of rank 0 for the other")
             os.kill(ranks[0], signal.SIGTERM)
             self.assertIn(waits, self.expect_killed(process, ranks, 128 + signal.SIGTERM))
 
@@ -110,7 +110,7 @@ class WhatHangs(StoppingTest):
             arguments = ["strategy=ddp", *WITHOUT_SAVES, *arguments, "freeze=1:20", "timeout=100000", "stop_grace=2", "--init-method", url]
             first, second = (self.begin(*arguments, "--rank", str(rank), "--world-size", "2") for rank in range(2))
             self.wait_until(lambda: state(second.pid) == "T", "a frozen rank")
-            self.wait_until(lambda: waits(first.pid), "the wait of rank 0 for the other")
+            self.wait_until(lambda: is_waiting(first.pid), "the wait of rank 0 for the other")
             first.terminate()
             errors = self.ended(first)
             self.assertEqual(first.returncode, -signal.SIGTERM, errors)

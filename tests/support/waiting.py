@@ -54,7 +54,7 @@ def is_pending(pid, number):
     return _has_signal(pid, "ShdPnd", number) or _has_signal(pid, "SigPnd", number)
 
 
-def waits(pid):
+def is_waiting(pid):
     """Returns true if the process's first thread is blocked, and not by a sleep: it waits for another thread or process."""
     try:
         return state(pid) == "S" and "nanosleep" not in Path(f"/proc/{pid}/wchan").read_text()
