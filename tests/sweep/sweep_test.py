@@ -14,7 +14,7 @@ import subprocess
 import time
 
 import sweeps
-from sweeps import LEVIN, RUN, SUPPORT, Base, weights
+from sweeps import LEVIN, RUN, SUPPORT, Base, few_images, weights
 
 
 class Whole(Base):
@@ -95,7 +95,7 @@ class Whole(Base):
 
     def test_failures_in_a_row_end_the_sweep(self):
         (self.folder / "empty").mkdir()
-        self.write("run.yaml", RUN.replace("batch_size: 16", f'batch_size: 16, root: "{self.folder}/empty"'))
+        self.write("run.yaml", RUN.replace(str(few_images()), f'"{self.folder}/empty"'))
         self.sweep_file("max_trials: 5\nmax_retries: 0\nmax_failures: 2")
         output = self.sweep("s.yaml", status=1)
         self.assertIn("the sweep ends after 2 failed trials in a row (max_failures)", output)
