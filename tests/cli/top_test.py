@@ -133,7 +133,7 @@ class InATerminal(Folder):
 
     def test_the_state_the_curves_and_the_ranks_are_shown_and_q_quits(self):
         folder, _ = self.write_run()
-        self.start(folder)
+        self.start(folder.name)  # short enough for the first line
         screen = self.wait_for_text("train_loss")
         for part in ["running", "ddp, 2 ranks", "epoch 1 of 4  step 400", "25 %  3 min 00 s left", "12.5 batches/s  800 samples/s",
                      "forward 83 %", "▸train_loss", "val_loss", "4711", "4712", "512.0 MiB  1.0 GiB", "q quits"]:

@@ -74,7 +74,7 @@ class Calls(ScriptTest):
         self.assertIn('check --torch takes one of 2.7, 2.9, 2.13, 2.15, not "1.13"; without --torch the pinned 2.11', output)
 
     def test_flaky_repeats_each_test_while_the_processors_are_busy(self):
-        self.program("ctest", f'#!/bin/sh\necho ctest "$@" >> {self.calls}\npgrep -fc "while :; do :; done" >> {self.calls}\nexit 3\n')
+        self.program("ctest", f'#!/bin/sh\necho ctest "$@" >> {self.calls}\npgrep -fc "while kill -0 [0-9]*; do :; done" >> {self.calls}\nexit 3\n')
         status, output = self.dev("flaky", "7", "-R", "Early", LEVIN_JOBS="2")
         self.assertNotEqual(status, 0, output)
         *_, ctest, busy = self.calls.read_text().splitlines()

@@ -213,6 +213,17 @@ class Dev(ScriptTest):
         for pid in pids.read_text().split():
             wait_until(lambda: not alive(pid), f"the end of process {pid}", seconds=20)
 
+    def test_an_interrupt_while_a_program_starts_leaves_nothing_behind(self):
+        """At forty moments of the start. Whatever is left keeps the output open."""
+        script = ("import os, signal, sys; sys.path.insert(0, sys.argv[1]); import steps; steps.exit_on_signals()\n"
+                  "signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))\n"
+                  "signal.setitimer(signal.ITIMER_REAL, float(sys.argv[2]))\n"
+                  "with steps.group(['sleep', '30']) as process: process.wait()\n")
+        for k in range(1, 41):
+            done = subprocess.run([sys.executable, "-B", "-c", script, SOURCES / "tools/dev", str(0.0002 * k)], text=True,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20)
+            self.assertEqual((done.returncode, done.stdout), (130, ""))
+
     def test_of_two_setups_at_once_the_second_waits_and_finds_the_work_done(self):
         go, started = self.root / "go", self.root / "started"
         os.mkfifo(go)

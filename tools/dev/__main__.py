@@ -243,7 +243,7 @@ def do_flaky(arguments):
     build_and_set_up_for_tests("release", None, False)
     with contextlib.ExitStack() as ended:
         for _ in range(cores()):
-            busy = subprocess.Popen(["sh", "-c", "while :; do :; done"])
+            busy = subprocess.Popen(["sh", "-c", f"while kill -0 {os.getpid()}; do :; done"])  # as long as this process lives
             ended.callback(busy.wait)
             ended.callback(busy.kill)
         return do_check([*arguments, "--repeat", f"until-fail:{times}"])

@@ -29,9 +29,12 @@ def die(status, *lines):
     raise SystemExit(status)
 
 
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 def exit_on_signals():
     """Makes INT, TERM and HUP raise SystemExit(130), so that `finally` blocks end children and remove folders."""
-    signals = [s for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
+    signals = [s for s in STOP_SIGNALS if signal.getsignal(s) != signal.SIG_IGN]
 
     def leave(number, frame):
         for each in signals:
@@ -45,9 +48,17 @@ def exit_on_signals():
 @contextlib.contextmanager
 def group(command, **options):
     """Starts a program as the leader of a session; ends all processes of its group if the body raises."""
-    process = subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, start_new_session=True,
-                               pass_fds=_held_locks, **options)
+    # A signal while the program starts waits until there is a process to end.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
+        process = subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, start_new_session=True,
+                                   pass_fds=_held_locks, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
+                                   **options)
+    except BaseException:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raise
+    try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         yield process
     except BaseException:
         with contextlib.suppress(ProcessLookupError):
