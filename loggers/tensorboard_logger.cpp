@@ -200,6 +200,9 @@ State TensorBoardLogger::state_dict() const {
   state.set("event_files", names);
   state.set("event_bytes", bytes);
   state.set("last_step", last_step_);
+  std::vector<std::string> scalars(scalars_.begin(), scalars_.end());
+  std::sort(scalars.begin(), scalars.end());
+  state.set("scalars", scalars);
   return state;
 }
 
@@ -210,6 +213,9 @@ void TensorBoardLogger::load_state_dict(const State& saved) {
   file_.set_path("");
   begun_ = has_experiment_ = has_end_ = false;
   scalars_.clear();
+  if (saved.has("scalars")) {  // checkpoints of older versions do not have them
+    for (const std::string& name : saved.get<std::vector<std::string>>("scalars")) scalars_.insert(name);
+  }
   earlier_.clear();
   last_step_ = saved.empty() ? -1 : saved.get<int64_t>("last_step");
   for (const EarlierFile& file : find_event_files()) {

@@ -121,6 +121,22 @@ TEST(TensorBoardLogger, GoesBackToACheckpoint) {
   EXPECT_TRUE(event_files(folder / "run").empty());
 }
 
+TEST(TensorBoardLogger, AResumedRunGivesFinalValuesOnlyToMetricsThatNeverHadOne) {
+  const TemporaryFolder folder;
+  State state;
+  {
+    const auto logger = started(in(folder));
+    logger->log_metrics({{"a", 1}}, 4);
+    state = logger->state_dict();
+  }
+  const auto logger = started(in(folder));
+  logger->load_state_dict(state);
+  logger->log_final_metrics({{"a", 1}}, 5);
+  EXPECT_EQ(steps_in(folder / "run"), Steps{"4"}) << "a run that had ended, and has nothing to train";
+  logger->log_final_metrics({{"a", 1}, {"b", 2}}, 5);
+  EXPECT_EQ(steps_in(folder / "run"), (Steps{"4", "start 5", "5"}));
+}
+
 TEST(TensorBoardLogger, LeavesOtherProgramsFilesAlone) {
   const TemporaryFolder folder;
   make_folder(folder / "run");
