@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <new>
+
 #include "callbacks/quiet_trainer.h"
 #include "levin/core/options/units.h"
 #include "levin/core/tensors.h"
@@ -55,6 +57,34 @@ TEST(MemoryReport, TellsForwardFromBackward) {
   module.in_backward = true;
   const std::string text = report(module);
   EXPECT_TRUE(has(text, "backward, epoch 0, batch 2, global step 2: out of memory in backward on cpu.")) << text;
+}
+
+// LibTorch 2.11 reports this as a plain c10::Error.
+TEST(MemoryReport, IsWrittenForAllocationsOnACpuThatReallyFail) {
+  struct Fails : TinyModule {
+    at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+      if (batch_idx == 1 && by_new) throw std::bad_alloc();
+      if (batch_idx == 1) (void)at::empty({int64_t{1} << 50}, at::kByte);
+      return TinyModule::training_step(batch, batch_idx);
+    }
+    bool by_new = false;
+  };
+  const std::string start = "training_step, epoch 0, batch 1, global step 1: out of memory in forward on cpu.";
+  for (const bool by_new : {false, true}) {
+    Fails module;
+    module.by_new = by_new;
+    try {
+      Trainer(quiet(1, {})).fit(module, tiny_loader(24));
+      FAIL() << "it trained";
+    } catch (const OutOfMemoryError& error) {
+      const std::string text = error.what();
+      const std::string cause =
+          " DefaultCPUAllocator: can't allocate memory: you tried to allocate 1125899906842624 bytes. "
+          "Error code 12 (Cannot allocate memory) (the batch: (4, 4) Float, (4, 1) Float).";
+      EXPECT_TRUE(text.starts_with(start + (by_new ? "" : cause) + " Largest users: parameters")) << text;
+      EXPECT_TRUE(has(text, "Use a smaller batch_size")) << text;
+    }
+  }
 }
 
 // layer: 5 float32, head: 5000; AdamW keeps two numbers for each.

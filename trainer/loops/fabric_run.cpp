@@ -5,6 +5,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <new>
 #include <typeinfo>
 #include <utility>
 
@@ -550,12 +551,16 @@ void FabricRun::end_failed() noexcept {
 void FabricRun::rethrow_named(const std::string& call) {
   error_ = exception_text(std::current_exception());
   const Batch failed = std::exchange(failed_batch_, {});
+  const auto report = [&](const std::exception& error) {
+    if (trainer_ == nullptr) throw;
+    return OutOfMemoryError(error_ = text_for_call(call, memory_report(RunAccess::of(*trainer_), call, error)));
+  };
   try {
     throw;
-  } catch (const c10::OutOfMemoryError& error) {
-    if (trainer_ == nullptr) throw;
-    throw OutOfMemoryError(error_ = text_for_call(call, memory_report(RunAccess::of(*trainer_), call, error)));
+  } catch (const std::bad_alloc& error) {
+    throw report(error);
   } catch (const c10::Error& error) {
+    if (is_out_of_memory(error)) throw report(error);
     const std::string text = error.what_without_backtrace();
     throw Error(error_ = text_for_call(call, text + type_remedy(text, types_text(failed))));
   } catch (const ConfigError& error) {

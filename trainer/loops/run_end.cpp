@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <chrono>
+#include <new>
 #include <stdexcept>
 #include <typeinfo>
 
@@ -160,15 +161,24 @@ void end_logs(Run& run, const std::string& status, const std::string& error) {
                     count_of(run.progress.epoch, "epoch"), count_of(run.progress.global_step, "step"), why);
 }
 
+namespace {
+
+[[noreturn]] void fail_out_of_memory(Run& run, const std::exception& error) {
+  const OutOfMemoryError wrapped(memory_report(run, failed_place(run), error));
+  report_exception(run, wrapped);
+  throw wrapped;
+}
+
+}  // namespace
+
 void fail_run(Run& run) {
   run.entry.failing = true;
   try {
     throw;
-  } catch (const c10::OutOfMemoryError& error) {
-    const OutOfMemoryError wrapped(memory_report(run, failed_place(run), error));
-    report_exception(run, wrapped);
-    throw wrapped;
+  } catch (const std::bad_alloc& error) {
+    fail_out_of_memory(run, error);
   } catch (const c10::Error& error) {
+    if (is_out_of_memory(error)) fail_out_of_memory(run, error);  // on a CPU not a c10::OutOfMemoryError
     const std::string text = error.what_without_backtrace();
     std::string remedy = type_remedy(text);
     if (!remedy.empty() && run.entry.data != nullptr) remedy += run.entry.data->about_dtypes();

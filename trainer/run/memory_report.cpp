@@ -1,7 +1,10 @@
 #include "levin/trainer/run/memory_report.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <map>
+#include <new>
 #include <unordered_map>
 #include <vector>
 
@@ -108,15 +111,25 @@ std::string allocator_text(const GpuMemory& memory) {
          " are reserved, and " + bytes(memory.free) + " of the device's " + bytes(memory.total) + " are free.";
 }
 
+// The first line of the allocator's message, as a sentence after a space; "" for std::bad_alloc, which has none.
+std::string original_text(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "";
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  text = text.substr(0, text.find('\n'));
+  const size_t start = text.find("DefaultCPUAllocator: ");  // after the condition that LibTorch's check prints
+  if (start != std::string::npos) text.erase(0, start);
+  return " " + text + (text.ends_with('.') ? "" : ".");
+}
+
 }  // namespace
 
-std::string memory_report(const Run& run, const std::string& place, const c10::OutOfMemoryError& error,
+std::string memory_report(const Run& run, const std::string& place, const std::exception& error,
                           const GpuMemory& memory) {
   const Users users = find_users(run);
   std::string text =
       place + ": out of memory in " + phase_text(run.entry) + " on " + run.strategy->placement().device().str() + ".";
-  const std::string original = error.what_without_backtrace();
-  text += memory.wanted > 0 ? allocator_text(memory) : " " + original.substr(0, original.find('\n'));
+  text += memory.wanted > 0 ? allocator_text(memory) : original_text(error);
   text += " Largest users: " + users_text("parameters", users.parameters) + "; " +
           users_text("gradients", users.gradients) + "; " + users_text("optimizer state", users.optimizer_state);
   if (!users.buffers.empty()) text += "; " + users_text("buffers", users.buffers);
@@ -129,7 +142,7 @@ std::string memory_report(const Run& run, const std::string& place, const c10::O
          "state.";
 }
 
-std::string memory_report(const Run& run, const std::string& place, const c10::OutOfMemoryError& error) {
+std::string memory_report(const Run& run, const std::string& place, const std::exception& error) {
   const at::Device device = run.strategy->placement().device();
   const GpuMemory memory = device.is_cuda() && gpu_is_open() ? open_gpu().memory_at_failure(device) : GpuMemory();
   return memory_report(run, place, error, memory);
