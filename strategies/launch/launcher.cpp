@@ -17,6 +17,7 @@
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/log.h"
+#include "levin/core/process/main_guard.h"
 #include "levin/core/process/rank_status.h"
 #include "levin/core/process/stop_signal.h"
 #include "levin/core/process/this_process.h"
@@ -69,7 +70,8 @@ class Job {
       start(restart);
       const int status = watch();
       if (status == 0 || was_stopped()) return status;
-      if (restart >= options_.max_restarts) return status;
+      // A mistake in the configuration is there in the next start too.
+      if (restart >= options_.max_restarts || status == kExitBadConfig) return status;
       Console::instance().warn("All ranks start again from the last checkpoint (restart " +
                                std::to_string(restart + 1) + " of " + std::to_string(options_.max_restarts) + ").");
     }
@@ -131,7 +133,8 @@ class Job {
     if (forced_ != 0 || was_stopped()) report_ends();
     if (forced_ != 0) return 128 + forced_;
     if (failed_ == nullptr) return 0;
-    if (!was_stopped()) report_failure();
+    // A rank whose trainer does not exist yet is ended by the signal itself, and reports nothing.
+    if (!was_stopped() || WIFSIGNALED(failed_->status)) report_failure();
     return exit_status(failed_->status);
   }
 

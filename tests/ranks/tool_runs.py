@@ -9,7 +9,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "resume"))
 
-from runs import KEEP_ALL, LEVIN, checkpoints_in, few_images, run_file, weights  # noqa: E402, F401
+from runs import KEEP_ALL, LEVIN, Run, checkpoints_in, few_images, run_file, wait_until, weights  # noqa: E402, F401
 
 import ranks  # noqa: E402
 from levin_runs import run_levin  # noqa: E402

@@ -2,11 +2,12 @@
 
 import pathlib
 import shutil
+import signal
 import subprocess
 
-from tool_runs import ToolTest, few_images, main
+from tool_runs import Run, ToolTest, few_images, main, wait_until
 
-from ranks import CLEAN, free_port
+from ranks import CLEAN, children, free_port
 
 
 GLOO_CONNECTED = "[Gloo] Rank 1 is connected to 1 peer ranks."  # which the Gloo of LibTorch 2.9 prints itself
@@ -31,6 +32,22 @@ class InitMethod(ToolTest):
         self.assertEqual(status, 2)
         self.assertIn('--rank: "2" is not a number from 0 to 1', output)
         self.assertFalse(self.root.exists())
+
+
+class Starts(ToolTest):
+    def test_a_signal_before_the_ranks_handle_it_is_reported(self):
+        with Run(*self.fit[1:], "--trainer.devices=2") as run:
+            wait_until(lambda: children(run.process.pid) and run.catches(signal.SIGHUP), "the ranks", run)
+            run.send(signal.SIGHUP)
+            self.assertEqual(run.status(), 129, run.report())
+            self.assertRegex(run.output(), r"(?m)^error: .*(SIGHUP|was killed by signal 1 \(Hangup\) before training)")
+
+    def test_a_mistake_in_the_configuration_is_not_started_again(self):
+        status, output = self.run_tool(*self.fit, "--trainer.devices=2", "--trainer.max_restarts=2",
+                                       "--trainer.callbacks+={class_path: ModelCheckpoint, init_args: {save_top_k: 2}}")
+        self.assertEqual(status, 2, output)
+        self.assertIn("ModelCheckpointOptions.save_top_k: 2 of the best need a metric", output)
+        self.assertNotIn("start again", output)
 
 
 class Threads(ToolTest):
