@@ -222,6 +222,7 @@ class ModelCheckpoint final : public Checkpoint {
   std::string continued_path_ = "";
   RankCollectives* ranks_ = nullptr;  // from on_load_checkpoint to load_state_dict
   bool continues_ = false;            // a fit continues with it
+  bool continues_own_file_ = false;   // it is in a folder of this run's checkpoint callbacks
   bool finishes_point_ = false;       // a save point from before a restart may be unfinished
   bool failing_ = false;              // an exception is propagating: the other ranks cannot be asked
   // The folders in which this run has saved, by the names that they had; empty unless the folder was renamed or moved.

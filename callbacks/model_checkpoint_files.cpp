@@ -173,9 +173,23 @@ void ModelCheckpoint::finish_save_point(Trainer& trainer) {
 
 // ---- state ----------------------------------------------------------------------------------------------------------
 
+namespace {
+
+// Returns true if the file is in a folder in which checkpoint callbacks of this run save.
+bool is_where_callbacks_save(Trainer& trainer, const std::string& path) {
+  for (Checkpoint* callback : checkpoint_callbacks(trainer.callbacks())) {
+    const std::string saved = callback->checkpoint_path(trainer, "interrupted");
+    if (!saved.empty() && is_inside(path, fs::path(saved).parent_path().string())) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 void ModelCheckpoint::on_load_checkpoint(Trainer& trainer, LightningModule&, const State& checkpoint) {
   continues_ = trainer.stage() == Stage::fit;
   continued_path_ = trainer.ckpt_path();
+  continues_own_file_ = is_where_callbacks_save(trainer, continued_path_);
   ranks_ = &trainer.strategy().ranks();
   const State progress = checkpoint.part("progress");
   continued_batches_ = progress.has("total_batches") ? progress.get<int64_t>("total_batches") : -2;
@@ -270,9 +284,10 @@ void ModelCheckpoint::remember_best_of_others(const State& saved) {
 
 // Note [Claims of files]
 // The list of files in a checkpoint cannot be trusted, and these files are overwritten and removed. It is used only if
-// the checkpoint itself is in this folder, and then as names in it: no path from a checkpoint is used, so a folder may
-// be renamed, moved, or reached by a link. If its path has changed, each file must name a folder of the same run.
-// Links are checked when files are written or removed.
+// the checkpoint itself is in this folder, or in the folder of another checkpoint callback of this run and was saved
+// while this folder had its present path, and then as names in this folder: no path from a checkpoint is used, so a
+// folder may be renamed, moved, or reached by a link. If its path has changed, each file must name a folder of the same
+// run. Links are checked when files are written or removed.
 void ModelCheckpoint::load_state_dict(const State& saved) {
   saved_files_ = SavedFiles();
   point_ = SavePoint();
@@ -283,7 +298,7 @@ void ModelCheckpoint::load_state_dict(const State& saved) {
                                                   : std::vector<std::string>();
   const bool moved = !is_same_folder(claimed_in_, dirpath_);
   if (moved) former_dirpaths_.push_back(claimed_in_);
-  if (!is_inside(continued_path_, dirpath_)) {
+  if (!is_inside(continued_path_, dirpath_) && (moved || !continues_own_file_)) {
     remember_best_of_others(saved);
     former_dirpaths_.clear();
     if (!continues_ || dirpath_.empty()) return;  // without its setup, in a Fabric, it saves nothing

@@ -58,19 +58,20 @@ def run_file(root, **wanted):
 
 
 class Run:
-    """A running tool, in its own process group, which ends with the `with` block."""
+    """A running tool, or another program, in its own process group, which ends with the `with` block. `process`: more options
+    of Popen."""
 
-    def __init__(self, *arguments, ignore_ctrl_c=False, env=None):
+    def __init__(self, *arguments, ignore_ctrl_c=False, program=LEVIN, env=None, **process):
         def before_start():
             if ignore_ctrl_c:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-        self.command = " ".join(map(str, ["levin", *arguments]))
+        self.command = " ".join(map(str, [Path(program).name, *arguments]))
         self.output_file = tempfile.TemporaryFile()
-        wait_until(lambda: os.access(LEVIN, os.X_OK), "the tool, which is being linked", seconds=120)
-        self.process = subprocess.Popen([LEVIN, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=self.output_file,
+        wait_until(lambda: os.access(program, os.X_OK), f"{program}, which is being linked", seconds=120)
+        self.process = subprocess.Popen([program, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=self.output_file,
                                         stderr=subprocess.STDOUT, env={**ENVIRONMENT, **(env or {})}, preexec_fn=before_start,
-                                        start_new_session=True)
+                                        start_new_session=True, **process)
 
     def __enter__(self):
         return self
@@ -171,9 +172,11 @@ def first_difference(name, expected, actual, folders):
     return f"{len(old)} lines undisturbed, {len(new)} disturbed; as far as both go they are equal"
 
 
-def differences(undisturbed, disturbed, more=()):
-    """Describes how the folders' files differ; "" if they are bitwise identical. `more`: files only the second has."""
-    expected, actual = files_below(undisturbed), files_below(disturbed)
+def differences(undisturbed, disturbed, more=(), ignored=lambda name: False):
+    """Describes how the folders' files differ; "" if they are bitwise identical. `more`: files only the second has.
+    `ignored`: returns true for the names of files that are not compared."""
+    expected, actual = ({name: content for name, content in files_below(folder).items() if not ignored(name)}
+                        for folder in (undisturbed, disturbed))
     problems = [f"missing: {name}" for name in expected.keys() - actual.keys()]
     problems += [f"left over: {name}" for name in actual.keys() - expected.keys() - set(more)]
     for name in expected.keys() & actual.keys():

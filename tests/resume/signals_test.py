@@ -40,9 +40,14 @@ class Case(unittest.TestCase):
         self.config = self.root / "run.yaml"
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
-    def fit(self, **options):
-        """Writes the run file and makes the undisturbed run of it, once."""
-        self.config.write_text(run_file(self.folder, **options))
+    def fit(self, callback="", ranks=1, **options):
+        """Writes the run file, with one more callback, and makes the undisturbed run of it, once."""
+        text = run_file(self.folder, **options)
+        if callback:
+            text = text.replace("    - LearningRateMonitor\n", f"    - LearningRateMonitor\n    - {callback}\n")
+        if ranks > 1:
+            text = text.replace("trainer:\n", f"trainer:\n  accelerator: cpu\n  devices: {ranks}\n  oversubscribe: true\n")
+        self.config.write_text(text)
         key = self.config.read_text()
         if key not in self.undisturbed_runs:
             levin("fit", "--config", self.config)
@@ -101,6 +106,26 @@ class Signals(Case):
 
     def test_sigusr1(self):
         self.stops_and_continues(signal.SIGUSR1, 138, "SIGUSR1", checkpoint=KEEP_BEST, val_every=20)
+
+    def test_where_callbacks_save_in_several_folders(self):
+        """Each continues to replace its own files, no matter in whose folder the newest file is."""
+        elsewhere = f"dirpath: {self.folder}/elsewhere"
+        # Of several ranks it has rank 0's state alone.
+        on_exception = f"{{class_path: OnExceptionCheckpoint, init_args: {{{elsewhere}}}}}"
+        second = (f"{{class_path: ModelCheckpoint, init_args: {{{elsewhere}, every_n_train_steps: 5, save_top_k: 2, "
+                  "monitor: train_loss}}")
+        for callback, ranks in ((on_exception, 1), (second, 1), (on_exception, 2)):
+            with self.subTest(callback=callback, ranks=ranks):
+                shutil.rmtree(self.folder, ignore_errors=True)
+                self.fit(callback, ranks, checkpoint=KEEP_BEST, val_every=20)
+                run = self.start()
+                self.wait_for_training(run)
+                run.send(signal.SIGTERM)
+                self.assertEqual(run.status(), 143, run.report())
+                output = levin("fit", "--config", self.config)
+                self.assertIn("auto_resume: continuing from", output)
+                self.assertNotIn("warning", output)
+                self.expect_undisturbed()
 
     def test_a_run_that_is_stopped_in_every_part_of_it(self):
         """Stops the run repeatedly, each time after some more steps."""

@@ -167,16 +167,22 @@ std::vector<FoundCheckpoint> find_in(const Folders& folders, const Files& named,
 // The newest of a run that is whole. `exact`: a run that resumes automatically must continue bitwise identically,
 // because a difference would go unnoticed. Throws CheckpointError if only other checkpoints are left: the run must not
 // start over while one is there.
-StartingPoint newest_of(const std::vector<FoundCheckpoint>& all, bool exact) {
+StartingPoint newest_of(const Run& run, const std::vector<FoundCheckpoint>& all, bool exact) {
+  const int64_t ranks = run.strategy->ranks().world_size();
   std::string inexact;
-  for (const FoundCheckpoint& found : all) {
+  for (size_t k = 0; k < all.size(); ++k) {
+    const FoundCheckpoint& found = all[k];
     std::string problem;
     try {
       StartingPoint start{found.path, load_checkpoint(found.path)};
-      if (!exact || has_random_state(start.checkpoint)) return start;
-      problem = inexact = found.path +
-                          ": it holds no state of the random numbers, so that auto_resume cannot continue from it with "
+      if (!exact || has_random_state(start.checkpoint, ranks)) return start;
+      const bool of_one_rank = start.checkpoint.tensors.contains("rng.cpu");
+      problem = inexact = found.path + ": it holds no state of the random numbers" +
+                          (of_one_rank ? " of all ranks" : "") +
+                          ", so that auto_resume cannot continue from it with "
                           "bitwise identical results. Name it as ckpt_path to continue with different random numbers.";
+      // After a stop, OnExceptionCheckpoint's file is of one rank, and the next one of all.
+      if (of_one_rank && k + 1 < all.size() && all[k + 1].how_far == found.how_far) continue;
     } catch (const CheckpointError& error) {
       problem = error.what();
     }
@@ -188,7 +194,7 @@ StartingPoint newest_of(const std::vector<FoundCheckpoint>& all, bool exact) {
 
 // The newest checkpoint of a run; for an evaluation a weights-only checkpoint if there is no other.
 StartingPoint newest_of(const Run& run, const Folders& folders, const Files& named = {}) {
-  StartingPoint start = newest_of(find_in(folders, named), /*exact=*/false);
+  StartingPoint start = newest_of(run, find_in(folders, named), /*exact=*/false);
   if (!start.path.empty() || run.entry.stage == Stage::fit) return start;
   const auto weights = find_in(folders, named, /*of_weights=*/true);
   return weights.empty() ? start : StartingPoint{weights[0].path, load_checkpoint(weights[0].path)};
@@ -385,13 +391,13 @@ StartingPoint continue_run(Run& run) {
     if (!logger->log_dir().empty()) remove_leftovers(logger->log_dir());
   }
   std::set<std::string> searched;
-  StartingPoint start = newest_of(find_in(folders, searched), /*exact=*/true);
+  StartingPoint start = newest_of(run, find_in(folders, searched), /*exact=*/true);
   // If the callbacks now save to a different folder, the run's folder, or one that its record names, may still contain
   // what they saved before.
   if (start.path.empty() && !log_folder(run).empty()) {
     Folders before = recorded_folders(log_folder(run));
     before.push_back(absolute_path(log_folder(run)));
-    start = newest_of(find_in(before, searched), /*exact=*/true);
+    start = newest_of(run, find_in(before, searched), /*exact=*/true);
   }
   if (start.path.empty()) {
     refuse_to_start_over(run, searched);

@@ -4,28 +4,20 @@
 
 namespace levin {
 
-bool has_random_state(const State& checkpoint) {
-  return checkpoint.tensors.contains("rng.cpu");
-}
-
-namespace {
-
-bool lacks_random_state(const Run& run, const State& checkpoint) {
-  if (!has_random_state(checkpoint)) return true;
-  const int64_t ranks = run.strategy->ranks().world_size();
-  if (run.fit.resumed_world_size != ranks)
-    return false;  // the samples are divided differently, so random numbers differ anyway
+bool has_random_state(const State& checkpoint, int64_t ranks) {
+  if (!checkpoint.tensors.contains("rng.cpu")) return false;
+  const State progress = checkpoint.part("progress");
+  if (!progress.has("world_size") || progress.get<int64_t>("world_size") != ranks)
+    return true;  // the samples are divided differently, so random numbers differ anyway
   for (int64_t rank = 1; rank < ranks; ++rank) {
-    if (!checkpoint.tensors.contains("rng.cpu.rank" + std::to_string(rank))) return true;
+    if (!checkpoint.tensors.contains("rng.cpu.rank" + std::to_string(rank))) return false;
   }
-  return false;
+  return true;
 }
-
-}  // namespace
 
 void warn_of_missing_state(const Run& run, const State& checkpoint, const std::string& path) {
   std::vector<std::string> missing;
-  if (lacks_random_state(run, checkpoint)) missing.emplace_back("the random numbers");
+  if (!has_random_state(checkpoint, run.strategy->ranks().world_size())) missing.emplace_back("the random numbers");
   for (const auto& callback : run.entry.callbacks) {
     const std::string key = callback->state_key();
     const bool saved = !checkpoint.part("callbacks." + key).empty();
