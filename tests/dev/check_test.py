@@ -81,6 +81,14 @@ class Calls(ScriptTest):
         self.assertRegex(ctest, "^ctest --preset release -j 2 .*-R Early --repeat until-fail:7$")
         self.assertGreaterEqual(int(busy), os.cpu_count())
 
+    def test_soak_builds_the_programs_that_it_runs(self):
+        script = self.checkout / "tests/soak/soak.py"
+        script.parent.mkdir(parents=True)
+        script.write_text("import sys\nprint(*sys.argv[3:])\n")
+        status, output = self.dev("soak", "0", "7")
+        self.assertEqual((status, output.splitlines()[-1]), (0, "0 7"), output)
+        self.assertRegex(self.calls.read_text(), r"ninja -C build/release -j \d+ bin/levin levin_test_programs ")
+
     def test_a_list_of_the_tests_has_no_summary(self):
         status, output = self.dev("check", "-N")
         self.assertEqual(status, 0, output)

@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -81,7 +82,8 @@ inline void train_with_fabric(const RunArguments& arguments, const TrainerOption
   fabric.launch();
   FabricOptimizer optimizer = fabric.setup(net, net.optimizers());
   FabricLoader loader = fabric.setup_dataloaders(make_loader(arguments, data));
-  if (arguments.has("resume")) (void)fabric.load(path);
+  const bool continues = arguments.has("continue");
+  if (arguments.has("resume") || (continues && std::filesystem::exists(path))) (void)fabric.load(path);
   int64_t k = 0;
   for (int64_t epoch = fabric.current_epoch(); epoch < 2; ++epoch) {
     for (const Batch& batch : loader.epoch(epoch)) {
@@ -94,7 +96,9 @@ inline void train_with_fabric(const RunArguments& arguments, const TrainerOption
       } else {
         train_by_hand(fabric, optimizer, net, batch, k, arguments.number("accumulate", 1));
       }
-      if (++k != arguments.number("save", -1)) continue;
+      ++k;
+      if (continues && k % 4 == 0) fabric.save(path);
+      if (k != arguments.number("save", -1)) continue;
       fabric.save(path);
       return write_fabric_report(arguments, net, fabric.global_rank(), fabric.world_size());
     }

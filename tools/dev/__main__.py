@@ -249,6 +249,14 @@ def do_flaky(arguments):
         return do_check([*arguments, "--repeat", f"until-fail:{times}"])
 
 
+def do_soak(arguments):
+    if not 1 <= len(arguments) <= 2 or not all(re.fullmatch("[0-9]+", each) for each in arguments):
+        die(2, f'soak takes minutes and a seed, not "{" ".join(arguments)}".')
+    build_then_become(["bin/levin", "levin_test_programs", "splat", "surrogate", "self_play"], CALLER, *PYTHON,
+                      Path.cwd() / "tests/soak/soak.py", Path.cwd() / "build/release/bin/levin", Path.cwd() / "build/release/bin",
+                      *arguments)
+
+
 def do_set_up_for_tests(arguments):
     packages.set_up_for_tests(with_peers="--peers" in arguments)
 
