@@ -47,6 +47,23 @@ TEST(RecordedBatch, TakesAPartOfADifferentTensorFromItsOffset) {
   EXPECT_EQ(recorded.batch()[0].storage_offset(), 0);
 }
 
+TEST(RecordedBatch, TakesViewsOfALargerTensorWithTheirStrides) {
+  const at::Tensor blocks = at::arange(0.0, 8.0).reshape({2, 4});
+  const at::Tensor others = at::arange(100.0, 108.0).reshape({2, 4});
+  const auto views_of = [](const at::Tensor& all) {
+    return Batch({all.slice(1, 0, 3), all.slice(1, 1, 4), all.t(), all[1].expand({3, 4})});
+  };
+  RecordedBatch recorded;
+  recorded.make(views_of(blocks));
+  for (const at::Tensor& all : {blocks, others}) {
+    const Batch views = views_of(all);
+    ASSERT_TRUE(recorded.fits(views));
+    recorded.take(views);
+    const Batch lent = recorded.lent();
+    for (size_t k = 0; k < views.count(); ++k) EXPECT_TRUE(lent[k].equal(views[k])) << k;
+  }
+}
+
 TEST(RecordedBatch, FitsBatchesOfTheSameKind) {
   RecordedBatch recorded;
   recorded.make(Batch({numbers(0)}));

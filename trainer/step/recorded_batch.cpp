@@ -1,6 +1,7 @@
 #include "levin/trainer/step/recorded_batch.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
 
@@ -35,11 +36,17 @@ at::DataPtr memory_of(const at::Tensor& tensor) {
 
 }  // namespace
 
+// On a CPU take() changes the memory only, so the strides must be the batch's: clone() makes views of a larger tensor
+// contiguous.
 void RecordedBatch::make(const Batch& batch) {
-  for (const auto& tensor : batch.tensors) batch_.tensors.push_back(tensor.clone());
+  for (const auto& tensor : batch.tensors) {
+    batch_.tensors.push_back(tensor.is_cpu() ? at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options())
+                                             : tensor.clone());
+  }
   batch_.set_structure(batch.structure());
   versions_.assign(batch_.count(), 0);
   changed_.assign(batch_.count(), false);
+  take(batch);
 }
 
 bool RecordedBatch::fits(const Batch& batch) const {
