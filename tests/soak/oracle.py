@@ -111,10 +111,15 @@ def leftovers(mark, before, folder, temporary, was_killed, has_one_folder=True, 
     """`folder`: of the run; `temporary`: its TMPDIR. A killed process cannot remove its files, all else must be gone.
     `has_one_folder`: every start continues in the same folder, and so removes what a killed one left there."""
     end = time.monotonic() + seconds
-    while marked_processes(mark) and time.monotonic() < end:
+    is_isolated = "LEVIN_SOAK_ISOLATED" in os.environ
+
+    def open_ports():
+        return listening_ports() - before.ports if is_isolated else set()
+
+    while (marked_processes(mark) or open_ports()) and time.monotonic() < end:
         time.sleep(0.02)
     faults = [f"process {pid} is left over: {command}\n{stacks(pid)}" for pid, command in marked_processes(mark).items()]
-    faults += [f"port {port} is still open" for port in listening_ports() - before.ports if "LEVIN_SOAK_ISOLATED" in os.environ]
+    faults += [f"port {port} is still open" for port in open_ports()]
     faults += [f"/dev/shm/{name} is left over" for name in sorted(shared_memory() - before.memory)]
     if not was_killed:
         for name in sorted(path.name for path in temporary.iterdir()):
@@ -274,12 +279,14 @@ def _events(folder):
 
 
 def _sqlite_rows(folder):
+    """Of the newest run: one that was killed before its first checkpoint starts over as another."""
     rows = []
     for path in sorted(folder.rglob("runs.sqlite")):
         with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as file:
-            rows += file.execute("SELECT status FROM runs ORDER BY id").fetchall()
-            rows += file.execute("SELECT metric, step, value FROM curves ORDER BY metric, step, value").fetchall()
-            rows += file.execute("SELECT name, value FROM final_metrics ORDER BY name").fetchall()
+            ((run, uuid, status),) = file.execute("SELECT id, uuid, status FROM runs ORDER BY id DESC LIMIT 1").fetchall()
+            rows.append(status)
+            rows += file.execute("SELECT metric, step, value FROM curves WHERE run = ? ORDER BY metric, step, value", (uuid,))
+            rows += file.execute("SELECT name, value FROM final_metrics WHERE run = ? ORDER BY name", (run,))
     return rows
 
 

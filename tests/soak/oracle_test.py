@@ -67,7 +67,7 @@ class Planted(unittest.TestCase):
 
     @unittest.skipUnless(soak.ISOLATED in os.environ, "ports of all programs are in sight without root")
     def test_an_open_port_is_reported(self):
-        listen = "import socket, time; s = socket.create_server(('127.0.0.1', 7777)); print(1, flush=True); time.sleep(3)"
+        listen = "import socket, time; s = socket.create_server(('127.0.0.1', 7777)); print(1, flush=True); time.sleep(17)"
         report = self.run_script(f'env -i {sys.executable} -c "{listen}" >out &\n'
                                  "while [ ! -s out ]; do sleep 0.05; done; echo weights 1")
         self.assertIn("port 7777 is still open", report)

@@ -302,6 +302,8 @@ def _starts(chance, ranks, restarts):
                                    [(("now", 0, chance.randint(0, 800)), ("disk", "free", 0))]])
             starts.append([(when, ("disk", "fill", chance.choice([0, 0, 4, 64]))), *after])
         else:
+            if when[0] == "started":  # LibTorch's own initialization does not report it
+                when = ("checkpoint", 1, 0)
             starts.append([(when, ("memory", chance.choice([1, 4, 16])))])
     if restarts:  # a rank that dies again and again ends the job
         starts.append([(("checkpoint", 1, chance.randint(0, 40)), ("kill", "rank"))])
