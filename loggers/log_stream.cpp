@@ -8,6 +8,7 @@
 #include "levin/core/options/error.h"
 #include "levin/core/options/registry.h"
 #include "levin/core/process/console.h"
+#include "levin/core/process/main_guard.h"
 #include "levin/core/process/this_process.h"
 
 namespace levin {
@@ -21,16 +22,22 @@ size_t bytes_of(const MetricList& row) {
   return row.size() * (sizeof(MetricList::value_type) + 16);  // many names are longer than a string holds in itself
 }
 
-// Adds the name of the failed logger to errors of the call; exceptions of other classes are passed on unchanged.
+// Adds the name of the failed logger to errors of the call. Exceptions of other classes are passed on unchanged, and a
+// warning names the logger.
 template <class Call>
 void naming(const Logger& logger, Call call) {
+  const auto name = [&] { return detail::readable_type_name(typeid(logger)); };
   try {
     call();
   } catch (const std::exception& error) {
-    const std::string name = detail::readable_type_name(typeid(logger)), text = error.what();
-    if (text.find(name) != std::string::npos) throw;
-    if (typeid(error) == typeid(Error)) throw Error(name + ": " + text);
-    if (typeid(error) == typeid(std::runtime_error)) throw std::runtime_error(name + ": " + text);
+    const std::string text = error.what();
+    if (text.find(name()) != std::string::npos) throw;
+    if (typeid(error) == typeid(Error)) throw Error(name() + ": " + text);
+    if (typeid(error) == typeid(std::runtime_error)) throw std::runtime_error(name() + ": " + text);
+    detail::warn_of_failure(name(), std::current_exception());
+    throw;
+  } catch (...) {
+    detail::warn_of_failure(name(), std::current_exception());
     throw;
   }
 }
@@ -182,19 +189,21 @@ void LogStream::guarded(Call call) {
 // A logger that throws loses this event; the others still get it.
 void LogStream::handle(const Event& event) {
   if (event.task) return guarded(event.task);
-  if (!event.hand) make_list(event.row);
+  if (!event.hand) guarded([&] { make_list(event.row); });
   for (const auto& logger : loggers_) {
-    if (event.hand) {
-      guarded([&] { naming(*logger, [&] { event.hand(*logger, event.at); }); });
-    } else if (logger->takes(LogKind::scalars)) {
-      guarded([&] { naming(*logger, [&] { logger->log_metrics(list_, event.at); }); });
-    }
+    guarded([&] {
+      naming(*logger, [&] {
+        if (event.hand) return event.hand(*logger, event.at);
+        if (logger->takes(LogKind::scalars)) logger->log_metrics(list_, event.at);
+      });
+    });
   }
 }
 
 void LogStream::make_list(const MetricRow& row) {
   const size_t count = row.values.size() + (row.epoch ? 1 : 0);
   if (row.names != names_ || list_.size() != count) {
+    names_.reset();
     list_.clear();
     for (const std::string& name : *row.names) list_.emplace_back(name, 0);
     if (row.epoch) list_.emplace_back("epoch", 0);

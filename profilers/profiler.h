@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string>
 
+#include "levin/core/process/main_guard.h"
+
 namespace levin {
 
 class TimeSplit;
@@ -29,7 +31,7 @@ class Profiler {
 
   /// Called when a run begins: setup is done, no step has been taken.
   virtual void begin(const ProfiledRun&) {}
-  /// Called when the run has ended or failed. Must not throw.
+  /// Called when the run has ended or failed. An exception from here, stop() or summary() is logged as a warning.
   virtual void end() {}
 
   /// `action` must outlive the profiler (a string literal). Actions may nest.
@@ -47,7 +49,8 @@ class ProfilerScope {
     if (profiler_ != nullptr) profiler_->start(action_);
   }
   ~ProfilerScope() {
-    if (profiler_ != nullptr) profiler_->stop(action_);
+    if (profiler_ == nullptr) return;
+    warn_if_it_throws("stop of the profiler", [this] { profiler_->stop(action_); });
   }
   ProfilerScope(const ProfilerScope&) = delete;
   ProfilerScope& operator=(const ProfilerScope&) = delete;

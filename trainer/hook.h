@@ -71,11 +71,28 @@ inline constexpr LogRule epoch{true, false, false, true};
   X(on_predict_batch_start, none) \
   X(on_predict_batch_end, none) \
   X(predict_step, none) \
-  X(dataloader, none) \
-  X(transfer, none) \
+  X(train_dataloader, none) \
+  X(transfer_batch_to_device, none) \
   X(on_save_checkpoint, none) \
   X(on_load_checkpoint, none) \
-  X(on_exception, none)
+  X(on_exception, none) \
+  X(val_dataloader, none) \
+  X(test_dataloader, none) \
+  X(predict_dataloader, none) \
+  X(on_before_batch_transfer, none) \
+  X(on_after_batch_transfer, none) \
+  X(change_batch, none) \
+  X(optimizer_zero_grad, train_batch) \
+  X(on_validation_model_zero_grad, none) \
+  X(on_validation_model_eval, none) \
+  X(on_validation_model_train, none) \
+  X(on_test_model_eval, none) \
+  X(on_test_model_train, none) \
+  X(on_predict_model_eval, none) \
+  X(on_predict_model_train, none) \
+  X(weights_to_save, none) \
+  X(state_dict, none) \
+  X(load_state_dict, none)
 // clang-format on
 
 /// A hook, in which user code runs.
@@ -85,6 +102,13 @@ enum class Hook {
   LEVIN_HOOKS(LEVIN_HOOK)
 #undef LEVIN_HOOK
 };
+
+/// The number of enumerators of Hook.
+inline constexpr int kHooks = 1
+#define LEVIN_HOOK(name, rule) +1
+    LEVIN_HOOKS(LEVIN_HOOK)
+#undef LEVIN_HOOK
+    ;
 
 /// Returns the hook's name for messages.
 [[nodiscard]] constexpr const char* hook_name(Hook hook) {

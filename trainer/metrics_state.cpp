@@ -7,7 +7,7 @@ namespace levin {
 namespace {
 
 Hook hook_called(const std::string& name) {
-  for (int k = 0; k <= static_cast<int>(Hook::on_exception); ++k) {
+  for (int k = 0; k < kHooks; ++k) {
     if (name == hook_name(static_cast<Hook>(k))) return static_cast<Hook>(k);
   }
   throw CheckpointError("saved metrics: there is no hook \"" + name +

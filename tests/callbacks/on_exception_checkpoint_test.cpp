@@ -57,7 +57,7 @@ TEST(OnExceptionCheckpoint, SavesNothingBeforeTrainingAndAfterIt) {
     bool early = true;
   } module;
   Trainer trainer(quiet(1, OnExceptionCheckpoint({.dirpath = folder.path()})));
-  EXPECT_EQ(error_of([&] { trainer.fit(module, tiny_loader(24)); }), "early");
+  EXPECT_EQ(error_of([&] { trainer.fit(module, tiny_loader(24)); }), "setup: early");
   module.early = false;
   EXPECT_EQ(error_of([&] { trainer.fit(module, tiny_loader(24)); }),
             "on_fit_end, epoch 1, batch 5, global step 6: late");

@@ -61,7 +61,7 @@ class Run:
     """A running tool, or another program, in its own process group, which ends with the `with` block. `process`: more options
     of Popen."""
 
-    def __init__(self, *arguments, ignore_ctrl_c=False, program=LEVIN, env=None, **process):
+    def __init__(self, *arguments, ignore_ctrl_c=False, program=LEVIN, env=ENVIRONMENT, **process):
         def before_start():
             if ignore_ctrl_c:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -70,7 +70,7 @@ class Run:
         self.output_file = tempfile.TemporaryFile()
         wait_until(lambda: os.access(program, os.X_OK), f"{program}, which is being linked", seconds=120)
         self.process = subprocess.Popen([program, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=self.output_file,
-                                        stderr=subprocess.STDOUT, env={**ENVIRONMENT, **(env or {})}, preexec_fn=before_start,
+                                        stderr=subprocess.STDOUT, env=env, preexec_fn=before_start,
                                         start_new_session=True, **process)
 
     def __enter__(self):

@@ -19,7 +19,7 @@ from runs import (ENVIRONMENT, KEEP_BEST, LEVIN, Run, checkpoints_in, difference
 from waiting import NEW_REQUEST, catches, is_pending, wait_until
 
 SLOW = dict(arch="cnn", hidden=32, batch=64)  # some 15 ms a batch on one core
-PROGRESS = {"LEVIN_LOG": "trainer=debug"}  # prints when an epoch, a validation and a sanity check begin
+PROGRESS = {**ENVIRONMENT, "LEVIN_LOG": "trainer=debug"}  # prints when an epoch, a validation and a sanity check begin
 
 
 class Case(unittest.TestCase):

@@ -414,9 +414,7 @@ TEST(Hooks, ThePageNamesEachWithItsRule) {
     for (const std::string stage : {"on_test_", "on_predict_"}) {
       if (name.starts_with(stage)) shown = "on_validation_" + name.substr(stage.size());
     }
-    if (name != "transfer" && name != "dataloader") {
-      EXPECT_TRUE(is_in(page, shown)) << name;
-    }
+    EXPECT_TRUE(is_in(page, shown)) << name;
     if (!rule.allowed || name == "backward" || name == "optimizer_step") return;  // the module's own steps inside hooks
     const std::string stem = name.ends_with("_end") ? name.substr(0, name.size() - 4) + "_start/end" : name;
     EXPECT_TRUE(is_in(rules, name) || is_in(rules, stem)) << name;

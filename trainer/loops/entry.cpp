@@ -8,6 +8,7 @@
 
 #include "levin/core/process/console.h"
 #include "levin/core/process/log.h"
+#include "levin/core/process/main_guard.h"
 #include "levin/core/process/program_start.h"
 #include "levin/libtorch/anomaly_scope.h"
 #include "levin/precision/default_dtype.h"
@@ -156,7 +157,8 @@ void run_entry_point(Run& run, LightningModule& module, DataModule* data, Stage 
   } catch (...) {
     entry.fail();
   }
-  if (run.profiler != nullptr) Console::instance().print(run.profiler->summary());
+  if (run.profiler == nullptr) return;
+  warn_if_it_throws("summary of the profiler", [&] { Console::instance().print(run.profiler->summary()); });
 }
 
 }  // namespace

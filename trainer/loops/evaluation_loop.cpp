@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "levin/core/process/console.h"
 #include "levin/core/process/log.h"
 #include "levin/core/process/stop_signal.h"
 #include "levin/trainer/loops/evaluation_scopes.h"
@@ -177,10 +178,10 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   if (inside_fit && every > 0 && run_.progress.epoch - run_.fit.eval_loaded_in_epoch >= every)
     load_eval_loaders(run_, stage_);
   const GradientsOff gradients_off(run_.plan.inference_mode && !inside_fit);
-  EvalMode eval_mode(*run_.entry.module, hooks.phase);
-  const WholeWeights whole_weights(*run_.strategy);
-  const AverageScope averages(run_, inside_fit);
-  RankZeroBuffers buffers(run_);
+  EvalMode eval_mode(run_.entry, *run_.entry.module, hooks.phase);
+  WholeWeights whole_weights(*run_.strategy);
+  std::optional<AverageScope> averages(std::in_place, run_, inside_fit);
+  std::optional<RankZeroBuffers> buffers(std::in_place, run_);
   run_.refresh_callback_metrics();
   run_.entry.phase = hooks.phase;
   run_.entry.eval_metrics.reset();
@@ -189,7 +190,7 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   run_.entry.place = {Hook::none, 1, -1, 1};
   call_plain(run_, hooks.start, hooks.on_start, hooks.module_start);
   call_plain(run_, hooks.epoch_start, hooks.on_epoch_start, hooks.module_epoch_start);
-  buffers.renew();
+  buffers->renew();
   run_batches(limit);
   run_.entry.eval_on_step = false;
   run_.entry.place = {Hook::none, 1, -1, 1};
@@ -204,6 +205,9 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   call_plain(run_, hooks.end, hooks.on_end, hooks.module_end);
   run_.entry.eval_metrics.reset();
   eval_mode.end();
+  buffers.reset();
+  averages.reset();
+  whole_weights.end();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - started;
   log::trainer.info("{}{} has ended after {:.2f} s", run_.entry.sanity_checking ? "the sanity check's " : "",
                     enum_name(stage_), took.count());
@@ -229,7 +233,13 @@ void EvaluationLoop::run_batches(int64_t limit) {
       run_batch(std::move(batch), stream.index(), k);
       run_.has_peers() ? meetings.count_batch() : act(look_outside());
     }
-    if (stream.index() < 0) idle_loaders_.push_back(k);
+    if (stream.index() >= 0) continue;
+    idle_loaders_.push_back(k);
+    if (!run_.has_peers() && limit > 0 && run_.entry.validations == 0) {
+      Console::instance().warn(enum_name(stage_) + ": loader " + std::to_string(k) +
+                               " has no batches, so nothing is computed with it. Check its data set's size, batch_size "
+                               "and drop_last.");
+    }
   }
   if (run_.has_peers()) meetings.end();
 }

@@ -2,6 +2,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,9 +56,9 @@ void FabricRun::evaluate_batch(Run& run, Phase phase, Hook hook, const Batch& ba
   const auto attached = set_in_scope(ModuleAccess::trainer_of(module), trainer_.get());
   const auto in_phase = set_in_scope(run.entry.phase, phase);
   const auto placed = set_in_scope(run.entry.place, {Hook::none, std::max<int64_t>(1, batch.size()), 0, 1});
-  const WholeWeights whole(*run.strategy);
-  const RankZeroBuffers buffers(run);
-  EvalMode mode(module, phase);
+  WholeWeights whole(*run.strategy);
+  std::optional<RankZeroBuffers> buffers(std::in_place, run);
+  EvalMode mode(run.entry, module, phase);
   const at::AutoGradMode no_gradients(false);
   {
     const HookScope scope(run.entry, hook);
@@ -65,6 +66,8 @@ void FabricRun::evaluate_batch(Run& run, Phase phase, Hook hook, const Batch& ba
     step(module);
   }
   mode.end();
+  buffers.reset();
+  whole.end();
 }
 
 Metrics FabricRun::evaluate(const Batch& batch) {

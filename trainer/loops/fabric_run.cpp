@@ -548,19 +548,20 @@ void FabricRun::end_failed() noexcept {
   entry_.reset();
 }
 
+void FabricRun::fail_without_memory(const std::string& call, const std::exception& error) {
+  if (trainer_ == nullptr) throw;
+  throw OutOfMemoryError(error_ = text_for_call(call, memory_report(RunAccess::of(*trainer_), call, error)));
+}
+
 void FabricRun::rethrow_named(const std::string& call) {
   error_ = exception_text(std::current_exception());
   const Batch failed = std::exchange(failed_batch_, {});
-  const auto report = [&](const std::exception& error) {
-    if (trainer_ == nullptr) throw;
-    return OutOfMemoryError(error_ = text_for_call(call, memory_report(RunAccess::of(*trainer_), call, error)));
-  };
   try {
     throw;
   } catch (const std::bad_alloc& error) {
-    throw report(error);
+    fail_without_memory(call, error);
   } catch (const c10::Error& error) {
-    if (is_out_of_memory(error)) throw report(error);
+    if (is_out_of_memory(error)) fail_without_memory(call, error);
     const std::string text = error.what_without_backtrace();
     throw Error(error_ = text_for_call(call, text + type_remedy(text, types_text(failed))));
   } catch (const ConfigError& error) {

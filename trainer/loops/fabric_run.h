@@ -99,6 +99,7 @@ class FabricRun {
   void end(bool failing) noexcept;
   /// Rethrows the exception that is being handled, if it is Levin's or LibTorch's, with the call in front of its text.
   [[noreturn]] void rethrow_named(const std::string& call);
+  [[noreturn]] void fail_without_memory(const std::string& call, const std::exception& error);
 
  private:
   friend class FabricModules;

@@ -185,6 +185,9 @@ void FitLoop::train_epoch(bool resumed) {
     {
       const ProfilerScope profile(run_.profiler.get(), "train_dataloader_next");
       if (!stream.next(batch)) {
+        const int64_t batches = stream.index() + 1;
+        const bool is_short = batches == 0 || (batches < run_.fit.train.num_batches[0] && stream.is_sized());
+        if (is_short && !std::exchange(warned_of_short_pass_, true)) warn_of_short_pass(run_, batches);
         end_pass();
         break;
       }
@@ -326,7 +329,8 @@ void FitLoop::validate() {
   run_.fit.engine->finish_checks(/*receives_flags=*/true);
   capture_checkpoints(run_);  // a validation may take long: requested checkpoints are saved before it
   if (!run_.fit.window_is_open()) {
-    call_module(run_.entry, Hook::none, [](LightningModule& m) { m.on_validation_model_zero_grad(); });
+    call_module(run_.entry, Hook::on_validation_model_zero_grad,
+                [](LightningModule& m) { m.on_validation_model_zero_grad(); });
   }
   const auto place = run_.entry.place;
   run_.entry.before_validation = run_state(run_);
@@ -358,12 +362,12 @@ void FitLoop::run_epoch_end_hooks() {
   const HookScope scope(run_.entry, Hook::on_train_epoch_end);
   // Callbacks that monitor a metric run after the module, to see what its on_train_epoch_end logged.
   for (const auto& c : run_.entry.callbacks) {
-    if (!c->is_monitoring()) c->on_train_epoch_end(run_.trainer, *run_.entry.module);
+    if (!c->is_monitoring()) note_caller(run_.entry, *c).on_train_epoch_end(run_.trainer, *run_.entry.module);
   }
-  run_.entry.module->on_train_epoch_end();
+  note_caller(run_.entry, *run_.entry.module).on_train_epoch_end();
   sync_epoch_metrics(run_.strategy->ranks(), run_.entry.train_metrics);
   for (const auto& c : run_.entry.callbacks) {
-    if (c->is_monitoring()) c->on_train_epoch_end(run_.trainer, *run_.entry.module);
+    if (c->is_monitoring()) note_caller(run_.entry, *c).on_train_epoch_end(run_.trainer, *run_.entry.module);
   }
 }
 

@@ -52,7 +52,8 @@ class FitLoop {
   Run& run_;
   OutsideRequests outside_;
   ValidationSchedule validation_;
-  int64_t validated_after_ = -1;                             // Progress::total_batches of the last validation
+  int64_t validated_after_ = -1;  // Progress::total_batches of the last validation
+  bool warned_of_short_pass_ = false;
   std::unique_ptr<MemoryKeeping> memory_keeping_ = nullptr;  // null: malloc's behaviour is unchanged
   std::unique_ptr<ThreadTuning> thread_tuning_ = nullptr;    // null: the number of threads is fixed
 };

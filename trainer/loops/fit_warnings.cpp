@@ -74,6 +74,20 @@ void warn_of_unlogged_epochs(const Run& run) {
                            "shorter run writes none. Set it to " + std::to_string(steps) + " or less.");
 }
 
+void warn_of_short_pass(const Run& run, int64_t batches) {
+  if (run.strategy->ranks().rank() != 0) return;
+  const int64_t expected = run.fit.train.num_batches[0];
+  if (batches == 0) {
+    return Console::instance().warn(
+        "the training loader has ended before its first batch, so the epoch trains nothing. Check its data, and that "
+        "start() begins a new pass.");
+  }
+  Console::instance().warn("the training loader has ended after " + count_of(batches, "batch", "batches") + " of the " +
+                           std::to_string(expected) +
+                           " that its num_batches() returned, so the epoch is shorter than schedules and progress "
+                           "assume. Return the number of batches of a pass, or std::nullopt if it is not known.");
+}
+
 void warn_of_missing_steps(const Run& run) {
   const Epoch& epoch = run.fit.epoch;
   if (run.fit.optimizers().empty() || epoch.next_batch == 0 || run.strategy->ranks().rank() != 0) return;

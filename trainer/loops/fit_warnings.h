@@ -16,4 +16,8 @@ void warn_of_unlogged_monitors(Run& run);
 /// one of them had a loss.
 void warn_of_missing_steps(const Run& run);
 
+/// Warns of a training pass that ended after `batches` batches: before its first batch, or before the number of batches
+/// that its loader had returned.
+void warn_of_short_pass(const Run& run, int64_t batches);
+
 }  // namespace levin

@@ -110,8 +110,8 @@ void report_exception(Run& run, const std::exception& error) {
   }
 }
 
-// An exception of user code, with the place in the run prepended to its text. Errors before the first batch need no
-// place.
+// An exception of user code, with the place in the run prepended to its text. Errors that Levin finds before the first
+// hook need no place.
 template <class E>
 [[noreturn]] void throw_placed(Run& run, const std::exception& error) {
   std::string text = exception_text(error);
@@ -123,7 +123,7 @@ template <class E>
   if (run.entry.data != nullptr && text.find("the program was exported for") != std::string::npos) {
     text += run.entry.data->about_dtypes();
   }
-  if (run.entry.phase != Phase::idle) {
+  if (run.entry.phase != Phase::idle || run.entry.failed_hook) {
     const std::string hook = hook_name(run.entry.failed_hook.value_or(run.entry.place.hook));
     if (text.starts_with(hook + ": ")) text.erase(0, hook.size() + 2);
     text = failed_place(run) + ": " + text;
@@ -131,6 +131,18 @@ template <class E>
   const E placed(text);
   report_exception(run, placed);
   throw placed;
+}
+
+[[noreturn]] void fail_without_memory(Run& run, const std::exception& error) {
+  std::string text = failed_place(run);
+  try {
+    text = memory_report(run, text, error);
+  } catch (const std::exception&) {  // no memory is left for the report either
+    text += ": out of memory. Use a smaller batch_size.";
+  }
+  const OutOfMemoryError wrapped(text);
+  report_exception(run, wrapped);
+  throw wrapped;
 }
 
 }  // namespace
@@ -161,24 +173,14 @@ void end_logs(Run& run, const std::string& status, const std::string& error) {
                     count_of(run.progress.epoch, "epoch"), count_of(run.progress.global_step, "step"), why);
 }
 
-namespace {
-
-[[noreturn]] void fail_out_of_memory(Run& run, const std::exception& error) {
-  const OutOfMemoryError wrapped(memory_report(run, failed_place(run), error));
-  report_exception(run, wrapped);
-  throw wrapped;
-}
-
-}  // namespace
-
 void fail_run(Run& run) {
   run.entry.failing = true;
   try {
     throw;
   } catch (const std::bad_alloc& error) {
-    fail_out_of_memory(run, error);
+    fail_without_memory(run, error);
   } catch (const c10::Error& error) {
-    if (is_out_of_memory(error)) fail_out_of_memory(run, error);  // on a CPU not a c10::OutOfMemoryError
+    if (is_out_of_memory(error)) fail_without_memory(run, error);
     const std::string text = error.what_without_backtrace();
     std::string remedy = type_remedy(text);
     if (!remedy.empty() && run.entry.data != nullptr) remedy += run.entry.data->about_dtypes();

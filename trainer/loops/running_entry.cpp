@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "levin/core/options/error.h"
+#include "levin/core/process/main_guard.h"
 #include "levin/core/process/stop_signal.h"
 #include "levin/metrics/update_sources.h"
 #include "levin/recompute/recomputation.h"
@@ -99,7 +100,7 @@ class EntryScope {
     entry.sequential_calls.reset();
     entry.recomputation.reset();
     run_.strategy->gradients().use_backward({});
-    run_.strategy->tear_down();
+    warn_if_it_throws("tear_down of the strategy", [this] { run_.strategy->tear_down(); });
     if (entry.engine != nullptr) entry.engine->end();
     entry.eval = LoaderSet();
     run_.fit.train = {.num_batches = std::move(run_.fit.train.num_batches)};

@@ -46,6 +46,8 @@ class BatchStream {
   /// Fetches the next batch; returns false at the end.
   bool next(Batch& batch);
 
+  /// Returns whether the loader has said how many batches a pass has.
+  [[nodiscard]] bool is_sized() const { return sized_; }
   /// Returns the index of the batch last returned by next().
   [[nodiscard]] int64_t index() const { return index_; }
   /// Returns whether another batch will come; true if that is not known.

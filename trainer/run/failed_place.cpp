@@ -19,6 +19,7 @@ std::string failed_place(const Run& run) {
   std::string text = hook == Hook::none && entry.stage ? enum_name(*entry.stage) : hook_name(hook);
   const auto add = [&](const char* what, int64_t number) { text += what + std::to_string(number); };
   if (entry.sanity_checking) text += ", sanity check";
+  if (entry.phase == Phase::idle) return text;  // nothing has been trained or evaluated
   if (fits) add(", epoch ", run.progress.epoch);
   const int64_t batch = evaluates ? entry.eval_batch_idx : run.fit.epoch.batch_idx;
   if (batch >= 0) add(", batch ", batch);

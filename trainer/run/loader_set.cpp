@@ -26,7 +26,9 @@ namespace {
 
 // A data module's loaders take precedence over the module's.
 Loaders ask_eval_loaders(EntryPoint& entry, Stage stage) {
-  const HookScope scope(entry, Hook::dataloader);
+  const HookScope scope(entry, stage == Stage::test      ? Hook::test_dataloader
+                               : stage == Stage::predict ? Hook::predict_dataloader
+                                                         : Hook::val_dataloader);
   if (entry.data != nullptr) {
     if (stage == Stage::test) return entry.data->test_dataloader();
     if (stage == Stage::predict) return entry.data->predict_dataloader();
@@ -94,7 +96,7 @@ void load_train_loader(Run& run) {
     run.fit.train = {{}, {0}, true};
     return;
   }
-  const HookScope scope(run.entry, Hook::dataloader);
+  const HookScope scope(run.entry, Hook::train_dataloader);
   const ProfilerScope profile(run.profiler.get(), "train_dataloader");
   std::shared_ptr<Loader> loader =
       run.entry.data != nullptr ? run.entry.data->train_dataloader() : run.entry.module->train_dataloader();
@@ -173,14 +175,21 @@ void copy_ahead(Run& run, BatchStream& stream) {
 }
 
 Batch transfer_batch(Run& run, Batch batch, int64_t dataloader_idx) {
-  const HookScope scope(run.entry, Hook::transfer);
-  run.entry.outputs.clear();  // of the batch before, where no hooks have seen them
-  if (run.entry.data != nullptr) batch = run.entry.data->on_before_batch_transfer(std::move(batch), dataloader_idx);
-  batch = run.entry.module->on_before_batch_transfer(std::move(batch), dataloader_idx);
-  const at::Device device = run.strategy->placement().device();
-  batch = run.entry.data_moves_batches
-              ? run.entry.data->transfer_batch_to_device(std::move(batch), device, dataloader_idx)
-              : run.entry.module->transfer_batch_to_device(std::move(batch), device, dataloader_idx);
+  EntryPoint& entry = run.entry;
+  entry.outputs.clear();  // of the batch before, where no hooks have seen them
+  {
+    const HookScope scope(entry, Hook::on_before_batch_transfer);
+    if (entry.data != nullptr)
+      batch = note_caller(entry, *entry.data).on_before_batch_transfer(std::move(batch), dataloader_idx);
+    batch = note_caller(entry, *entry.module).on_before_batch_transfer(std::move(batch), dataloader_idx);
+  }
+  {
+    const HookScope scope(entry, Hook::transfer_batch_to_device);
+    const at::Device device = run.strategy->placement().device();
+    batch = entry.data_moves_batches
+                ? note_caller(entry, *entry.data).transfer_batch_to_device(std::move(batch), device, dataloader_idx)
+                : note_caller(entry, *entry.module).transfer_batch_to_device(std::move(batch), device, dataloader_idx);
+  }
   if (const auto dtype = run.precision->dtype()) {
     const auto convert = [&dtype](at::Tensor& tensor) {
       if (tensor.is_floating_point()) tensor = tensor.to(*dtype);
@@ -189,17 +198,21 @@ Batch transfer_batch(Run& run, Batch batch, int64_t dataloader_idx) {
     visit_values(batch, convert);
   }
   if (run.plan.channels_last) use_channels_last(batch);
-  if (run.entry.data != nullptr) batch = run.entry.data->on_after_batch_transfer(std::move(batch), dataloader_idx);
-  return run.entry.module->on_after_batch_transfer(std::move(batch), dataloader_idx);
+  const HookScope scope(entry, Hook::on_after_batch_transfer);
+  if (entry.data != nullptr)
+    batch = note_caller(entry, *entry.data).on_after_batch_transfer(std::move(batch), dataloader_idx);
+  return note_caller(entry, *entry.module).on_after_batch_transfer(std::move(batch), dataloader_idx);
 }
 
 // By the callbacks that change training batches, in order. Not ahead of time: they draw the random numbers that a
 // checkpoint of the batch before holds.
 Batch change_batch(Run& run, Batch batch) {
-  const HookScope scope(run.entry, Hook::transfer);
+  const HookScope scope(run.entry, Hook::change_batch);
   for (const auto& callback : run.entry.callbacks) {
     auto* changer = dynamic_cast<ChangesBatches*>(callback.get());
-    if (changer != nullptr) batch = changer->change_batch(std::move(batch));
+    if (changer == nullptr) continue;
+    note_caller(run.entry, *callback);
+    batch = changer->change_batch(std::move(batch));
   }
   return batch;
 }

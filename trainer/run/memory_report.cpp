@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "levin/core/options/units.h"
+#include "levin/core/process/main_guard.h"
 #include "levin/core/tensors.h"
 #include "levin/trainer/lightning_module.h"
 
@@ -95,11 +96,16 @@ const char* phase_text(const EntryPoint& entry) {
     case Hook::backward: return "backward";
     case Hook::optimizer_step:
     case Hook::configure_gradient_clipping: return "the optimizer's step";
-    case Hook::transfer: return "copying a batch to the device";
+    case Hook::on_before_batch_transfer:
+    case Hook::transfer_batch_to_device:
+    case Hook::on_after_batch_transfer: return "copying a batch to the device";
     case Hook::training_step:
     case Hook::validation_step:
     case Hook::test_step:
     case Hook::predict_step: return "forward";
+    case Hook::on_save_checkpoint:
+    case Hook::weights_to_save:
+    case Hook::state_dict: return "saving a checkpoint";
     default: return "a hook";
   }
 }

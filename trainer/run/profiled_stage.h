@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "levin/core/process/main_guard.h"
 #include "levin/trainer/run/run.h"
 #include "levin/trainer/trainer.h"
 
@@ -21,7 +22,8 @@ class ProfiledStage {
                       .time_split = &run.entry.time_split});
   }
   ~ProfiledStage() {
-    if (profiler_ != nullptr) profiler_->end();
+    if (profiler_ == nullptr) return;
+    warn_if_it_throws("end of the profiler", [this] { profiler_->end(); });
   }
   ProfiledStage(const ProfiledStage&) = delete;
   ProfiledStage& operator=(const ProfiledStage&) = delete;

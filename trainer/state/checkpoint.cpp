@@ -104,6 +104,7 @@ State run_state(Run& run) {
   checkpoint.put("progress", progress_state(run));
   checkpoint.put("metrics", metrics_state(run));
   run.drain_logs();
+  const HookScope scope(run.entry, Hook::state_dict);
   for (size_t i = 0; i < run.loggers.size(); ++i) {
     checkpoint.put("loggers." + std::to_string(i), run.loggers[i]->state_dict());
   }
@@ -178,11 +179,11 @@ State gather_checkpoint(Run& run, bool weights_only) {
   checkpoint.set("model_class", model_class(*run.entry.module));
   checkpoint.set("model_precision", run.precision->name());
   checkpoint.put("model", module_state(*run.entry.module));
-  for (const auto& callback : run.entry.callbacks) {
-    const State saved = callback->weights_to_save(*run.entry.module);
+  call_callbacks(run.entry, Hook::weights_to_save, [&](Callback& callback) {
+    const State saved = callback.weights_to_save(*run.entry.module);
     for (const auto& [name, weight] : saved.tensors) checkpoint.tensors["model." + name] = weight;
     for (const auto& entry : saved.values.entries) checkpoint.values.set(entry.key, entry.value);
-  }
+  });
   put_averages(run, checkpoint, weights_only);
   if (!weights_only) {
     put_run_state(run, checkpoint);
@@ -272,6 +273,7 @@ void restore_callbacks(Run& run, const State& checkpoint) {
       [&](Callback& callback) { callback.on_load_checkpoint(run.trainer, *run.entry.module, checkpoint); },
       [](LightningModule&) {});
   naming_checkpoint(run.entry.ckpt_path, [&] {
+    const HookScope scope(run.entry, Hook::load_state_dict);
     for (const auto& callback : run.entry.callbacks) {
       const State state = checkpoint.part("callbacks." + callback->state_key());
       if (!state.empty()) callback->load_state_dict(state);
@@ -310,6 +312,7 @@ void restore_run(Run& run, const State& checkpoint, const std::string& path) {
                           ", and TrainerOptions.max_epochs is " + std::to_string(run.plan.max_epochs) +
                           ". Raise max_epochs to continue.");
   }
+  const HookScope scope(run.entry, Hook::load_state_dict);
   restore_optimization(run, checkpoint, path);
   restore_trained_weights(run, checkpoint);
   run.precision->load_state_dict(checkpoint.part("precision"));

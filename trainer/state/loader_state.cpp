@@ -99,6 +99,7 @@ void put_loader_state(const Run& run, State& checkpoint) {
 void restore_loader_state(Run& run) {
   const State saved = state_of_rank(run, std::exchange(run.fit.resumed_loader, {}));
   Loader& loader = *run.fit.train.loaders[0];
+  const HookScope scope(run.entry, Hook::load_state_dict);
   if (!saved.empty()) return loader.load_state_dict(saved);
   if (run.progress.total_batches == 0 || loader.state_dict().empty()) return;
   Console::instance().warn(run.newest_checkpoint + ": it holds no state of the training loader of rank " +

@@ -10,6 +10,7 @@
 #include "levin/strategies/device/parallel_apply.h"
 #include "levin/strategies/device/replicas.h"
 #include "levin/trainer/lightning_module.h"
+#include "levin/trainer/step/out_of_memory.h"
 #include "levin/trainer/step/step_core.h"
 
 namespace levin {
@@ -44,9 +45,8 @@ at::Tensor run_step(StepCore& core, const Batch& batch, ModuleReplicas::Result r
   try {
     if (!core.replicas) return step(core.module, batch);
     return core.replicas->run_step(core, batch, result, step);
-  } catch (const c10::OutOfMemoryError&) {  // its report lists what holds the memory
-    throw;
   } catch (c10::Error& error) {
+    if (is_out_of_memory(error)) throw;  // its report lists what holds the memory
     error.add_context("the batch: " + batch_text(batch));
     throw;
   }

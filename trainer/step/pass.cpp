@@ -137,6 +137,7 @@ void zero_gradients(StepCore& core) {
   for (auto& wrapped : core.optimizers) {
     Optimizer& optimizer = wrapped.optimizer();
     core.hooks.on_before_zero_grad(optimizer);
+    const HookScope scope(core.running, Hook::optimizer_zero_grad);
     core.module.optimizer_zero_grad(optimizer);
   }
 }

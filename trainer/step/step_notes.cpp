@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "levin/core/options/error.h"
+#include "levin/trainer/step/out_of_memory.h"
 #include "levin/trainer/step/step_core.h"
 
 namespace levin {
@@ -73,10 +74,8 @@ CannotCapture::CannotCapture(std::string why) : Error(about_recording(why)), why
 std::unique_ptr<Recording> capture_step(StepRecorder& recorder, const std::function<void()>& step) {
   try {
     return recorder.record(step);
-  } catch (const c10::OutOfMemoryError&) {
-    throw;
   } catch (const c10::Error& error) {
-    if (recorder.runs_step()) throw;  // an error of the step
+    if (recorder.runs_step() || is_out_of_memory(error)) throw;  // an error of the step
     const std::string text = error.what_without_backtrace();
     throw CannotCapture(
         "the step cannot be recorded, because something in it waits for the GPU (item(), cpu(), a branch on a tensor's "
