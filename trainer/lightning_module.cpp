@@ -115,6 +115,11 @@ at::Tensor LightningModule::forward(const at::Tensor&) {
 }
 
 Batch LightningModule::transfer_batch_to_device(Batch batch, at::Device device, int64_t) {
+  for (size_t i = 0; i < batch.tensors.size(); ++i) {
+    if (batch.tensors[i].defined()) continue;
+    throw Error("tensor " + std::to_string(i) + " of the " + count_of(std::ssize(batch.tensors), "tensor") +
+                " of the batch is undefined. Look at what the loader's next() or the collate function returns.");
+  }
   const auto move = [device](at::Tensor& tensor) {
     if (tensor.device() != device) tensor = tensor.to(device, tensor.scalar_type(), /*non_blocking=*/true);
   };

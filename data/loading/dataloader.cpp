@@ -43,6 +43,9 @@ void check_no_option_cuts(const DataLoaderOptions& options) {
   }
 }
 
+constexpr const char* kIfItChanges =
+    " If the data set changes during a run, make a new loader for it (reload_dataloaders_every_n_epochs).";
+
 // Both are often user code: what they return is checked once per pass.
 void check_indices(const at::Tensor& indices, const char* whose, int64_t dataset_size) {
   if (indices.numel() == 0) return;
@@ -50,7 +53,7 @@ void check_indices(const at::Tensor& indices, const char* whose, int64_t dataset
   for (const int64_t index : {low.item<int64_t>(), high.item<int64_t>()}) {
     if (index >= 0 && index < dataset_size) continue;
     throw DataError(std::string("DataLoader: the ") + whose + " gave index " + std::to_string(index) +
-                    " but the data set holds " + count_of(dataset_size, "sample") + ".");
+                    " but the data set holds " + count_of(dataset_size, "sample") + "." + kIfItChanges);
   }
 }
 
@@ -238,7 +241,7 @@ BatchFetcher::Pass DataLoader::cut_by_sampler(int64_t epoch) const {
     if (world_size_ > 1) pass.order = own_share(pass.order);
   } else if (pass.num_samples > dataset_->size()) {
     throw DataError("DataLoader: the sampler visits " + count_of(pass.num_samples, "sample") +
-                    " but the data set holds " + std::to_string(dataset_->size()) + ".");
+                    " but the data set holds " + std::to_string(dataset_->size()) + "." + kIfItChanges);
   }
   return pass;
 }

@@ -195,6 +195,10 @@ RunPlan resolve_plan(const TrainerOptions& o) {
 }
 
 int64_t limited_batches(const BatchLimit& limit, std::optional<int64_t> length, const std::string& option) {
+  if (length && *length < 0) {
+    throw ConfigError("num_batches() of a loader is " + std::to_string(*length) +
+                      ". Return the number of batches of a pass, or std::nullopt if it is not known.");
+  }
   if (const auto* count = std::get_if<int64_t>(&limit)) return std::min(*count, length.value_or(kUnlimited));
   const double share = std::get<double>(limit);
   if (!length) {
