@@ -69,15 +69,49 @@ void MetricStore::log(const Place& place, std::string_view name, double value, c
 
 MetricStore::Slot& MetricStore::slot(const Place& place, std::string_view name, const LogOptions& options,
                                      const MetricStore* other) {
-  for (size_t tried = 0; tried < slots_.size(); ++tried) {
-    if (cursor_ >= slots_.size()) cursor_ = 0;
-    Slot& candidate = slots_[cursor_++];
-    if (candidate.name == name && candidate.hook == place.hook && candidate.dataloader_idx == place.dataloader_idx) {
-      check_same_options(candidate, options);
-      return candidate;
+  const auto is_it = [&](const Slot& candidate) {
+    return candidate.name == name && candidate.hook == place.hook && candidate.dataloader_idx == place.dataloader_idx;
+  };
+  if (cursor_ >= slots_.size()) cursor_ = 0;
+  if (slots_.empty() || !is_it(slots_[cursor_])) {
+    const auto found = by_name_.find(name);
+    const std::vector<size_t> none, &all = found == by_name_.end() ? none : found->second;
+    const auto index = std::find_if(all.begin(), all.end(), [&](size_t k) { return is_it(slots_[k]); });
+    if (index == all.end()) return make_slot(place, name, options, other);
+    cursor_ = *index;
+  }
+  Slot& s = slots_[cursor_++];
+  check_same_options(s, options);
+  return s;
+}
+
+MetricStore::Slot& MetricStore::add_slot(Slot s) {
+  by_name_[s.name].push_back(slots_.size());
+  slots_.push_back(std::move(s));
+  return slots_.back();
+}
+
+// Two slots clash if one of the full names of each is the same. A full name is a slot's name and up to two suffixes.
+std::vector<size_t> MetricStore::slots_that_may_clash(const Slot& s) const {
+  std::set<std::string> names;
+  for (const bool plain : {false, true}) {
+    for (const bool on_step : {false, true}) {
+      const std::string full = full_name(s, on_step, plain);
+      for (const std::string& name : {full, full.substr(0, full.rfind("/dataloader_idx_"))}) {
+        names.insert(name);
+        for (const std::string_view suffix : {"_step", "_epoch"}) {
+          if (name.ends_with(suffix)) names.insert(name.substr(0, name.size() - suffix.size()));
+        }
+      }
     }
   }
-  return make_slot(place, name, options, other);
+  std::vector<size_t> slots;
+  for (const std::string& name : names) {
+    const auto found = by_name_.find(name);
+    if (found != by_name_.end()) slots.insert(slots.end(), found->second.begin(), found->second.end());
+  }
+  std::sort(slots.begin(), slots.end());
+  return slots;
 }
 
 // Callbacks, loggers and the progress bar know a value by its name.
@@ -98,14 +132,16 @@ void MetricStore::check_name_is_free(const Slot& s, const MetricStore* other) co
     return "";
   };
   if (other != nullptr) {
-    for (const Slot& taken : other->slots_) {
+    for (const size_t k : other->slots_that_may_clash(s)) {
+      const Slot& taken = other->slots_[k];
       const std::string clash = clash_with(taken);
       if (clash.empty()) continue;
       throw Error(clash + ", and callbacks and loggers would get a mixture of the values of training and of " +
                   "validation. Use two names, e.g. \"train_" + s.name + "\" and \"val_" + s.name + "\".");
     }
   }
-  for (const Slot& taken : slots_) {
+  for (const size_t k : slots_that_may_clash(s)) {
+    const Slot& taken = slots_[k];
     const bool is_by_step = taken.name == s.name && !taken.on_epoch && !s.on_epoch;  // of each step the last one counts
     const std::string clash = is_by_step ? "" : clash_with(taken);
     if (clash.empty()) continue;
@@ -155,9 +191,8 @@ MetricStore::Slot& MetricStore::make_slot(const Place& place, std::string_view n
   }
   s.total = starting_total(s.reduce);
   check_name_is_free(s, other);
-  slots_.push_back(std::move(s));
-  cursor_ = slots_.size();
-  return slots_.back();
+  cursor_ = slots_.size() + 1;
+  return add_slot(std::move(s));
 }
 
 void MetricStore::check_same_options(const Slot& slot, const LogOptions& options) {

@@ -4,6 +4,7 @@
 #include <ATen/core/ATen_fwd.h>
 
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -194,7 +195,11 @@ class MetricStore {
   [[nodiscard]] bool fits(const RowSlots& row) const;
   [[nodiscard]] RowSlots row_slots() const;
 
+  Slot& add_slot(Slot slot);
+  [[nodiscard]] std::vector<size_t> slots_that_may_clash(const Slot& slot) const;
+
   std::vector<Slot> slots_ = {};
+  std::map<std::string, std::vector<size_t>, std::less<>> by_name_ = {};  // the slots with a name, in their order
   RowSlots row_ = {};
   bool any_step_sync_ = false;  // a metric has its step values reduced over ranks
   size_t cursor_ = 0;           // calls usually come in the same order in every batch, so the next slot is tried first

@@ -125,11 +125,13 @@ std::pair<size_t, size_t> MetricStore::place_for(const std::string& key, const s
   std::istringstream(description) >> s.on_step >> s.on_epoch >> s.prog_bar >> s.logger >> s.add_suffix >> reduce >>
       s.sync_dist >> s.is_object >> states;
   s.reduce = static_cast<ReduceFx>(reduce);
-  auto found = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) { return key_of(slot) == key; });
-  if (found == slots_.end()) found = slots_.insert(found, std::move(s));
-  found->is_object = s.is_object;
-  found->used = true;
-  return {static_cast<size_t>(found - slots_.begin()), states};
+  const std::vector<size_t>& all = by_name_[read.name];
+  const auto index = std::find_if(all.begin(), all.end(), [&](size_t k) { return key_of(slots_[k]) == key; });
+  const size_t k = index == all.end() ? slots_.size() : *index;
+  Slot& found = index == all.end() ? add_slot(s) : slots_[k];
+  found.is_object = s.is_object;
+  found.used = true;
+  return {k, states};
 }
 
 }  // namespace levin

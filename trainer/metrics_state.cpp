@@ -51,6 +51,7 @@ State MetricStore::state_dict() const {
 
 void MetricStore::load_state_dict(const State& saved) {
   slots_.clear();
+  by_name_.clear();
   cursor_ = 0;
   for (const ConfigNode& node : saved.get<ConfigNode>("slots").items) {
     State one;
@@ -74,7 +75,7 @@ void MetricStore::load_state_dict(const State& saved) {
     slot.is_object = one.has("is_object") && one.get<bool>("is_object");
     if (slot.is_object && slot.used) slot.states = saved.part("object" + std::to_string(slots_.size()));
     slot.synced = slot.is_object;  // until it is logged again, its value is the saved one
-    slots_.push_back(std::move(slot));
+    add_slot(std::move(slot));
   }
 }
 
