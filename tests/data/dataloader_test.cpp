@@ -214,6 +214,7 @@ TEST(DataLoader, NamesTheFailingSampleAndStartsAgain) {
   }
 }
 
+// Reliability: ragged_samples.
 TEST(DataLoader, NamesTheSampleWhoseShapeOrTypeDiffers) {
   for (const int64_t workers : {0, 2}) {
     DataLoader shapes(std::make_shared<Samples>(9,

@@ -122,6 +122,7 @@ class Ends(RanksTest):
         self.assertEqual(one["weights"], other["weights"])
         self.assertEqual(one["global_step"], other["global_step"])
 
+    # Reliability: nonfinite_loss
     def test_a_loss_that_is_nan_on_one_rank_stops_all_before_the_update(self):
         status, errors = self.run_with("samples=32", "nan=1:2", "devices=2")
         self.assertNotEqual(status, 0)

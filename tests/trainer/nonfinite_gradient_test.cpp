@@ -94,6 +94,7 @@ void expect_skipped(const Change& change) {
   EXPECT_TRUE(outcome.weight.isfinite().all().item<bool>());
 }
 
+// Reliability: nonfinite_gradient.
 TEST(NonFiniteGradient, StopsBeforeTheUpdateAndNamesTheParameterAndTheBatch) {
   const Outcome outcome = fit({5});
   EXPECT_TRUE(holds(outcome.error, {"backward: the gradient of weight is nan in epoch 0, batch 5, global step 5",
@@ -264,6 +265,7 @@ TEST(NonFiniteGradient, NorDoesACheckpointInsideItsWindow) {
 }
 
 // A recorded step decides in its operators.
+// Reliability: nonfinite_gradient.
 TEST(NonFiniteGradient, RecordedStepsSkipIt) {
   const std::vector<std::function<OptimizerConfig(Root&)>> optimizers = {
       nullptr, [](Root& m) { return AdamW(m.parameters(), {.lr = 0.01}); },

@@ -53,6 +53,7 @@ void fit_without(Poisoned& module, const std::set<int64_t>& batches) {
   Trainer(quiet(1, {LambdaCallback({.on_train_batch_start = skip})})).fit(module, tiny_loader(24));
 }
 
+// Reliability: nonfinite_loss.
 TEST(NonFiniteLoss, StopsBeforeTheUpdateByDefault) {
   for (const double value : {NAN, INFINITY, -INFINITY}) {
     Poisoned module;

@@ -231,6 +231,7 @@ TEST(StepGraph, RecordsAnewWhenALayerIsFrozen) {
   EXPECT_EQ(log->records, 3) << "once for each epoch";
 }
 
+// Reliability: nonfinite_loss.
 TEST(StepGraph, ALossThatIsNotFiniteStopsBeforeItsUpdate) {
   const Result plain = train({.bad = 7}, nullptr);
   const auto log = std::make_shared<DeviceLog>();

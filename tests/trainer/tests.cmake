@@ -65,6 +65,12 @@ levin_test(trainer TORCH COST 40 FILES
   trainer/validation_period_test.cpp)
 add_dependencies(trainer_test levin_stand_in_nvidia)
 
+# What goes wrong in a user's code and data: the cells of reliability/user_faults.json.
+levin_test(user_faults TORCH COST 60 FILES
+  reliability/user_data_faults_test.cpp
+  reliability/user_faults_test.cpp
+  reliability/user_rank_faults_test.cpp)
+
 # What a GPU changes in a training, as far as a CPU can tell.
 levin_test(gpu_paths TORCH COST 30 FILES
   trainer/backend_settings_test.cpp
