@@ -81,9 +81,15 @@ Outcome run_cell(const Undisturbed& undisturbed, const Cell& cell, bool continue
     if (points.calls_of("LightningModule::configure_callbacks") > 0 && !outcome.type.empty()) {
       EXPECT_EQ(points.calls_of("LightningModule::on_exception"), 1);
       EXPECT_EQ(points.calls_of("LightningModule::teardown"), 1);
-      if (undisturbed.variant.data_module) EXPECT_EQ(points.calls_of("DataModule::teardown"), 1);
-      if (points.calls_of("Callback::setup") > 0) EXPECT_EQ(points.calls_of("Callback::teardown"), 1);
-      if (points.calls_of("Logger::start") > 0) EXPECT_EQ(run.logger->finalized.back(), "failed");
+      if (undisturbed.variant.data_module) {
+        EXPECT_EQ(points.calls_of("DataModule::teardown"), 1);
+      }
+      if (points.calls_of("Callback::setup") > 0) {
+        EXPECT_EQ(points.calls_of("Callback::teardown"), 1);
+      }
+      if (points.calls_of("Logger::start") > 0) {
+        EXPECT_EQ(run.logger->finalized.back(), "failed");
+      }
     }
     if (continues && cell.entry == Entry::fit) {
       UserRun next(undisturbed.variant, folder.path(), /*resumes=*/true);
@@ -91,7 +97,9 @@ Outcome run_cell(const Undisturbed& undisturbed, const Cell& cell, bool continue
       EXPECT_TRUE(torch::equal(next.weights(), undisturbed.weights)) << next.weights() << undisturbed.weights;
     }
     const Entry again = cell.entry == Entry::resume ? Entry::fit : cell.entry;
-    if (continues && run.trainer != nullptr) EXPECT_EQ(outcome_of([&] { run.run(again); }).text, "");
+    if (continues && run.trainer != nullptr) {
+      EXPECT_EQ(outcome_of([&] { run.run(again); }).text, "");
+    }
   }
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path()))
     EXPECT_EQ(entry.path().string().find(".tmp"), std::string::npos) << entry.path();
@@ -138,16 +146,22 @@ bool is_named(const std::string& point, const Outcome& outcome) {
 void expect_clear(const Variant& variant, const Cell& cell, const Outcome& outcome) {
   const std::string all = outcome.all();
   EXPECT_EQ(outcome.type, expected_type(cell, variant));
-  const char* planted = cell.what == Thrown::bad_alloc ? "bad_alloc" : cell.what == Thrown::number ? "int" : "planted";
+  const char* planted = cell.what == Thrown::number          ? "int"
+                        : cell.what != Thrown::bad_alloc     ? "planted"
+                        : outcome.type == "OutOfMemoryError" ? "out of memory"
+                                                             : "bad_alloc";
   EXPECT_TRUE(has(all, planted));
-  if (is_named(cell.point, outcome)) EXPECT_TRUE(has(all, function_of(cell.point)));
+  if (is_named(cell.point, outcome)) {
+    EXPECT_TRUE(has(all, function_of(cell.point)));
+  }
   if (cell.what == Thrown::bad_alloc && outcome.type == "OutOfMemoryError") {
     EXPECT_TRUE(holds(outcome.text, {"out of memory", "Use a smaller batch_size"}));
   }
   // Functions of a logger that its own thread calls.
   if (is_one_of(cell.point, {"Logger::log_"}) && !is_one_of(cell.point, {"Logger::log_dir", "Logger::log_final"}) &&
-      cell.point != "Logger::log_hyperparams")
+      cell.point != "Logger::log_hyperparams") {
     EXPECT_TRUE(has(all, "FaultyLogger"));
+  }
 }
 
 void try_cell(const Undisturbed& undisturbed, const Cell& cell, bool continues) {

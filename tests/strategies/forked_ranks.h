@@ -20,8 +20,8 @@
 
 namespace levin::test {
 
-/// Returns a port of this machine that nobody listens on, and none that the kernel gives to others: between here and rank
-/// 0's listening another test could get it (support/ports.py).
+/// Returns a port of this machine that nobody listens on, and none that the kernel gives to others: between here and
+/// rank 0's listening another test could get it (support/ports.py).
 inline int64_t free_port() {
   std::random_device random;
   for (;;) {

@@ -39,7 +39,8 @@ class SeedListener : public testing::EmptyTestEventListener {
 
 int main(int argc, char** argv) {
   levin::leave_static_objects();
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) std::signal(number, SIG_DFL);  // not as nohup has left them
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
+    std::signal(number, SIG_DFL);  // not as nohup has left them
   setenv("OMP_NUM_THREADS", "2", /*overwrite=*/0);
   const char* seed = std::getenv("LEVIN_TEST_SEED");
   testing::UnitTest::GetInstance()->listeners().Append(new SeedListener(seed ? std::strtoull(seed, nullptr, 10) : 1));

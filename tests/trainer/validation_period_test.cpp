@@ -123,23 +123,23 @@ TEST(ValidationPeriod, BeginsAgainAfterEachValidation) {
   int64_t validations = 0;
   Clock::time_point before, after, trained;  // a period begins between the first two
   bool has_begun = false;                    // and a batch was trained in it
-  options.callbacks.push_back(LambdaCallback(
-      {.on_train_batch_start =
-           [&](Trainer&, LightningModule&, const Batch&, int64_t) {
-             EXPECT_TRUE(!has_begun || trained - after < period) << "a validation was due";
-             if (!std::exchange(has_begun, true)) after = Clock::now();
-             take_time(40);
-           },
-       .on_train_batch_end = [&](Trainer&, LightningModule&, const at::Tensor&, const Batch&,
-                                 int64_t) { trained = Clock::now(); },
-       .on_validation_start =
-           [&](Trainer&, LightningModule&) {
-             EXPECT_GE(Clock::now() - before, period) << "a validation was not due";
-             has_begun = false;
-             ++validations;
-             take_time(150);  // does not count
-             before = Clock::now();
-           }}));
+  options.callbacks.push_back(
+      LambdaCallback({.on_train_batch_start =
+                          [&](Trainer&, LightningModule&, const Batch&, int64_t) {
+                            EXPECT_TRUE(!has_begun || trained - after < period) << "a validation was due";
+                            if (!std::exchange(has_begun, true)) after = Clock::now();
+                            take_time(40);
+                          },
+                      .on_train_batch_end = [&](Trainer&, LightningModule&, const at::Tensor&, const Batch&,
+                                                int64_t) { trained = Clock::now(); },
+                      .on_validation_start =
+                          [&](Trainer&, LightningModule&) {
+                            EXPECT_GE(Clock::now() - before, period) << "a validation was not due";
+                            has_begun = false;
+                            ++validations;
+                            take_time(150);  // does not count
+                            before = Clock::now();
+                          }}));
   TinyModule module;
   before = Clock::now();
   Trainer(options).fit(module, tiny_loader(40), tiny_loader(8));
