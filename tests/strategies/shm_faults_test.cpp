@@ -38,9 +38,13 @@ bool matches(const std::string& text, const std::string& pattern) {
   return std::regex_search(text, std::regex(pattern));
 }
 
+// Not folders: another program's folder for temporary files may be there.
 std::set<std::string> names_in_dev_shm() {
   std::set<std::string> names;
-  for (const auto& file : fs::directory_iterator("/dev/shm")) names.insert(file.path().filename().string());
+  for (const auto& file : fs::directory_iterator("/dev/shm")) {
+    std::error_code gone;
+    if (file.is_regular_file(gone)) names.insert(file.path().filename().string());
+  }
   return names;
 }
 
