@@ -212,14 +212,15 @@ RunRecorder::Json RunRecorder::metrics_node() const {
   return all;
 }
 
-// Callbacks remove files that are no longer among the best.
-RunRecorder::Json RunRecorder::existing_checkpoints() const {
-  Json all = Json::array();
+// Callbacks remove files that are no longer among the best. They are forgotten here too, or the list, and the time for a
+// look at its files, would grow with every save.
+void RunRecorder::forget_removed_checkpoints() {
+  Json existing = Json::array();
   std::error_code code;
-  for (const Json& checkpoint : checkpoints_) {
-    if (fs::exists(fs::path(folder_) / checkpoint.value("path", ""), code)) all.push_back(checkpoint);
+  for (Json& checkpoint : checkpoints_) {
+    if (fs::exists(fs::path(folder_) / checkpoint.value("path", ""), code)) existing.push_back(std::move(checkpoint));
   }
-  return all;
+  checkpoints_ = std::move(existing);
 }
 
 RunRecorder::Json RunRecorder::ranks_node(const RunProgress& status) const {
@@ -286,7 +287,7 @@ RunRecorder::Json RunRecorder::content(const RunProgress& status) const {
             {"mode", status.monitor_mode},
             {"best", or_null(status.best_score)},
             {"best_path", below_folder(status.best_path)}}},
-          {"checkpoints", existing_checkpoints()},
+          {"checkpoints", checkpoints_},
           {"skipped_steps", status.skipped_steps},
           {"nonfinite_losses", status.nonfinite_losses},
           {"rates",
@@ -301,6 +302,7 @@ void RunRecorder::write(const RunProgress& status) {
   if (!writes_) return add_evaluation(status);
   note_clock(status);
   note_rate(status);
+  forget_removed_checkpoints();
   replace(content(status));
 }
 

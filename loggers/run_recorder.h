@@ -107,7 +107,7 @@ class RunRecorder final : public Logger {
   void note_rate(const RunProgress& status);
   [[nodiscard]] Json content(const RunProgress& status) const;
   [[nodiscard]] Json metrics_node() const;
-  [[nodiscard]] Json existing_checkpoints() const;
+  void forget_removed_checkpoints();
   [[nodiscard]] std::string below_folder(const std::string& path) const;
   [[nodiscard]] Json ranks_node(const RunProgress& status) const;
 

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -61,10 +62,20 @@ spdlog::logger& logger() {
   return *made;
 }
 
-// Returns true if the warning was not shown before.
+// Returns true if the warning is not among the latest ones that were shown. A run may warn in every step with another
+// text, so that a list of all of them would grow forever.
 bool is_new(const std::string& text) {
+  constexpr size_t kMaxRemembered = 1000;
   static auto* const shown = new std::set<std::string>;
-  return shown->insert(text).second;
+  static auto* const oldest_first = new std::deque<std::set<std::string>::const_iterator>;
+  const auto [place, is_inserted] = shown->insert(text);
+  if (!is_inserted) return false;
+  oldest_first->push_back(place);
+  if (oldest_first->size() > kMaxRemembered) {
+    shown->erase(oldest_first->front());
+    oldest_first->pop_front();
+  }
+  return true;
 }
 
 using ShowLine = void (*)(const std::string& level, const std::string& text);

@@ -17,7 +17,8 @@ class Console {
   /// Prints `text` and a newline above the live line.
   void print(const std::string& text);
 
-  /// Prints "warning: text" on standard error; the same text only once per process. Also writes it to the run's log.
+  /// Prints "warning: text" on standard error; the same text only once, unless 1000 other warnings have followed it.
+  /// Also writes it to the run's log.
   void warn(const std::string& text);
   /// Prints "error: text" on standard error, and writes it to the run's log.
   void error(const std::string& text);

@@ -120,6 +120,15 @@ TEST(Console, ReportsTheSameWarningOnce) {
   EXPECT_EQ(output.err, "warning: odd\nwarning: other\nerror: bad\nerror: bad\n");
 }
 
+// A list of all warnings would grow forever in a run that warns of each step.
+TEST(Console, RemembersTheLatestThousandWarnings) {
+  Arguments arguments{"warn", "first"};
+  for (int step = 1; step <= 999; ++step) arguments.insert(arguments.end(), {"warn", "step " + std::to_string(step)});
+  arguments.insert(arguments.end(), {"warn", "first", "warn", "step 1000", "warn", "first", "warn", "step 1000"});
+  const std::string errors = run_into_files(arguments).err;
+  EXPECT_TRUE(errors.ends_with("step 999\nwarning: step 1000\nwarning: first\n")) << errors.substr(errors.size() - 100);
+}
+
 TEST(Console, PrintsBracesAndPercentSignsUnchanged) {
   const Output output = run_into_files({"print", "100 %d {}", "warn", "{0} %s {", "error", "}{"});
   EXPECT_EQ(output.out, "100 %d {}\n");

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "levin/core/files/files.h"
 #include "support/temporary_folder.h"
 
@@ -61,6 +63,29 @@ TEST(RunRecorder, TakesTheSmallestNumberAfterANan) {
   const Json loss = Json::parse(read_file(folder / "run.json"))["metrics"]["loss"];
   EXPECT_EQ(loss,
             Json::parse(R"({"last": 3.0, "last_step": 8, "min": 3.0, "min_step": 8, "max": 3.0, "max_step": 8})"));
+}
+
+// A run that always keeps its best three would look for the files of all earlier saves each second.
+TEST(RunRecorder, ForgetsCheckpointsWhoseFilesWereRemoved) {
+  const TemporaryFolder folder;
+  RunRecorder recorder(folder.path());
+  const RunProgress status{.started = 200, .now = 210, .step = 4};
+  recorder.begin(status, /*continues=*/false);
+  const auto paths = [&] {
+    recorder.write(status);
+    std::string text;
+    const Json record = Json::parse(read_file(folder / "run.json"));
+    for (const Json& checkpoint : record["checkpoints"]) text += checkpoint["path"].get<std::string>() + " ";
+    return text;
+  };
+  for (const char* name : {"a.ckpt", "b.ckpt"}) recorder.add_checkpoint({.path = folder.write(name, "weights")});
+  EXPECT_EQ(paths(), "a.ckpt b.ckpt ");
+  std::filesystem::remove(folder / "a.ckpt");
+  EXPECT_EQ(paths(), "b.ckpt ");
+  folder.write("a.ckpt", "another program's");
+  EXPECT_EQ(paths(), "b.ckpt ");
+  recorder.add_checkpoint({.path = folder / "a.ckpt"});
+  EXPECT_EQ(paths(), "b.ckpt a.ckpt ");
 }
 
 TEST(RunRecorder, CountsWhatIsOfADifferentFormAsAbsent) {
