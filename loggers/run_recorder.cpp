@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -22,6 +23,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kMaxClockPoints = 512;
+constexpr size_t kMaxSessions = 100;
 constexpr double kRateWindow = 10;  // seconds over which rates are averaged
 constexpr uint64_t kMaxBytes = 16 << 20;
 
@@ -61,6 +63,23 @@ void close_killed(OrderedJson& sessions, const OrderedJson& updated) {
   if (sessions.empty() || read_or<std::string>(sessions.back(), "status", "") != "running") return;
   sessions.back()["status"] = "killed";
   sessions.back()["ended"] = updated;
+}
+
+// Joins the two oldest sessions into one that lasted as long as both, without the time between them, until `most` are
+// left: a program may call fit without end in one folder.
+void join_oldest(OrderedJson& sessions, size_t most) {
+  const auto seconds = [](const OrderedJson& session) {
+    return std::max(0.0, read_or(session, "ended", 0.0) - read_or(session, "started", 0.0));
+  };
+  while (sessions.size() > most) {
+    OrderedJson& first = sessions[0];
+    const OrderedJson& second = sessions[1];
+    const int64_t count = read_or(first, "sessions", int64_t{1}) + read_or(second, "sessions", int64_t{1});
+    first["ended"] = read_or(first, "started", 0.0) + seconds(first) + seconds(second);
+    first["status"] = second["status"];
+    first["sessions"] = count;
+    sessions.erase(1);
+  }
 }
 
 // Returns the objects of a list that have a string member `text`; other items count as absent.
@@ -148,6 +167,7 @@ void RunRecorder::read_earlier(const RunProgress& status) {
     started_ = read_or(earlier, "started", started_);
     sessions_ = objects_in(earlier, "sessions", "status");
     close_killed(sessions_, read_or(earlier, "updated", Json()));
+    join_oldest(sessions_, kMaxSessions - 1);
     checkpoints_ = objects_in(earlier, "checkpoints", "path");
     trained_before_ = read_or(earlier, "trained_seconds", 0.0);
     split_before_ = read_or(earlier, "time_split", std::map<std::string, double>());
@@ -212,8 +232,8 @@ RunRecorder::Json RunRecorder::metrics_node() const {
   return all;
 }
 
-// Callbacks remove files that are no longer among the best. They are forgotten here too, or the list, and the time for a
-// look at its files, would grow with every save.
+// Callbacks remove files that are no longer among the best. They are forgotten here too, or the list, and the time for
+// a look at its files, would grow with every save.
 void RunRecorder::forget_removed_checkpoints() {
   Json existing = Json::array();
   std::error_code code;

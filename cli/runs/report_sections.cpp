@@ -67,7 +67,7 @@ std::string tiles_of(const ReportRun& run, const std::vector<ListedRun>& listed)
     out += tile("Steps", grouped_number(record.step), below);
   }
   out += tile("Duration", took(record),
-              record.sessions.size() > 1 ? "in " + count_of(record.sessions.size(), "session") : "");
+              record.session_count() > 1 ? "in " + count_of(record.session_count(), "session") : "");
   if (record.batches_per_second >= 0) {
     out += tile(
         "Speed", html_number(record.batches_per_second) + " it/s",
@@ -273,7 +273,9 @@ Facts facts_of(const RunRecord& record) {
     if (record.sessions.size() < 2) break;
     const double seconds = session.ended - session.started;
     sessions += (sessions.empty() ? "" : "<br>") + html_text(time_text(session.started)) + ", from step " +
-                grouped_number(session.first_step) + (session.status.empty() ? "" : ": " + html_text(session.status)) +
+                grouped_number(session.first_step) +
+                (session.count > 1 ? ", " + count_of(session.count, "session") : "") +
+                (session.status.empty() ? "" : ": " + html_text(session.status)) +
                 (seconds >= 0 ? " after " + readable_duration(Seconds(seconds)) : "");
   }
   if (!sessions.empty()) facts.emplace_back("Sessions", sessions);

@@ -121,6 +121,7 @@ void read_progress(const json& file, RunRecord& record) {
     get(item, "ended", session.ended);
     get(item, "first_step", session.first_step);
     get(item, "status", session.status);
+    get(item, "sessions", session.count);
     record.sessions.push_back(std::move(session));
   });
 }
@@ -279,6 +280,12 @@ const char* status_word(RunStatus status) {
     case RunStatus::killed: return "killed";
     default: return "";
   }
+}
+
+int64_t RunRecord::session_count() const {
+  int64_t count = 0;
+  for (const RunSession& session : sessions) count += std::max<int64_t>(1, session.count);
+  return count;
 }
 
 double RunRecord::duration() const {

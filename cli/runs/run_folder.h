@@ -38,6 +38,7 @@ struct RunSession {
   double ended = kUnknown;
   int64_t first_step = 0;
   std::string status = "";
+  int64_t count = 1;  // more: sessions that were joined into this one
 };
 
 /// A checkpoint of the run that exists.
@@ -102,6 +103,7 @@ struct RunRecord {
   std::vector<std::pair<int64_t, double>> clock = {};           // step, seconds of training since the start; ascending
   std::vector<RunRank> ranks = {};
 
+  [[nodiscard]] int64_t session_count() const;
   /// Seconds from start to end over all sessions, without the time between them; kUnknown where no time is known.
   [[nodiscard]] double duration() const;
 };

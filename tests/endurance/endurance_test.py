@@ -1,7 +1,7 @@
 """Long runs in one process: memory, descriptors and threads stay the same, and a step takes as long at the end as at the start.
 
-    endurance_test.py PROGRAM short                  every kind of run, for 5,000 steps, and the planted faults
-    endurance_test.py PROGRAM long KIND…             the kinds for 200,000 steps
+    endurance_test.py PROGRAM short            every kind of run, for 5,000 steps, and faults that must be found
+    endurance_test.py PROGRAM long PART PARTS  the same for 200,000 steps, in parts that can run at the same time
 """
 import os
 import pathlib
@@ -14,8 +14,8 @@ from usage import Samples
 
 PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
 LENGTH = sys.argv.pop(1)
-KINDS = sys.argv[1:] or subprocess.run([PROGRAM, "list"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
-del sys.argv[1:]
+PART, PARTS = (int(sys.argv.pop(1)), int(sys.argv.pop(1))) if LENGTH == "long" else (0, 1)
+KINDS = subprocess.run([PROGRAM, "list"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()[PART::PARTS]
 
 SHORT_STEPS = 5_000
 LONG_STEPS = 200_000
@@ -55,11 +55,11 @@ class Short(Endurance):
         self.expect_flat(SHORT_STEPS)
 
     def test_planted_faults_are_found(self):
-        for plant, part in {"bytes": "the heap grew by", "descriptor": "descriptors at its start", "thread": "threads at its start",
-                            "slow": "a step took"}.items():
+        for plant, part in {"bytes": "the heap grew by", "descriptor": "descriptors at its start",
+                            "thread": "threads at its start", "slow": "a step took"}.items():
             with self.subTest(plant=plant):
-                # A step that reads a list of all earlier steps becomes slower by 0.3 ns for each of them.
-                problems = self.samples_of("eager", 50_000 if plant == "slow" else SHORT_STEPS, plant).problems()
+                # The time is not compared in runs that are shorter.
+                problems = self.samples_of("eager", 20_000 if plant == "slow" else SHORT_STEPS, plant).problems()
                 self.assertEqual(len(problems), 1, problems)
                 self.assertIn(part, problems[0])
 
@@ -68,6 +68,7 @@ class Long(Endurance):
     def test_every_kind_of_run_is_flat(self):
         self.expect_flat(LONG_STEPS)
 
+    @unittest.skipIf(PART > 0, "part 0 tests it")
     def test_sixteen_bytes_per_step_are_found(self):
         problems = self.samples_of("eager", LONG_STEPS, "few_bytes").problems()
         self.assertEqual(len(problems), 1, problems)

@@ -9,10 +9,10 @@ MAX_SLOWDOWN = 2                 # processor time of a step at the end, compared
 
 # Bytes that the heap of a short run may grow by, regardless of its steps: what has an upper limit is not full yet, such as
 # the warnings that the console remembers, the loggers' queue and SQLite's cache of pages (2 MB).
-SHORT_STEPS = 50_000
+SHORT_STEPS = 20_000
 SHORT_ALLOWANCE = 100_000
-SQLITE_ALLOWANCE = 3_000_000
-KINDS_WITH_SQLITE = ("sqlite", "all_loggers", "fresh_trainers")
+SHORT_ALLOWANCES = {"sqlite": 3_000_000, "all_loggers": 3_000_000, "fresh_trainers": 3_000_000,
+                    "fits_of_one_trainer": 300_000}  # the hundred sessions of run.json
 
 
 class Samples:
@@ -24,7 +24,7 @@ class Samples:
         self.columns = {name: values[first:] for name, values in columns.items()}
         self.steps = columns["step"][-1]
         self.is_short = self.steps < SHORT_STEPS
-        self.allowance = 0 if not self.is_short else SQLITE_ALLOWANCE if kind in KINDS_WITH_SQLITE else SHORT_ALLOWANCE
+        self.allowance = SHORT_ALLOWANCES.get(kind, SHORT_ALLOWANCE) if self.is_short else 0
 
     def ends(self, values):
         """Returns the medians of the first and the last quarter of `values`."""

@@ -65,6 +65,23 @@ TEST(RunRecorder, TakesTheSmallestNumberAfterANan) {
             Json::parse(R"({"last": 3.0, "last_step": 8, "min": 3.0, "min_step": 8, "max": 3.0, "max_step": 8})"));
 }
 
+// A program that calls fit again and again in one folder would read and write a longer list each time.
+TEST(RunRecorder, JoinsTheOldestSessionsBeyondAHundred) {
+  Json sessions = Json::array();
+  for (int k = 0; k < 150; ++k) {
+    sessions.push_back({{"started", 10 * k}, {"ended", 10 * k + 2}, {"first_step", 5 * k}, {"status", "success"}});
+  }
+  sessions[51]["status"] = "interrupted";
+  const Json record = continued(Json{{"command", "fit"}, {"sessions", sessions}}.dump());
+  ASSERT_EQ(record["sessions"].size(), 100U);
+  const Json joined = {{"started", 0}, {"ended", 104}, {"first_step", 0}, {"status", "interrupted"}, {"sessions", 52}};
+  EXPECT_EQ(record["sessions"][0], joined);  // 52 of 2 seconds each
+  EXPECT_EQ(record["sessions"][1], sessions[52]);
+  EXPECT_EQ(record["sessions"][98], sessions[149]);
+  EXPECT_EQ(record["sessions"][99]["status"], "running");
+  EXPECT_EQ(continued(record.dump())["sessions"][0]["sessions"], 53);
+}
+
 // A run that always keeps its best three would look for the files of all earlier saves each second.
 TEST(RunRecorder, ForgetsCheckpointsWhoseFilesWereRemoved) {
   const TemporaryFolder folder;
