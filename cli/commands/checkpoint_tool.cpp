@@ -11,6 +11,7 @@
 #include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/report.h"
+#include "levin/cli/commands/upgrade_checkpoint.h"
 #include "levin/cli/config/arguments.h"
 #include "levin/core/options/error.h"
 #include "levin/core/options/units.h"
@@ -195,7 +196,12 @@ constexpr std::array kActions{
            "callbacks. Exit status 0 if nothing differs, 1 if something does",
            2, 2},
     Action{"consolidate", "DIR OUT",
-           "put a sharded checkpoint together in one file, for any strategy and number of ranks", 2, 2}};
+           "put a sharded checkpoint together in one file, for any strategy and number of ranks", 2, 2},
+    Action{
+        "upgrade", "FILE|FOLDER [--output OUT | --in-place]",
+        "give checkpoints of earlier versions the present names; a folder's are upgraded with those below it. Without "
+        "an option the new file is NAME-upgraded.ckpt, and the old one stays",
+        1, 1}};
 
 // ---- text --------------------------------------------------------------------------------------------------------
 
@@ -420,7 +426,7 @@ int wrong_use(const std::string& what) {
 }
 
 std::string checkpoint_usage(int width) {
-  std::string out = "levin checkpoint inspect|verify|diff|consolidate FILE…\n\n";
+  std::string out = "levin checkpoint inspect|verify|diff|consolidate|upgrade FILE…\n\n";
   for (const Action& action : kActions) {
     out += described(std::string("levin checkpoint ") + action.name + " " + action.files, action.doc, width);
   }
@@ -434,7 +440,8 @@ std::string checkpoint_usage(int width) {
 }  // namespace
 
 OwnArguments own_checkpoint_arguments() {
-  OwnArguments own{{{"tensors", OwnOption::Kind::flag}}};
+  OwnArguments own{
+      {{"tensors", OwnOption::Kind::flag}, {"output", OwnOption::Kind::value}, {"in-place", OwnOption::Kind::flag}}};
   for (const Action& action : kActions) own.actions.emplace_back(action.name);
   return own;
 }
@@ -466,8 +473,19 @@ int run_checkpoint_tool(const std::vector<std::string>& arguments, int width) {
   if (compared == Compared::tensors && name != "diff") {
     return wrong_use("checkpoint " + name + " takes no --tensors; checkpoint diff does.");
   }
+  UpgradeTarget target;
+  if (const ConfigNode* output = read.options.find("output"); output != nullptr) target.output = output->text;
+  const ConfigNode* in_place = read.options.find("in-place");
+  target.in_place = in_place != nullptr && in_place->text == "true";
+  if (name != "upgrade" && (!target.output.empty() || target.in_place)) {
+    return wrong_use("checkpoint " + name + " takes neither --output nor --in-place; checkpoint upgrade does.");
+  }
+  if (!target.output.empty() && target.in_place) {
+    return wrong_use("checkpoint upgrade takes --output or --in-place, and got both.");
+  }
   if (name == "verify") return verify_all(files);
   try {
+    if (name == "upgrade") return upgrade_checkpoints(files[0], target) ? kExitOk : kExitRunFailed;
     if (name == "consolidate") return consolidate(files[0], files[1]);
     return name == "inspect" ? inspect(files[0]) : diff(files[0], files[1], compared);
   } catch (const CheckpointError& error) {

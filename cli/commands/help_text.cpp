@@ -126,7 +126,7 @@ constexpr std::array kCommandDocs{
     std::pair{"test", "evaluate on the test set"},
     std::pair{"predict", "predict; --output FILE writes the predictions"},
     std::pair{"check FILE…", "find the mistakes of a run file without training"},
-    std::pair{"checkpoint ACTION FILE…", "inspect, verify, diff or consolidate checkpoints"},
+    std::pair{"checkpoint ACTION FILE…", "inspect, verify, diff, consolidate or upgrade checkpoints"},
     std::pair{"submit --config FILE…", "hand a run to Slurm; --dry-run prints the job's script"},
     std::pair{"plan cluster …", "predict step times on many devices from a step measured here"},
     std::pair{"plan memory …", "predict the memory of a step, and what to recompute to reduce it"},

@@ -174,6 +174,12 @@ class Registry {
     return names;
   }
 
+  /// Returns the class that an alias stands for; "" if the name is not an alias.
+  [[nodiscard]] std::string class_of_alias(const std::string& alias) const {
+    const auto found = aliases_.find(alias);
+    return found == aliases_.end() ? "" : found->second.class_path;
+  }
+
   /// All classes, including the classes of every installed part of Levin.
   [[nodiscard]] const std::list<Entry>& entries() const {
     (void)detail::open_part_of(Interface::registry_name(), "");

@@ -35,7 +35,8 @@ if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)  # runs the tool with the models o
     cli/checkpoint_tool_test.cpp
     cli/export_model_test.cpp
     cli/predict_output_test.cpp
-    cli/tune_test.cpp)
+    cli/tune_test.cpp
+    cli/upgrade_checkpoint_test.cpp)
   foreach(name cli_tool cli_tool_tensors)
     add_dependencies(${name}_test levin_served)
   endforeach()
