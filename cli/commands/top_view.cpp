@@ -133,7 +133,7 @@ std::string memory_text(double bytes) {
 }
 
 std::string whole_percent(double share) {
-  return std::to_string(std::clamp(std::lround(share * 100), 0L, 100L)) + " %";
+  return std::to_string(std::lround(std::clamp(share, 0.0, 1.0) * 100)) + " %";
 }
 
 std::string span_text(double seconds) {

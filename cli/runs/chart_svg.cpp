@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "levin/cli/runs/html.h"
 #include "levin/core/files/svg.h"
@@ -28,7 +29,7 @@ struct Frame {
     return kChartLeft + (step - first_step) / (last_step - first_step) * (kChartWidth - kChartLeft - kChartRight);
   }
   [[nodiscard]] double y(double value) const {
-    const double place = (value - range.low) / (range.high - range.low);
+    const double place = (value / 2 - range.low / 2) / (range.high / 2 - range.low / 2);  // halves do not overflow
     const double down = kChartTop + (1 - place) * (kChartHeight - kChartTop - kChartBottom);
     return std::clamp(down, -1e4, 1e4);
   }
@@ -129,10 +130,12 @@ ValueRange value_range(std::vector<double> raw, std::vector<double> smoothed) {
     if (!smoothed.empty()) low = std::min(low, smoothed[end]);
     if (!smoothed.empty()) high = std::max(high, smoothed[smoothed.size() - 1 - end]);
   }
-  double margin = 0.04 * (high - low);
+  double margin = 0.08 * (high / 2 - low / 2);
   if (!(margin > 1e-12 * std::max(std::abs(low), std::abs(high)))) margin = high == 0 ? 1 : 0.1 * std::abs(high);
+  margin = std::max(margin, 1e-300);  // below the smallest normal numbers, differences have no digits
+  constexpr double most = std::numeric_limits<double>::max();
   const bool touches_zero = low >= 0 && low - margin < 0.05 * high;
-  return {touches_zero ? 0 : low - margin, high + margin};
+  return {touches_zero ? 0 : std::max(low - margin, -most), std::min(high + margin, most)};
 }
 
 std::vector<Tick> axis_ticks(double low, double high, int wanted) {

@@ -47,6 +47,12 @@ void get(const json& object, const char* key, double& value) {
   if (const json* found = member(object, key)) value = as_number(*found, value);
 }
 
+// An amount that can be counted: of bytes, samples or seconds. Any other number is unknown.
+void get_amount(const json& object, const char* key, double& value) {
+  get(object, key, value);
+  if (!(value >= 0 && value < 9e18)) value = kUnknown;
+}
+
 void get(const json& object, const char* key, int64_t& value) {
   const json* found = member(object, key);
   if (found == nullptr || !found->is_number()) return;
@@ -108,12 +114,12 @@ void read_progress(const json& file, RunRecord& record) {
   get(file, "max_steps", record.max_steps);
   get(file, "total_batches", record.total_batches);
   get(file, "progress", record.progress);
-  get(file, "remaining_seconds", record.remaining_seconds);
+  get_amount(file, "remaining_seconds", record.remaining_seconds);
   get(file, "skipped_steps", record.skipped_steps);
   get(file, "nonfinite_losses", record.nonfinite_losses);
   if (const json* rates = member(file, "rates")) {
-    get(*rates, "batches_per_second", record.batches_per_second);
-    get(*rates, "samples_per_second", record.samples_per_second);
+    get_amount(*rates, "batches_per_second", record.batches_per_second);
+    get_amount(*rates, "samples_per_second", record.samples_per_second);
   }
   each(file, "sessions", [&](const json& item) {
     RunSession session;
@@ -183,8 +189,8 @@ void read_lists(const json& file, RunRecord& record) {
     get(item, "rank", rank.rank);
     get(item, "host", rank.host);
     get(item, "pid", rank.pid);
-    get(item, "memory_bytes", rank.memory_bytes);
-    get(item, "peak_memory_bytes", rank.peak_memory_bytes);
+    get_amount(item, "memory_bytes", rank.memory_bytes);
+    get_amount(item, "peak_memory_bytes", rank.peak_memory_bytes);
     get(item, "stage", rank.stage);
     record.ranks.push_back(std::move(rank));
   });

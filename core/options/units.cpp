@@ -142,6 +142,7 @@ std::string duration_text(Seconds span) {
 
 std::string readable_duration(Seconds span) {
   const double seconds = span.count();
+  if (!(std::abs(seconds) < 1e15)) return formatted("%.3g d", seconds / 86400);  // no int64 holds it
   const auto whole = static_cast<int64_t>(std::llround(seconds));
   if (seconds < 0.9995) return formatted("%.0f ms", seconds * 1000);
   if (seconds < 59.95) return formatted("%.1f s", seconds);

@@ -26,6 +26,11 @@ void write_text(std::array<char, N>& to, const std::string& text) {
   to[length] = '\0';
 }
 
+template <size_t N>
+std::string read_text(const std::array<char, N>& from) {
+  return {from.data(), ::strnlen(from.data(), N)};
+}
+
 // The launcher's page for this rank; null if there is none.
 RankPage* inherited_page() {
   const char* descriptor = std::getenv(RankPages::kVariable);
@@ -67,14 +72,22 @@ int64_t monotonic_now() {
 }
 
 std::string RankPage::text() const {
-  std::string text = phase[0] == '\0' ? "before training" : "in " + std::string(phase.data());
+  std::string text = phase[0] == '\0' ? "before training" : "in " + read_text(phase);
   if (epoch.load() < 0) return text;
   return text + ", epoch " + std::to_string(epoch.load()) + ", batch " + std::to_string(batch.load()) +
          ", global step " + std::to_string(global_step.load());
 }
 
+std::string RankPage::waiting_text() const {
+  return read_text(waiting);
+}
+
+std::string RankPage::error_text() const {
+  return failed_at != 0 ? read_text(error) : "";
+}
+
 int64_t RankPage::last_saved() const {
-  return saves > 0 ? monotonic_now() : saved_at.load();
+  return saves > 0 ? monotonic_now() : std::clamp<int64_t>(saved_at, 0, monotonic_now());
 }
 
 RankStatus& RankStatus::instance() {
@@ -111,7 +124,7 @@ void RankStatus::set_error(const std::string& text) {
 }
 
 bool RankStatus::leave_to_launcher(const std::string& text) {
-  if (page_ == &own_ || page_->failed_at.load() == 0 || text != page_->error.data()) return false;
+  if (page_ == &own_ || page_->failed_at.load() == 0 || text != page_->error_text()) return false;
   page_->reported_by_launcher = 1;
   return true;
 }

@@ -12,7 +12,8 @@ namespace levin {
 /// Nanoseconds of the monotonic clock, the same for all processes of a machine; for a signal handler too.
 [[nodiscard]] int64_t monotonic_now();
 
-/// One rank's page. Plain memory shared by two processes: a reader may see half an update.
+/// One rank's page. Plain memory shared by two processes: a reader may see half an update, or, after a stray write of
+/// the rank's program, any bytes. The functions below read no further than the arrays, and give times that have passed.
 struct RankPage {
   std::atomic<int64_t> epoch = -1;
   std::atomic<int64_t> batch = -1;
@@ -28,7 +29,9 @@ struct RankPage {
   std::array<char, 256> waiting = {};             // what for, while it waits for other ranks
   std::array<char, 8192> error = {};
 
-  [[nodiscard]] std::string text() const;  // "in train, epoch 1, batch 12, global step 950", "before training"
+  [[nodiscard]] std::string text() const;          // "in train, epoch 1, batch 12, global step 950", "before training"
+  [[nodiscard]] std::string waiting_text() const;  // "": for nothing
+  [[nodiscard]] std::string error_text() const;    // "": it has not failed
   /// When it saved last: now while it is saving, 0 if it has not saved. For a signal handler too.
   [[nodiscard]] int64_t last_saved() const;
 };

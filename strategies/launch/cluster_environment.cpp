@@ -266,13 +266,18 @@ void refuse_incomplete_rank(const Reader& env) {
 }
 
 World checked(World world) {
-  if (world.size >= 1 && world.rank < world.size && world.local_size >= 1 && world.local_rank < world.local_size) {
-    return world;
+  // Port 0 would mean that this process trains alone.
+  if (world.master_port < 1 || world.master_port > 65535) {
+    throw ConfigError("environment: the port of rank 0 is " + std::to_string(world.master_port) +
+                      ", not a port from 1 to 65535. Set MASTER_PORT to a free one.");
   }
+  const bool is_rank = world.rank < world.size && world.local_size <= world.size;
+  if (is_rank && world.local_rank < world.local_size && world.node_rank < world.num_nodes) return world;
   throw ConfigError("environment: according to " + world.source + ", this is rank " + std::to_string(world.rank) +
-                    " of " + std::to_string(world.size) + ", and local rank " + std::to_string(world.local_rank) +
-                    " of " + std::to_string(world.local_size) +
-                    ", which is impossible. Are variables left over from another job?");
+                    " of " + std::to_string(world.size) + ", local rank " + std::to_string(world.local_rank) + " of " +
+                    std::to_string(world.local_size) + ", on node " + std::to_string(world.node_rank) + " of " +
+                    std::to_string(world.num_nodes) + ", which is impossible. Are variables left over from another " +
+                    "job, or one missing, such as LOCAL_WORLD_SIZE?");
 }
 
 }  // namespace

@@ -259,10 +259,7 @@ class Job {
     }
   }
 
-  [[nodiscard]] std::string error_of(const Rank& rank) const {
-    const RankPage& page = pages_[rank.local_rank];
-    return page.failed_at != 0 ? page.error.data() : "";
-  }
+  [[nodiscard]] std::string error_of(const Rank& rank) const { return pages_[rank.local_rank].error_text(); }
 
   // The rank whose error the first failed rank only quotes ("rank 0: …"), otherwise that rank itself.
   [[nodiscard]] const Rank& first_cause() const {
@@ -299,10 +296,13 @@ class Job {
   // "rank 1 was in train, epoch 0, batch 12, 0.5 s ago"
   [[nodiscard]] std::string place_of(const Rank& rank) const {
     const RankPage& page = pages_[rank.local_rank];
-    const double ago = static_cast<double>(Clock::now().time_since_epoch().count() - page.moved_at) * 1e-9;
-    return "rank " + std::to_string(rank.rank) + " was " + page.text() +
-           (page.moved_at > 0 ? ", " + number_text(std::round(ago * 10) / 10) + " s ago" : "") +
-           (page.waiting[0] != '\0' ? "; " + std::string(page.waiting.data()) : "");
+    const int64_t moved_at = page.moved_at, now = monotonic_now();
+    std::string text = "rank " + std::to_string(rank.rank) + " was " + page.text();
+    if (moved_at > 0 && moved_at <= now) {
+      text += ", " + number_text(std::round(static_cast<double>(now - moved_at) * 1e-8) / 10) + " s ago";
+    }
+    const std::string waiting = page.waiting_text();
+    return waiting.empty() ? text : text + "; " + waiting;
   }
 
   LaunchOptions options_;

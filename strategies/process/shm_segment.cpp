@@ -111,8 +111,8 @@ ShmSegment::ShmSegment(const std::string& offer, int rank, int size) : rank_(ran
   map(static_cast<size_t>(status.st_size));
   const auto* page = reinterpret_cast<const Page*>(memory_);
   half_bytes_ = page->half_bytes;
-  if (page->key != expected.key || page->size != static_cast<uint64_t>(size) ||
-      bytes_ != segment_bytes(size, half_bytes_)) {
+  const bool fits = half_bytes_ <= bytes_ && bytes_ == segment_bytes(size, half_bytes_);  // the sum may overflow
+  if (page->key != expected.key || page->size != static_cast<uint64_t>(size) || !fits) {
     ::munmap(memory_, bytes_);
     ::close(descriptor_);
     throw Error("opening rank 0's memory: it is another process's file");

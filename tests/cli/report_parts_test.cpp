@@ -120,6 +120,19 @@ TEST(Axis, LeavesOutliersOutWhereTheyWouldHideTheRest) {
   EXPECT_GT(constant.high, 0.5);
 }
 
+TEST(Axis, IsFiniteForTheLargestAndTheSmallestNumbers) {
+  const double most = std::numeric_limits<double>::max();
+  for (const auto& [low, high] : {std::pair(-most, most), {most, most}, {0.0, 5e-324}, {-1e-320, 1e-320}}) {
+    const ValueRange range = value_range({low, high}, {});
+    EXPECT_TRUE(std::isfinite(range.low) && std::isfinite(range.high) && range.low < range.high) << low << " " << high;
+    const Curve curve{.steps = {1, 2}, .values = {low, high}, .points = 2};
+    const Chart chart{"loss", {{.label = "loss", .curve = &curve}}};
+    const std::string svg = chart_svg(chart, {{"run", 0}}, 0);
+    EXPECT_EQ(svg.find("nan"), std::string::npos) << svg;
+    EXPECT_EQ(svg.find("inf"), std::string::npos) << svg;
+  }
+}
+
 const HealthFinding* finding(const std::vector<HealthFinding>& all, const std::string& topic) {
   for (const auto& each : all) {
     if (each.topic == topic) return &each;

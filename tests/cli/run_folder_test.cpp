@@ -98,6 +98,19 @@ TEST_F(RunFolders, MissingKeysAndWrongTypesAreUnknown) {
   }
 }
 
+TEST_F(RunFolders, AmountsThatNoMachineHasAreUnknown) {
+  for (const char* amount : {"1e300", "-1", "\"inf\"", "18446744073709551615"}) {
+    const RunRecord record =
+        read(std::string(R"({"rates": {"samples_per_second": )") + amount + R"(}, "remaining_seconds": )" + amount +
+             R"(, "ranks": [{"memory_bytes": )" + amount + R"(, "peak_memory_bytes": )" + amount + "}]}");
+    ASSERT_EQ(record.ranks.size(), 1U);
+    EXPECT_TRUE(std::isnan(record.ranks[0].memory_bytes)) << amount;
+    EXPECT_TRUE(std::isnan(record.ranks[0].peak_memory_bytes)) << amount;
+    EXPECT_TRUE(std::isnan(record.samples_per_second)) << amount;
+    EXPECT_TRUE(std::isnan(record.remaining_seconds)) << amount;
+  }
+}
+
 TEST_F(RunFolders, ABrokenRecordIsNamed) {
   for (const char* text : {"", "{\"status\": \"run", "[1, 2]", "\xff\xfe"}) {
     const RunRecord record = read(text);

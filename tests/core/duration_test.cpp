@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "levin/core/options/error.h"
 #include "levin/core/options/units.h"
 
@@ -64,6 +66,8 @@ TEST(ReadableDuration, HasTwoUnitsAtMost) {
   EXPECT_EQ(readable_duration(Seconds(3599.7)), "1 h 00 min");
   EXPECT_EQ(readable_duration(Seconds(3720)), "1 h 02 min");
   EXPECT_EQ(readable_duration(Seconds(90000)), "1 d 01 h");
+  EXPECT_EQ(readable_duration(Seconds(1e300)), "1.16e+295 d");
+  EXPECT_EQ(readable_duration(Seconds(INFINITY)), "inf d");
 }
 
 TEST(DurationValue, WritesWhatReadsBackToTheSame) {

@@ -1,8 +1,11 @@
 #include "levin/core/process/rank_status.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 
 namespace levin::rank_status_test {
 namespace {
@@ -27,6 +30,24 @@ TEST(RankStatus, WritesToTheLaunchersPageOfThisRankAlone) {
 
 TEST(RankStatus, SaysBeforeTrainingUntilItHasAPosition) {
   EXPECT_EQ(RankPages(1)[0].text(), "before training");
+}
+
+// A stray write of a rank's program must not end the launcher, which reports where the rank was.
+TEST(RankStatus, AnyBytesInAPageAreReadWithinIt) {
+  const RankPages pages(2);
+  void* const memory = ::mmap(nullptr, 2 * sizeof(RankPage), PROT_READ | PROT_WRITE, MAP_SHARED, pages.descriptor(), 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  std::memset(memory, 'x', 2 * sizeof(RankPage));
+  const RankPage& page = pages[0];
+  EXPECT_EQ(page.error_text(), std::string(page.error.size(), 'x'));
+  EXPECT_EQ(page.waiting_text(), std::string(page.waiting.size(), 'x'));
+  EXPECT_TRUE(page.text().starts_with("in " + std::string(page.phase.size(), 'x') + ", epoch ")) << page.text();
+  static_cast<RankPage*>(memory)->saves = 0;
+  static_cast<RankPage*>(memory)->saved_at = INT64_MAX;
+  EXPECT_LE(page.last_saved(), monotonic_now());
+  static_cast<RankPage*>(memory)->saved_at = INT64_MIN;
+  EXPECT_EQ(page.last_saved(), 0);
+  ::munmap(memory, 2 * sizeof(RankPage));
 }
 
 TEST(RankStatus, TellsWhenItSavedLast) {

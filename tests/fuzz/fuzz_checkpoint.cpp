@@ -3,7 +3,6 @@
 //
 // The header's checksum would catch a changed byte, and no code after that check would ever run. So the mutator below
 // repairs the checksums of most inputs (forge.h); the summary at the end counts the inputs that got past them.
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -34,23 +33,6 @@ struct Counts {
   uint64_t inputs = 0, trusted = 0, whole = 0, used = 0;
 };
 Counts counts;
-
-// A file in memory that the reader opens by its path.
-class ScratchFile {
- public:
-  ScratchFile() : fd_(::memfd_create("input", MFD_CLOEXEC)), path_("/proc/self/fd/" + std::to_string(fd_)) {}
-
-  void write(std::string_view bytes) const {
-    const bool written =
-        ::ftruncate(fd_, 0) == 0 && ::pwrite(fd_, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size());
-    expect(written, "the scratch file can be written");
-  }
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  int fd_;
-  std::string path_;
-};
 
 // ck: a checkpoint folder with a link that leads out of it. outside: files that must never change, regardless of the
 // paths in a checkpoint. In those paths "/ck" stands for the folder, so that an input does not depend on where the

@@ -1,5 +1,4 @@
-// fuzz_seeds FOLDER: writes the inputs that fuzzing starts from to FOLDER/checkpoint,
-// FOLDER/exported, FOLDER/tokenizer, FOLDER/yaml and FOLDER/c_api.
+// fuzz_seeds FOLDER: writes the inputs that fuzzing starts from to FOLDER/TARGET for each target.
 #include <ATen/ops/ones.h>
 
 #include <cstdio>
@@ -120,6 +119,108 @@ void write_calls(const std::string& folder) {
   }
 }
 
+void write_texts(const std::string& folder, std::initializer_list<std::string_view> texts) {
+  make_folder(folder);
+  int number = 0;
+  for (const std::string_view text : texts) {
+    write_file_durably(folder + "/" + std::to_string(number++), std::string(text));
+  }
+}
+
+// The files of a run's folder: see fuzz_runs.cpp.
+void write_runs(const std::string& folder) {
+  const std::string record =
+      R"(run.json
+{"command": "fit", "argv": ["levin", "fit"], "host": "node1", "pid": 4711, "version": "0.2", "strategy": "ddp",
+ "precision": "32-true", "device": "cpu", "world_size": 2, "status": "failed", "error": "loss is nan\nat step 3",
+ "stop_reason": "max_epochs", "started": 1764000000.5, "updated": 1764000100, "ended": 1764000200, "epoch": 2,
+ "max_epochs": 3, "step": 200, "max_steps": -1, "total_batches": 100, "progress": 0.66, "remaining_seconds": 50,
+ "skipped_steps": 1, "nonfinite_losses": 2, "rates": {"batches_per_second": 1.5, "samples_per_second": 48},
+ "sessions": [{"started": 1764000000.5, "first_step": 0, "status": "killed"}, {"started": 1764000090,
+ "ended": 1764000200, "first_step": 90, "status": "failed"}], "metrics": {"val_loss": {"last": 0.5, "min": 0.25,
+ "max": "inf", "last_step": 200, "min_step": 150, "max_step": 3}}, "monitor": {"name": "val_loss", "mode": "min",
+ "best": 0.25, "best_path": "checkpoints/a.ckpt"}, "time_split": {"data": 3.5, "forward": 20, "backward": 30,
+ "other": 1}, "clock": [[0, 0], [90, 45], [200, 100]], "checkpoints": [{"path": "checkpoints/a.ckpt", "step": 150,
+ "epoch": 1, "time": 1764000150, "score": 0.25}], "ranks": [{"rank": 0, "host": "node1", "pid": 4711,
+ "memory_bytes": 1e9, "peak_memory_bytes": 2000000000, "stage": "train"}]}
+)";
+  std::string rows = "metrics.csv\nepoch,step,train_loss,\"a,\"\"b\"\"\",val_acc\n", lines = "metrics.jsonl\n";
+  for (int step = 0; step < 70; ++step) {
+    const std::string value = step % 23 == 22 ? "nan" : std::to_string(1.0 / (1 + step));
+    rows += "0," + std::to_string(step) + "," + value + (step % 10 == 9 ? ",1e300,0.5" : ",,") + "\n";
+    if (step % 7 == 0) {
+      lines += R"({"step": )" + std::to_string(step) + R"(, "time": 176400000)" + std::to_string(step) +
+               R"(.5, "metrics": {"epoch": 0, "train/loss": )" + std::to_string(0.1 * step) + R"(, "lr-SGD": "nan"}})" +
+               "\n";
+    }
+  }
+  const std::string options = "hparams.yaml\nlr: 0.1\nlayers: [1, 2]\nmodel: {width: 8, names: [{a: 1}]}\n";
+  const std::string config =
+      "config.yaml\ntrainer:\n  max_epochs: 3\n  callbacks:\n    - class_path: ModelCheckpoint\n      init_args: "
+      "{monitor: val_acc, mode: max}\nmodel: {class_path: A, init_args: {lr: 0.1}}\n";
+  const std::string border = "%%%%\n";
+  write_texts(folder, {record, record + border + rows + border + options, rows + border + options + border + config,
+                       record + border + lines + border + config, options + border + "metrics.csv\nstep\r\n1\r\n",
+                       "run.json\n{}" + border + lines});
+}
+
+// What an MLflow server answers to the requests of a run: see fuzz_mlflow.cpp.
+void write_mlflow(const std::string& folder) {
+  const auto answer = [](const std::string& status, const std::string& body, const std::string& headers = "") {
+    return "HTTP/1.1 " + status +
+           "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" + headers +
+           "\r\n" + body;
+  };
+  const std::string border = "%%%%\n",
+                    missing = R"({"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "No such one"})";
+  const std::string experiment =
+      answer("200 OK", R"({"experiment": {"experiment_id": "7", "lifecycle_stage": "active"}})");
+  const std::string info = R"({"info": {"run_id": "0a1b", "artifact_uri": "mlflow-artifacts:/7/0a1b/artifacts"}})";
+  const std::string made = answer("404 NOT FOUND", missing) + border + answer("200 OK", R"({"experiment_id": "7"})") +
+                           border + answer("200 OK", "{}") + border + answer("200 OK", "{\"run\": " + info + "}");
+  const std::string found = experiment + border + answer("200 OK", "{\"runs\": [" + info + "]}");
+  const std::string chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: y\r\n\r\n";
+  write_texts(
+      folder,
+      {made + border + answer("200 OK", "{}"), found + border + chunked,
+       found + border + answer("400 BAD REQUEST", R"({"error_code": "INVALID_PARAMETER_VALUE", "message": "no"})"),
+       found + border + answer("429 TOO MANY REQUESTS", "", "Retry-After: 120\r\n"),
+       found + border + answer("503 SERVICE UNAVAILABLE", "<html>", "Retry-After: Fri, 31 Dec 2027 23:59:59 GMT\r\n"),
+       answer("302 FOUND", "", "Location: http://user:secret@127.0.0.1:9/a\r\n"), answer("401 UNAUTHORIZED", ""),
+       answer("200 OK", R"({"experiment": {"experiment_id": "7", "lifecycle_stage": "deleted"}})"),
+       "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 9999999999999999999\r\n\r\n", "HTTP/0.9", ""});
+}
+
+// See fuzz_ranks.cpp for the first byte.
+void write_rank_messages(const std::string& folder) {
+  write_texts(
+      folder,
+      {"px",
+       std::string("p\0\0\0\0", 5),
+       "p\xff",
+       "pin train",
+       std::string("s\x10\x00\x05\x20\x00\xff\x00\x10\x40\x10\x10\x10\x20\x10\x01", 16),
+       "s000111222333444",
+       "o/proc/self/fd/0 1 2",
+       "o/dev/null 18446744073709551615 0",
+       "g",
+       "gLEVIN 1\n",
+       "gLEVIN 1\n0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+       "eRANK=1\nWORLD_SIZE=2\nMASTER_ADDR=10.0.0.1\nMASTER_PORT=29500\nLOCAL_RANK=1\nLOCAL_WORLD_SIZE=2",
+       "eTORCHELASTIC_RUN_ID=a\nRANK=3\nWORLD_SIZE=4\nLOCAL_RANK=1\nLOCAL_WORLD_SIZE=2\nGROUP_RANK=1",
+       "eSLURM_NTASKS=5\nSLURM_PROCID=4\nSLURM_LOCALID=0\nSLURM_NODEID=2\nSLURM_JOB_NUM_NODES=3\n"
+       "SLURM_TASKS_PER_NODE=2(x2),1\nSLURM_JOB_NODELIST=node[5-9,12],gpu1\nSLURM_JOB_ID=123456\nSLURM_STEP_ID=2",
+       "eLSB_JOBID=77\nJSM_NAMESPACE_RANK=0\nJSM_NAMESPACE_SIZE=2\nJSM_NAMESPACE_LOCAL_RANK=0",
+       "eOMPI_COMM_WORLD_RANK=1\nOMPI_COMM_WORLD_SIZE=4\nOMPI_COMM_WORLD_LOCAL_RANK=1\n"
+       "OMPI_COMM_WORLD_LOCAL_SIZE=2\nMASTER_ADDR=a\nPMIX_NAMESPACE=x",
+       "ePMI_RANK=1\nPMI_SIZE=2\nMPI_LOCALRANKID=1\nMPI_LOCALNRANKS=2",
+       "ePET_NNODES=2\nPET_NODE_RANK=1\nPET_NPROC_PER_NODE=1\nPET_MASTER_ADDR=a\nPET_MASTER_PORT=1234",
+       "eJOB_COMPLETION_INDEX=1\nJOB_COMPLETIONS=2\nMASTER_ADDR=a",
+       "eLEVIN_LAUNCHED=1\nRANK=0\nWORLD_SIZE=1",
+       "i--init-method\ntcp://10.0.0.1:23456\n--rank=0\n--world_size\n2\nother",
+       "i--init-method=file:///tmp/x\n--rank=0\n--world-size=2"});
+}
+
 }  // namespace
 }  // namespace levin::fuzz
 
@@ -132,6 +233,9 @@ int main(int argc, char** argv) {
     levin::fuzz::write_tokenizers(folder + "/tokenizer");
     levin::fuzz::write_yaml(folder + "/yaml");
     levin::fuzz::write_calls(folder + "/c_api");
+    levin::fuzz::write_runs(folder + "/runs");
+    levin::fuzz::write_mlflow(folder + "/mlflow");
+    levin::fuzz::write_rank_messages(folder + "/ranks");
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "fuzz_seeds: %s\n", error.what());

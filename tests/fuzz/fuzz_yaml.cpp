@@ -12,18 +12,6 @@
 namespace levin::fuzz {
 namespace {
 
-std::vector<std::string> sections_of(const std::string& input) {
-  static const std::string separator = "%%%%\n";
-  std::vector<std::string> sections;
-  size_t begin = 0;
-  while (true) {
-    const size_t end = input.find(separator, begin);
-    sections.push_back(input.substr(begin, end - begin));
-    if (end == std::string::npos || sections.size() == 8) return sections;
-    begin = end + separator.size();
-  }
-}
-
 // "trainer.max_epochs=3", or with "+=".
 void override_with(ConfigNode& config, const std::string& text, Problems& problems) {
   const size_t equals = text.find('=');
@@ -44,7 +32,7 @@ void check_round_trip(const ConfigNode& config) {
 }  // namespace
 
 void run_one(const std::string& input) {
-  const std::vector<std::string> sections = sections_of(input);
+  const std::vector<std::string> sections = sections_of(input, 8);
   Problems problems;
   ConfigNode config = read_yaml_text(sections[0], "run.yaml", problems);
   if (sections.size() > 1) merge_config(config, read_yaml_text(sections[1], "more.yaml", problems));

@@ -2,7 +2,7 @@
 // cut short, and with other bytes in some places. The changes are the same in every run. If the process ends early,
 // that is a finding. Files whose names begin with "case_" are run unchanged.
 //
-//   replay_yaml FOLDER
+//   replay_yaml FOLDER…
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -63,6 +63,7 @@ int main(int argc, char** argv) {
   if (LLVMFuzzerInitialize != nullptr) LLVMFuzzerInitialize(&argc, &argv);
   std::vector<std::string> files;
   for (int i = 1; i < argc; ++i) {
+    if (!std::filesystem::exists(argv[i])) continue;  // a target without a corpus
     for (const auto& entry : std::filesystem::directory_iterator(argv[i])) files.push_back(entry.path().string());
   }
   std::sort(files.begin(), files.end());

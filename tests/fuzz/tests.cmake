@@ -1,12 +1,14 @@
 # The fuzz targets on their seeds and on fixed changes to them, in this build.
-set(fuzz_targets checkpoint exported tokenizer yaml)
+set(fuzz_targets checkpoint exported mlflow ranks runs tokenizer yaml)
 set(fuzz_programs fuzz_seeds)
 add_executable(fuzz_seeds fuzz/fuzz_seeds.cpp)
 foreach(target IN LISTS fuzz_targets ITEMS c_api)  # which needs the whole library, so libFuzzer's build does not have it
   list(APPEND fuzz_programs replay_${target})
   add_executable(replay_${target} fuzz/replay.cpp fuzz/fuzz_${target}.cpp)
-  add_test(NAME fuzz.replayed_${target} COMMAND replay_${target} "${CMAKE_CURRENT_BINARY_DIR}/fuzz_seeds/${target}")
-  set_tests_properties(fuzz.replayed_${target} PROPERTIES LABELS fuzz FIXTURES_REQUIRED fuzz_seeds TIMEOUT 120)
+  add_test(NAME fuzz.replayed_${target} COMMAND replay_${target} "${CMAKE_CURRENT_BINARY_DIR}/fuzz_seeds/${target}"
+    "${CMAKE_CURRENT_BINARY_DIR}/fuzz_corpora/${target}")
+  set_tests_properties(fuzz.replayed_${target} PROPERTIES LABELS fuzz FIXTURES_REQUIRED "fuzz_seeds;fuzz_corpora"
+    TIMEOUT 120)
 endforeach()
 target_sources(replay_checkpoint PRIVATE fuzz/forge.cpp)
 target_sources(replay_c_api PRIVATE c/guest_model.cpp)
@@ -17,6 +19,9 @@ foreach(program IN LISTS fuzz_programs)
 endforeach()
 add_test(NAME fuzz.seeds COMMAND fuzz_seeds "${CMAKE_CURRENT_BINARY_DIR}/fuzz_seeds")
 set_tests_properties(fuzz.seeds PROPERTIES LABELS fuzz FIXTURES_SETUP fuzz_seeds TIMEOUT 60)
+add_test(NAME fuzz.corpora COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/run_fuzz.py" unpack
+  "${CMAKE_CURRENT_BINARY_DIR}/fuzz_corpora")
+set_tests_properties(fuzz.corpora PROPERTIES LABELS fuzz FIXTURES_SETUP fuzz_corpora TIMEOUT 60)
 
 # A short run of each target under libFuzzer and the sanitizers; `./dev fuzz` runs them for longer. They are built by
 # clang in a tree of their own (preset `fuzz`), because libFuzzer does not come with gcc, and that takes minutes.

@@ -292,6 +292,25 @@ TEST(FindWorld, ReadsAnIndexedJobOfKubernetesOrAsksWhatIsMeant) {
   EXPECT_FALSE(world_of({{"JOB_COMPLETION_INDEX", "1"}, {"NODE_RANK", "1"}}));  // for Levin's own launcher
 }
 
+TEST(FindWorld, RefusesANodeBeyondTheNodes) {
+  Values values = torchrun();
+  values.erase("LOCAL_WORLD_SIZE");
+  values["GROUP_RANK"] = "1";
+  EXPECT_TRUE(has(problem_of(values), "on node 1 of 1, which is impossible")) << problem_of(values);
+  Values step = slurm();
+  step["SLURM_NODEID"] = "7";
+  EXPECT_TRUE(has(problem_of(step), "on node 7 of ")) << problem_of(step);
+}
+
+// With port 0 each rank would train alone, and they would overwrite each other's files.
+TEST(FindWorld, RefusesAPortThatIsNone) {
+  for (const char* port : {"0", "65536", "9223372036854775807"}) {
+    const std::string problem =
+        problem_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", port}});
+    EXPECT_TRUE(has(problem, std::string("the port of rank 0 is ") + port)) << problem;
+  }
+}
+
 TEST(FindWorld, RefusesARankWithoutASizeAndASizeWithoutARank) {
   EXPECT_TRUE(has(problem_of({{"RANK", "1"}}), "RANK is 1, but WORLD_SIZE is not set"));
   EXPECT_TRUE(has(problem_of({{"WORLD_SIZE", "4"}}), "WORLD_SIZE is 4, but RANK is not set"));

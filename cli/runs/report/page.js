@@ -120,9 +120,11 @@
       high = Math.max(high, smoothed[smoothed.length - 1 - end]);
     }
     if (state.log) return low === high ? [low / 2, high * 2] : [low / 1.08, high * 1.08];
-    let margin = 0.04 * (high - low);
+    let margin = 0.08 * (high / 2 - low / 2);  // halves do not overflow
     if (!(margin > 1e-12 * Math.max(Math.abs(low), Math.abs(high)))) margin = high === 0 ? 1 : 0.1 * Math.abs(high);
-    return [low >= 0 && low - margin < 0.05 * high ? 0 : low - margin, high + margin];
+    margin = Math.max(margin, 1e-300);  // below the smallest normal numbers, differences have no digits
+    const most = Number.MAX_VALUE;
+    return [low >= 0 && low - margin < 0.05 * high ? 0 : Math.max(low - margin, -most), Math.min(high + margin, most)];
   };
 
   const nearest = (list, x) => {
@@ -197,7 +199,7 @@
       const [low, high] = range(raw, smoothed);
       const scale = state.log ? Math.log : (value) => value;
       const X = (value) => LEFT + (value - first) / (last - first) * (width - LEFT - RIGHT);
-      const Y = (value) => Math.max(-1e4, Math.min(1e4, TOP + (1 - (scale(value) - scale(low)) / (scale(high) - scale(low))) * (height - TOP - BOTTOM)));
+      const Y = (value) => Math.max(-1e4, Math.min(1e4, TOP + (1 - (scale(value) / 2 - scale(low) / 2) / (scale(high) / 2 - scale(low) / 2)) * (height - TOP - BOTTOM)));
       this.frame = {X, Y, first, last, width, height};
       const svg = make("svg", {viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": this.figure.querySelector("h3").textContent});
       const clip = make("clipPath", {id: `f${this.index}`}, svg);
