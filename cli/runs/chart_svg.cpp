@@ -148,6 +148,7 @@ std::vector<Tick> axis_ticks(double low, double high, int wanted) {
   const bool plain = most < 1e10 && step / unit >= 0.9e-4;
   for (double k = std::ceil(low / step - 1e-9); k * step <= high + 1e-9 * step && ticks.size() < 50; ++k) {
     const double value = k * step;
+    if (!std::isfinite(value)) break;
     const std::string number = formatted(plain ? "%.*f" : "%.*g", plain ? decimals : 3, value / unit + 0.0);
     ticks.push_back({value, value == 0 ? "0" : number + (unit == 1e3 ? "k" : unit == 1e6 ? "M" : "")});
   }

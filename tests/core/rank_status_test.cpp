@@ -44,7 +44,8 @@ TEST(RankStatus, AnyBytesInAPageAreReadWithinIt) {
   EXPECT_TRUE(page.text().starts_with("in " + std::string(page.phase.size(), 'x') + ", epoch ")) << page.text();
   static_cast<RankPage*>(memory)->saves = 0;
   static_cast<RankPage*>(memory)->saved_at = INT64_MAX;
-  EXPECT_LE(page.last_saved(), monotonic_now());
+  const int64_t saved_at = page.last_saved();
+  EXPECT_LE(saved_at, monotonic_now());
   static_cast<RankPage*>(memory)->saved_at = INT64_MIN;
   EXPECT_EQ(page.last_saved(), 0);
   ::munmap(memory, 2 * sizeof(RankPage));

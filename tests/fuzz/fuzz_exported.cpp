@@ -1,6 +1,7 @@
 // libFuzzer target: an input is a .pt2 file of torch.export, or one of its JSON files within an otherwise good archive:
 // the checksums of a zip would stop any other change. For any bytes, ExportedProgram loads them or throws
-// Error, and what it loads runs forward and backward, or throws, without leaving the memory of its tensors.
+// Error, and what it loads runs forward and backward, or throws, without leaving the memory of its tensors: with inputs
+// of the shapes that it declares and with a batch of a different size, in training and in evaluation mode.
 //
 // The first byte selects the kind of the rest: 'm' models/model.json, 'w' the list of weights, 'c' calls of operators
 // as in models/hostile_calls.h, 'o' bytes that choose operators and arguments, else the whole archive.
@@ -55,12 +56,47 @@ class Budget : public OperatorObserver {
   size_t calls_ = 0;
 };
 
+// A file in memory that the reader opens by its path.
+const std::string& scratch_path() {
+  static const std::string path = "/proc/self/fd/" + std::to_string(::memfd_create("input", MFD_CLOEXEC));
+  return path;
+}
+
+// The sizes that model.json declares of a tensor, of which `extra` is added to the first; (3, 4) if it declares none.
+std::vector<int64_t> declared_sizes(const nlohmann::json& tensor, int64_t extra) {
+  const std::vector<int64_t> usual{3 + extra, 4};
+  if (!tensor.contains("sizes") || !tensor["sizes"].is_array()) return usual;
+  std::vector<int64_t> sizes;
+  int64_t elements = 1;
+  for (const auto& size : tensor["sizes"]) {
+    const auto& hint = size.contains("as_expr") ? size["as_expr"].value("hint", nlohmann::json()) : size;
+    sizes.push_back(std::clamp<int64_t>(hint.value("as_int", int64_t{3}), 0, kMaxElements));
+    elements *= std::max<int64_t>(sizes.back(), 1);
+    if (elements > kMaxElements) return usual;
+  }
+  if (!sizes.empty()) sizes[0] += extra;
+  return sizes;
+}
+
+std::vector<at::Tensor> declared_inputs(const ExportedProgram& program, const nlohmann::json& model, int64_t extra) {
+  std::vector<at::Tensor> given;
+  for (const std::string& name : program.input_names()) {
+    nlohmann::json tensor;
+    try {
+      tensor = model.at("graph_module").at("graph").at("tensor_values").at(name);
+      const bool is_whole_number = tensor.value("dtype", 7) == 5;  // as torch.export numbers the types
+      given.push_back(at::ones(declared_sizes(tensor, extra), is_whole_number ? at::kLong : at::kFloat));
+    } catch (const nlohmann::json::exception&) {
+      given.push_back(at::ones({3 + extra, 4}));
+    }
+  }
+  return given;
+}
+
 // LibTorch's errors are of several types; none of them is a finding.
-void run_program(ExportedProgram& program) {
+void run_program(ExportedProgram& program, const std::vector<at::Tensor>& given) {
   try {
     const Budget budget;
-    std::vector<at::Tensor> given(program.input_names().size(), at::ones({3, 4}));
-    if (given.size() == 2) given[1] = at::ones({4});  // state.pt2
     at::Tensor sum;
     for (const at::Tensor& output : program.forward(given)) {
       if (output.defined() && output.requires_grad()) sum = at::real(output).sum();
@@ -71,10 +107,14 @@ void run_program(ExportedProgram& program) {
   }
 }
 
-// A file in memory that the reader opens by its path.
-const std::string& scratch_path() {
-  static const std::string path = "/proc/self/fd/" + std::to_string(::memfd_create("input", MFD_CLOEXEC));
-  return path;
+void run_in_all_ways(ExportedProgram& program) {
+  const auto is_shallow = [](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) { return depth < 40; };
+  const nlohmann::json model =
+      nlohmann::json::parse(test::ForgedArchive(scratch_path())[kModel], is_shallow, /*allow_exceptions=*/false);
+  run_program(program, declared_inputs(program, model, 0));
+  run_program(program, declared_inputs(program, model, 2));
+  program.eval();
+  run_program(program, declared_inputs(program, model, 0));
 }
 
 const test::ForgedArchive& good_archive() {
@@ -126,7 +166,7 @@ void run_one(std::string_view input) {
     ExportedProgram program(scratch_path());
     ++loaded;
     expect(program.named_parameters().size() <= input.size() + 100, "there are no more weights than the file can hold");
-    run_program(program);
+    run_in_all_ways(program);
   } catch (const Error& error) {
     std::string message = error.what();
     expect(message.find(scratch_path()) != std::string::npos, "an error names the file", message);

@@ -51,7 +51,8 @@ void read_page(std::string_view bytes) {
   expect(page.text().size() < page.phase.size() + 200, "a position is no longer than its array");
   expect(page.waiting_text().size() <= page.waiting.size(), "a wait is no longer than its array");
   expect(page.error_text().size() <= page.error.size(), "an error is no longer than its array");
-  expect(page.last_saved() >= 0 && page.last_saved() <= monotonic_now(), "a save has passed");
+  const int64_t saved_at = page.last_saved();
+  expect(saved_at >= 0 && saved_at <= monotonic_now(), "a save has passed");
   ++Counts::instance().whole;
 }
 

@@ -221,6 +221,52 @@ void write_rank_messages(const std::string& folder) {
        "i--init-method=file:///tmp/x\n--rank=0\n--world-size=2"});
 }
 
+nlohmann::json reference(const std::string& name) {
+  return nlohmann::json::parse(read_file(test::source_dir() + "/tests/data/reference/" + name));
+}
+
+std::string bytes_of(const nlohmann::json& digits) {
+  const auto text = digits.get<std::string>();
+  std::string bytes;
+  for (size_t i = 0; i < text.size(); i += 2) bytes += static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
+  return bytes;
+}
+
+void write_images(const std::string& folder) {
+  make_folder(folder);
+  const nlohmann::json images = reference("images.json");
+  int number = 0;
+  for (const auto& image : images.at("files")) {
+    write_file_durably(folder + "/" + std::to_string(number), static_cast<char>(number) + bytes_of(image.at("file")));
+    ++number;
+  }
+}
+
+// See fuzz_data.cpp for the first byte.
+void write_data(const std::string& folder) {
+  const std::string tokens{1, 0, 2, 0, 3, 0, 4, 0};
+  std::string ranks = "r";  // a token for each byte, and two that are joined
+  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  for (size_t byte = 0; byte < 256; ++byte) {
+    ranks += std::string{digits[byte >> 2], digits[(byte & 3) << 4]} + "== " + std::to_string(byte) + "\n";
+  }
+  write_texts(folder, {"cid,x,y\n1,0.5,\"a\"\n2,nan,\"b \"\"c\"\"\"\r\n", "c1,2\n3,4\n", "c", "tsome text\n",
+                       std::string("t\x1f\x8b\x08\0\0\0\0\0\0\x03\xcb\x48\x04\0\x47\x8c\x15\x8a\x02\0\0\0", 24),
+                       std::string("t\x1f\x9d\x90\x61\xc4\x8c\x01", 8), "k" + tokens,
+                       std::string("i\0\0\x08\x02\0\0\0\x02\0\0\0\x03\1\2\3\4\5\6", 19),
+                       std::string("i\0\0\x0d\x01\0\0\0\x01\x3f\x80\0\0", 13), ranks + "YWE= 256\nYWFh 257\n"});
+  const nlohmann::json arrays = reference("arrays.json");
+  int number = 100;
+  for (const char* list : {"good", "bad"}) {
+    for (const auto& array : arrays.at(list)) {
+      for (const char* kind : {"n", "k"}) {
+        write_file_durably(folder + "/" + std::to_string(number++), kind + bytes_of(array.at("file")));
+        if (number % 6 != 0) break;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace levin::fuzz
 
@@ -236,6 +282,8 @@ int main(int argc, char** argv) {
     levin::fuzz::write_runs(folder + "/runs");
     levin::fuzz::write_mlflow(folder + "/mlflow");
     levin::fuzz::write_rank_messages(folder + "/ranks");
+    levin::fuzz::write_images(folder + "/images");
+    levin::fuzz::write_data(folder + "/data");
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "fuzz_seeds: %s\n", error.what());

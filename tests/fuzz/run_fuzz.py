@@ -33,8 +33,8 @@ SKIPPED = 77
 MAX_CORPUS_BYTES = 200_000  # of an archive: a clone of the repository holds them all
 
 # Bytes of an input at most. What a reader may take: 5 s an input, 64 MB in one piece, both far above what is needed.
-TARGETS = {"checkpoint": 16384, "exported": 32768, "mlflow": 8192, "ranks": 4096, "runs": 16384, "tokenizer": 16384,
-           "yaml": 8192}
+TARGETS = {"checkpoint": 16384, "data": 16384, "exported": 32768, "images": 8192, "mlflow": 8192, "ranks": 4096,
+           "runs": 16384, "tokenizer": 16384, "yaml": 8192}
 LIMITS = ["-timeout=5", "-malloc_limit_mb=64", "-rss_limit_mb=1500"]
 SANITIZERS = {"ASAN_OPTIONS": "detect_stack_use_after_return=1:quarantine_size_mb=16:allocator_may_return_null=0",
               "UBSAN_OPTIONS": "print_stacktrace=1"}

@@ -1,5 +1,5 @@
 # The fuzz targets on their seeds and on fixed changes to them, in this build.
-set(fuzz_targets checkpoint exported mlflow ranks runs tokenizer yaml)
+set(fuzz_targets checkpoint data exported images mlflow ranks runs tokenizer yaml)
 set(fuzz_programs fuzz_seeds)
 add_executable(fuzz_seeds fuzz/fuzz_seeds.cpp)
 foreach(target IN LISTS fuzz_targets ITEMS c_api)  # which needs the whole library, so libFuzzer's build does not have it

@@ -111,7 +111,7 @@ TEST(FindWorld, TellsAJobsScriptThatSrunIsMissing) {
   EXPECT_EQ(world_of(values)->size, 8);
   values.erase("SLURM_STEP_ID");
   values["SLURM_NTASKS"] = "1";
-  values["SLURM_PROCID"] = values["SLURM_LOCALID"] = "0";
+  values["SLURM_PROCID"] = values["SLURM_LOCALID"] = values["SLURM_NODEID"] = "0";
   values["SLURM_JOB_NUM_NODES"] = "1";
   EXPECT_EQ(world_of(values)->size, 1);
 }

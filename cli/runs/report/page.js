@@ -64,6 +64,7 @@
     const found = [];
     for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step && found.length < 50; ++k) {
       const value = k * step, part = value / unit;
+      if (!Number.isFinite(value)) break;
       const suffix = unit === 1e3 ? "k" : unit === 1e6 ? "M" : "";
       found.push([value, value === 0 ? "0" : (plain ? part.toFixed(decimals) : part.toExponential(1)) + suffix]);
     }

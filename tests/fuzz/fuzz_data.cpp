@@ -1,0 +1,131 @@
+// libFuzzer target: the first byte of an input selects the kind of data file that the rest is: 'n' .npy, 'i' IDX, plain
+// or gzipped, 'c' CSV, 't' text, plain or compressed, 'k' token ids, 'r' a file of BPE ranks. For any bytes, the reader
+// returns no more than the file holds or throws DataError, and a tokenizer of ranks restores any text.
+#include <ATen/Parallel.h>
+#include <ATen/ops/sum.h>
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+
+#include "fuzz_support.h"
+#include "guarded_memory.h"
+#include "levin/core/files/csv.h"
+#include "levin/core/options/error.h"
+#include "levin/data/files/npy.h"
+#include "levin/data/files/token_file.h"
+#include "levin/data/sets/csv.h"
+#include "levin/data/sets/idx.h"
+#include "levin/data/text/bpe.h"
+#include "levin/data/text/text_reader.h"
+#include "support/temporary_folder.h"
+
+namespace levin::fuzz {
+namespace {
+
+constexpr size_t kMaxBytes = 64 << 20;
+constexpr uint64_t kMaxUnpackedBytes = 1 << 20;
+
+const ScratchFile& file() {
+  static const ScratchFile scratch;
+  return scratch;
+}
+
+void read_array(std::string_view bytes) {
+  const at::Tensor values = map_npy(file().path());
+  expect(values.nbytes() <= bytes.size(), "an array is no larger than its file");
+  if (values.numel() > 0 && !values.is_complex()) (void)values.view({-1})[values.numel() - 1].item();
+}
+
+void read_columns() {
+  for (const bool header : {true, false}) {
+    for (const bool is_class : {true, false}) {
+      const CsvDataset rows({.path = file().path(), .header = header, .target = "0", .target_is_class = is_class});
+      expect(rows.size() > 0, "a data set has rows");
+      (void)rows.get(rows.size() - 1);
+    }
+  }
+}
+
+void read_table(std::string_view bytes) {
+  size_t sum = 0;
+  for (const auto& row : parse_csv(file().path(), std::string(bytes))) {
+    for (const CsvField& field : row) sum += field.text.size();
+  }
+  expect(sum <= bytes.size(), "the fields are no longer than the file");
+  read_columns();
+}
+
+void read_tokens(std::string_view bytes) {
+  static const test::TemporaryFolder folder;
+  for (const std::string name : {"a.bin", "a.npy"}) {
+    const std::string path = folder.write(name, std::string(bytes));
+    try {
+      for (const TokenType type : {TokenType::uint16, TokenType::uint32}) {
+        const TokenFiles tokens(path, type);
+        std::vector<int64_t> ids(static_cast<size_t>(std::min<int64_t>(tokens.size(), 1000)));
+        expect(tokens.size() <= static_cast<int64_t>(bytes.size()), "there are no more ids than bytes");
+        tokens.read(tokens.size() - static_cast<int64_t>(ids.size()), static_cast<int64_t>(ids.size()), 0, ids.data());
+      }
+    } catch (const DataError& error) {
+      expect(std::string(error.what()).find("/a.") != std::string::npos, "an error names the file", error.what());
+    }
+  }
+}
+
+void read_ranks(std::string_view bytes) {
+  for (const BpePattern pattern : {BpePattern::gpt2, BpePattern::cl100k}) {
+    const BpeTokenizer tokenizer = BpeTokenizer::from_ranks(file().path(), pattern);
+    for (const std::string& text :
+         {std::string(bytes.substr(0, 300)), std::string("a\u00e9 \u2460 B-1\r\n\u4e2d\U0001f600 a's  \xff\xc3"),
+          std::string(400, 'a'), std::string(100, ' ') + "\n" + std::string(50, '\xf0')}) {
+      const auto ids = tokenizer.encode(text);
+      expect(tokenizer.decode(std::vector<int64_t>(ids.begin(), ids.end())) == text, "decoding restores any bytes",
+             text);
+    }
+  }
+}
+
+void read_kind(char kind, std::string_view bytes) {
+  switch (kind) {
+    case 'n': return read_array(bytes);
+    case 'i': return (void)read_idx(file().path(), kMaxUnpackedBytes).sum();
+    case 'c': return read_table(bytes);
+    case 't': return expect(read_text(file().path(), kMaxUnpackedBytes).size() <= kMaxUnpackedBytes, "a limit holds");
+    case 'k': return read_tokens(bytes);
+    case 'r': return read_ranks(bytes);
+    default: return;
+  }
+}
+
+}  // namespace
+
+void run_one(std::string_view input) {
+  ++Counts::instance().inputs;
+  if (input.empty()) return;
+  file().write(input.substr(1));
+  GuardedMemory::install().set_budget(kMaxBytes);
+  at::set_num_threads(1);
+  try {
+    read_kind(input[0], input.substr(1));
+    ++Counts::instance().whole;
+  } catch (const DataError& error) {
+    const std::string message = error.what();
+    expect(message.find(file().path()) != std::string::npos, "an error names the file", message);
+    expect(message.size() < 3000, "a message is not endless", message);
+    check_planted(message, "expected");
+  }
+}
+
+}  // namespace levin::fuzz
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  levin::fuzz::Counts::print_at_exit();
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  levin::fuzz::run_one({reinterpret_cast<const char*>(data), size});
+  return 0;
+}
