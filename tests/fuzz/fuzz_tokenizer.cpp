@@ -18,6 +18,19 @@ constexpr size_t kMaxTextBytes = 512;
 
 uint64_t inputs = 0, tokenizers = 0;
 
+// Text of several scripts, long repeats, and bytes that are not UTF-8: joined emoji, marks without a letter, a byte
+// order mark, right-to-left text, a surrogate, a character cut short.
+const std::vector<std::string>& texts() {
+  static const std::vector<std::string> all = {
+      "a\u00e9 \u2460 B-1\r\n\u4e2d\U0001f600 a",
+      "",
+      std::string(300, 'a') + std::string(200, ' ') + std::string(100, '\n'),
+      "\ufeff\u0301\u0301\u05d0\u202e\u0661\u00df\u0130\ufb01\u1e9e\U0001f468\u200d\U0001f469\ufe0f\u0e01\u0e33",
+      std::string("\0\xff\xc3\xed\xa0\x80\xf4\x90\x80\x80\xe4\xb8", 12),
+  };
+  return all;
+}
+
 void check_tokens(const HuggingFaceTokenizer& tokenizer, const std::string& text) {
   const std::vector<int32_t> ids = tokenizer.encode(text);
   std::vector<int64_t> wide(ids.begin(), ids.end());
@@ -25,6 +38,7 @@ void check_tokens(const HuggingFaceTokenizer& tokenizer, const std::string& text
     expect(tokenizer.id_to_token(id).has_value(), "every encoded token is one of the tokenizer's", text);
   }
   (void)tokenizer.decode(wide, false);
+  (void)tokenizer.decode(wide, true);
   (void)tokenizer.encode_pair(text, "b", true);
   const size_t most = 16 * text.size() + (size_t{1} << 20) + (size_t{1} << 17);
   expect(tokenizer.encode_to(text, 8).size() <= most, "a call makes no more tokens than its budget has");
@@ -41,7 +55,7 @@ void run_one(const std::string& input) {
     const HuggingFaceTokenizer tokenizer(input.substr(0, border), "tokenizer.json");
     ++tokenizers;
     check_tokens(tokenizer, text);
-    check_tokens(tokenizer, "a\u00e9 \u2460 B-1\r\n\u4e2d\U0001f600 a");
+    for (const std::string& fixed : texts()) check_tokens(tokenizer, fixed);
   } catch (const DataError& error) {
     std::string message = error.what();
     expect(message.find("tokenizer") != std::string::npos, "an error says whose it is", message);
