@@ -21,6 +21,7 @@ namespace levin {
 namespace {
 
 constexpr size_t kPiece = 4 << 20;
+constexpr size_t kSmallPiece = 4 << 10;
 constexpr size_t kTail = 64;
 constexpr size_t kMaxTimes = 1000;
 constexpr size_t kMaxLineBytes = 64 << 20;  // a header of a million names; a longer line is not a table
@@ -140,9 +141,11 @@ bool MetricsReader::update() {
   inode_ = inode;
   std::string buffer;
   size_t kept = 0;  // bytes of an incomplete line at the start of the buffer
+  // A small file takes a small buffer: `levin runs` reads thousands of them.
+  const size_t piece = std::clamp<size_t>(static_cast<size_t>(found.st_size) - read_, kSmallPiece, kPiece);
   while (true) {
-    buffer.resize(kept + kPiece);
-    const size_t got = read_at(file.get(), buffer.data() + kept, kPiece, read_ + kept, path);
+    buffer.resize(kept + piece);
+    const size_t got = read_at(file.get(), buffer.data() + kept, piece, read_ + kept, path);
     if (got == 0) break;
     const std::string_view text(buffer.data(), kept + got);
     const size_t used = take(text);
