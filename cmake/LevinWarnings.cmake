@@ -10,6 +10,11 @@ if(LEVIN_SANITIZE)
   endif()
   add_link_options(-fsanitize=${LEVIN_SANITIZE})
 endif()
+if(LEVIN_COVERAGE)
+  add_compile_options(--coverage -fprofile-update=atomic)  # threads count too
+  add_link_options(--coverage)
+  target_sources(levin_warnings INTERFACE "${PROJECT_SOURCE_DIR}/tests/support/coverage_dump.cpp")
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 14 takes moves of std::variant for reads of uninitialized memory.
   target_compile_options(levin_warnings INTERFACE -Wno-maybe-uninitialized)

@@ -11,3 +11,5 @@ add_test(NAME dev.compile COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_
 add_test(NAME dev.tidy_database COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/tidy_database_test.py" "${PROJECT_SOURCE_DIR}"
   "${PROJECT_BINARY_DIR}")
 set_tests_properties(dev.script dev.system dev.check dev.compile dev.tidy_database PROPERTIES LABELS dev TIMEOUT 120)
+add_test(NAME dev.mutate COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/mutate_test.py" "${PROJECT_SOURCE_DIR}")
+set_tests_properties(dev.mutate PROPERTIES LABELS dev TIMEOUT 600 COST 30)

@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 
 import packages
+from mutate import tests_of
 from packages import HOME, LOGS, PEERS, apt_packages, set_up, torch_folder, torch_home, torch_is_complete
 from steps import Failed, die, exit_on_signals, group, lock, run, status_of, step, wait_with_signs_of_life
 
-PRESETS = ("release", "dev", "asan", "tsan")
+PRESETS = ("release", "dev", "asan", "tsan", "coverage")
 FUZZ_TARGETS = ("checkpoint", "data", "exported", "images", "mlflow", "ranks", "runs", "tokenizer", "yaml")
 TOOL_TARGETS = ("bin/levin", "levin_sentencepiece")  # with all parts
 FIRST_EXAMPLE = "bin/01_minimal"  # README's first command builds, and installs, what this program needs alone
@@ -255,6 +256,37 @@ def do_soak(arguments):
     build_then_become(["bin/levin", "levin_test_programs", "splat", "surrogate", "self_play"], CALLER, *PYTHON,
                       Path.cwd() / "tests/soak/soak.py", Path.cwd() / "build/release/bin/levin", Path.cwd() / "build/release/bin",
                       *arguments)
+
+
+def folder_of(command, arguments):
+    """Removes the folder from the front of the arguments."""
+    folder = arguments.pop(0).rstrip("/")
+    if not list(Path(folder).rglob("*.cpp")):
+        die(2, f'{command} takes a folder of the library, not "{folder}".')
+    return folder
+
+
+def do_mutate(arguments):
+    if len(arguments) not in (2, 3) or not all(re.fullmatch("[1-9][0-9]*", number) for number in arguments[1:]):
+        die(2, f'mutate takes a folder, how many changes to make, and a seed (1), not "{" ".join(arguments)}".')
+    folder = folder_of("mutate", arguments)
+    apt_packages("clang's Python module", "fuzz")
+    build_and_set_up_for_tests("release", None, False)
+    with lock_build("mutate"):
+        return run([*PYTHON, "tools/dev/mutate.py", "build/release", f"build/mutate/{folder}", folder, *(arguments + ["1"])[:2]])
+
+
+def do_coverage(arguments):
+    """The lines that failed tests have run count too."""
+    folder = [folder_of("coverage", arguments)] if arguments else []
+    if arguments:
+        die(2, f'coverage takes a folder only, not "{arguments[0]}" too.')
+    tree = Path("build/coverage")
+    for counts in tree.rglob("*.gcda"):
+        counts.unlink()
+    tested = do_check(["--preset", "coverage", "-LE", "nightly", *(["-R", tests_of(folder[0])] if folder else [])])
+    os.environ["PYTHONPATH"] = str(HOME / "python")
+    return run([packages.pip_python(), "-B", "tools/dev/coverage.py", tree, *folder]) or tested
 
 
 def do_set_up_for_tests(arguments):

@@ -30,10 +30,10 @@ from steps import exit_on_signals, group, status_of
 
 WANTED_PERCENT = 90
 EQUIVALENT = "tests/mutation/equivalent.txt"
-# Whose names do not begin with the folder's. A folder is also tested by programs with several ranks, or with faults.
-TESTS = {"checkpoint": r"(checkpoint|io_faults)\.", "data/loading": r"data\.",
-         "strategies": r"(strategies|shm_backend|several_devices|io_faults|ranks)\.",
-         "trainer": r"(trainer|gpu_paths|several_devices)\.|conformance$"}
+# CTests of folders with other names, too. A folder is also tested by programs with several ranks, or with faults.
+OTHER_TESTS = {"checkpoint": r"(checkpoint|io_faults)\.", "data/loading": r"data\.",
+               "strategies": r"(strategies|shm_backend|several_devices|io_faults|ranks)\.",
+               "trainer": r"(trainer|gpu_paths|several_devices)\.|conformance$"}
 DEBIANS_PYTHON = "/usr/bin/python3"
 HEADER = r"""// Which mutant runs; see tools/dev/mutate.py.
 #pragma once
@@ -71,6 +71,11 @@ __attribute__((visibility("hidden"))) inline bool is(int number) {
 """
 Unit = namedtuple("Unit", "source command folder output files")  # `files`: those of the folder
 Test = namedtuple("Test", "name command environment folder seconds skipped")
+
+
+def tests_of(folder):
+    """A regular expression for the names of the CTests of a folder."""
+    return f"^({OTHER_TESTS.get(folder, re.escape(folder) + '[.]')})"
 
 
 # ---- the build with all mutants ----------------------------------------------------------------------------------
@@ -175,9 +180,9 @@ def link(work, build, objects):
 
 # ---- tests -------------------------------------------------------------------------------------------------------
 
-def read_tests(build, pattern):
+def read_tests(build, folder):
     """The tests that CTest would run, except nightly ones; one for each suite of a GoogleTest program."""
-    shown = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1", "-R", "^(" + pattern + ")"], stdout=subprocess.PIPE, check=True)
+    shown = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1", "-R", tests_of(folder)], stdout=subprocess.PIPE, check=True)
     tests = []
     for test in json.loads(shown.stdout)["tests"]:
         properties = {each["name"]: each["value"] for each in test["properties"]}
@@ -344,7 +349,7 @@ def main():
     if not numbered:
         sys.exit(f"mutate: {folder} has nothing to change")
     libraries = link(work, build, objects)
-    tests = read_tests(build, TESTS.get(folder, re.escape(folder) + r"\."))
+    tests = read_tests(build, folder)
     print(f"mutate: {len(numbered)} mutants; running {len(tests)} tests without any …")
     caught = {}
     with ThreadPoolExecutor(jobs) as pool:
