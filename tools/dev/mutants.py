@@ -59,13 +59,14 @@ def clang_arguments(command):
     return [*kept, "-w", "-resource-dir", resources]
 
 
-def find_mutants(root, unit, command, files):
-    """All mutants of `files`, which the file `unit` includes or is. Raises ValueError if clang cannot read them."""
+def find_mutants(root, command, files):
+    """All mutants of files that are compiled by a command. Raises ValueError if clang cannot read them."""
     cindex = load_cindex()
-    tree = cindex.Index.create().parse(str(unit), args=clang_arguments(command))
+    text = "".join(f'#include "{file}"\n' for file in files)
+    tree = cindex.Index.create().parse("unit.cpp", args=clang_arguments(command), unsaved_files=[("unit.cpp", text)])
     errors = [str(each) for each in tree.diagnostics if each.severity >= cindex.Diagnostic.Error]
     if errors:
-        raise ValueError(f"clang cannot read {unit}:\n" + "\n".join(errors[:5]))
+        raise ValueError(f"clang cannot read {files[0]}:\n" + "\n".join(errors[:5]))
     finders = {str(file): Finder(file.relative_to(root), file.read_bytes()) for file in files}
     for child in tree.cursor.get_children():
         at = child.location.file

@@ -1,8 +1,8 @@
 """mutate.py BUILD WORK FOLDER N SEED, in the root of the tree: makes N single changes to the C++ files of a folder, and tells
 which of them the folder's tests catch. ./dev mutate builds BUILD before.
 
-All mutants are in one build: each of the folder's compiled units is compiled once more, in WORK, from copies of its files
-in which the environment variable LEVIN_MUTANT chooses the mutant that runs. The tests run as CTest would run them, with
+All mutants are in one build: the folder's files are compiled once more, in WORK, from copies in which the environment variable
+LEVIN_MUTANT chooses the mutant that runs, and are linked before BUILD's objects. The tests run as CTest would run them, with
 WORK's library in place of BUILD's; the tree itself is never changed. A first run of all tests records which mutants each of
 them reaches, and only these tests then run for a mutant, the quickest first. A test that fails, crashes or takes
 too long has caught the mutant.
@@ -94,25 +94,19 @@ def read_units(root, build, folder):
 
 
 def write_unit(work, root, unit, numbered, count):
-    """Writes the unit and its files with these mutants, and returns (command to compile it, the object file)."""
+    """Writes a unit of the folder's files alone, with these mutants, and returns (source, object file)."""
     (work / "levin_mutation.h").write_text(HEADER.replace("COUNT", str(count + 1)))
-    copies = {}
+    lines = [f'#include "{work}/levin_mutation.h"\n']
     for file in unit.files:
         name = str(file.relative_to(root))
-        copies[str(file)] = work / "src" / name
-        copies[str(file)].parent.mkdir(parents=True, exist_ok=True)
-        copies[str(file)].write_bytes(switchable_source(
-            file.read_bytes(), {number: mutant for number, mutant in numbered.items() if mutant.file == name}))
-    text = f'#include "{unit.source}"\n' if unit.source in unit.files else unit.source.read_text()
-    for name, copy in copies.items():
-        text = text.replace(f'"{name}"', f'"{copy}"')
+        copy = work / "src" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(switchable_source(file.read_bytes(), {n: mutant for n, mutant in numbered.items() if mutant.file == name}))
+        lines.append(f'#include "{copy}"\n')
     source = work / "units" / (unit.output.replace("/", "_") + ".cpp")
     source.parent.mkdir(exist_ok=True)
-    source.write_text(f'#include "{work}/levin_mutation.h"\n{text}')
-    target = source.with_suffix(".o")
-    words = shlex.split(unit.command)
-    words = words[:words.index("-o")] + ["-w", "-o", str(target), "-c", str(source)]
-    return words, target
+    source.write_text("".join(lines))
+    return source, source.with_suffix(".o")
 
 
 def refused(work, output, numbered, sources):
@@ -135,23 +129,21 @@ def refused(work, output, numbered, sources):
 
 def compile_unit(work, root, unit, numbered, sources, count):
     """Compiles a unit with its mutants; those that the compiler refuses are taken out of `numbered`. Returns the object."""
-    for only_checks in (True, False):
-        while True:
-            words, target = write_unit(work, root, unit, numbered, count)
-            if only_checks:
-                words = [*words[:words.index("-o")], "-fsyntax-only", words[-1]]
-            with group(["nice", "-n", "10", *words], cwd=unit.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                       env={**os.environ, "LC_ALL": "C"}) as process:
-                output = process.stdout.read().decode(errors="replace")
-                status = status_of(process)
-            if status == 0:
-                break
-            wrong = refused(work, output, numbered, sources)
-            if not wrong:
-                sys.exit(f"mutate: {target.name} cannot be compiled:\n{output[-4000:]}")
-            for number in wrong:
-                del numbered[number]
-    return target
+    while True:
+        source, target = write_unit(work, root, unit, numbered, count)
+        words = shlex.split(unit.command)
+        words = [*words[:words.index("-o")], "-w", "-o", str(target), "-c", str(source)]
+        with group(["nice", "-n", "10", *words], cwd=unit.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                   env={**os.environ, "LC_ALL": "C"}) as process:
+            output = process.stdout.read().decode(errors="replace")
+            status = status_of(process)
+        if status == 0:
+            return target
+        wrong = refused(work, output, numbered, sources)
+        if not wrong:
+            sys.exit(f"mutate: {target.name} cannot be compiled:\n{output[-4000:]}")
+        kinds = Counter(numbered.pop(number).kind for number in wrong)
+        print("mutate: not taken by the compiler:", ", ".join(f"{count} × {kind}" for kind, count in sorted(kinds.items())))
 
 
 def link(work, build, objects):
@@ -170,8 +162,10 @@ def link(work, build, objects):
         linked |= objects.keys() & set(words)
         target = libraries / Path(made[1]).name
         target.unlink(missing_ok=True)
-        words = [str(objects.get(word, word)) for word in words]
+        first = words.index(next(word for word in words if word in objects))
         words[words.index("-o") + 1] = str(target)
+        # Of two definitions the linker takes the first.
+        words[first:first] = ["-Wl,--allow-multiple-definition", *(str(objects[word]) for word in words if word in objects)]
         subprocess.run(["sh", "-c", " ".join(words)], cwd=build, check=True)
     if linked != objects.keys():
         sys.exit(f"mutate: no library is linked with {', '.join(objects.keys() - linked)}")
@@ -292,7 +286,7 @@ def draw(root, units, equivalent, wanted, seed):
     """Returns ({number: mutant} in the order drawn, some more than wanted, {file: its source}, how many there are)."""
     everything, sources = [], {}
     for unit in units:
-        everything += find_mutants(root, unit.source, unit.command, unit.files)
+        everything += find_mutants(root, unit.command, unit.files)
         sources.update((str(file.relative_to(root)), file.read_bytes()) for file in unit.files)
     everything = sorted(set(everything), key=str)
     random.Random(seed).shuffle(everything)
