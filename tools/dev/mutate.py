@@ -30,8 +30,8 @@ from steps import exit_on_signals, group, status_of
 
 WANTED_PERCENT = 90
 EQUIVALENT = "tests/mutation/equivalent.txt"
-# CTests of folders with other names, too. A folder is also tested by programs with several ranks, or with faults.
-OTHER_TESTS = {"checkpoint": r"(checkpoint|io_faults)\.", "data/loading": r"data\.",
+# CTests of folders with other names, too. A folder is also tested by programs with several ranks or devices, or with faults.
+OTHER_TESTS = {"checkpoint": r"(checkpoint|io_faults)\.", "data/loading": r"data\.", "precision": r"(precision|device)\.",
                "strategies": r"(strategies|shm_backend|several_devices|io_faults|ranks)\.",
                "trainer": r"(trainer|gpu_paths|several_devices)\.|conformance$"}
 DEBIANS_PYTHON = "/usr/bin/python3"
@@ -133,7 +133,7 @@ def compile_unit(work, root, unit, numbered, sources, count):
         source, target = write_unit(work, root, unit, numbered, count)
         words = shlex.split(unit.command)
         words = [*words[:words.index("-o")], "-w", "-o", str(target), "-c", str(source)]
-        with group(["nice", "-n", "10", *words], cwd=unit.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        with group(words, cwd=unit.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                    env={**os.environ, "LC_ALL": "C"}) as process:
             output = process.stdout.read().decode(errors="replace")
             status = status_of(process)
@@ -151,7 +151,7 @@ def link(work, build, objects):
     libraries = work / "lib"
     libraries.mkdir()
     for file in (build / "lib").glob("*.so*"):
-        (libraries / file.name).symlink_to(file)
+        (libraries / file.name).symlink_to(os.readlink(file) if file.is_symlink() else file)
     linked = set()
     commands = subprocess.run(["ninja", "-C", build, "-t", "commands", "all"], stdout=subprocess.PIPE, text=True).stdout
     for command in commands.splitlines():
@@ -201,7 +201,7 @@ def run_test(test, libraries, work, seconds, **environment):
     end = "too long"
     try:
         with open(f"{folder}/.output", "wb+") as output, \
-                group(["nice", "-n", "10", *test.command], cwd=test.folder, env=full, stdout=output, stderr=subprocess.STDOUT) as process:
+                group(test.command, cwd=test.folder, env=full, stdout=output, stderr=subprocess.STDOUT) as process:
             try:
                 process.wait(seconds)
                 status = status_of(process)
@@ -350,8 +350,8 @@ def main():
         start = time.monotonic()
         runs = sorted(first_runs(tests, libraries, work, count, pool), key=lambda run: run[1])
         print(f"mutate: {len(runs)} tests pass, in {time.monotonic() - start:.0f} s")
-        if not runs:
-            return 1
+        if not any(reached for _, _, reached in runs):
+            sys.exit(f"mutate: no test of {folder} runs a line of it that was changed")
         start = time.monotonic()
         for number, found in zip(numbered, pool.map(lambda number: try_mutant(number, runs, libraries, work), numbered)):
             mutant = numbered[number]
