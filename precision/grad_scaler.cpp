@@ -59,6 +59,7 @@ at::Tensor GradScaler::unscale_(const std::vector<at::Tensor>& params) {
         "GradScaler: the gradients to unscale are of a loss that was never scaled. Call scale(loss).backward(), or "
         "manual_backward(loss) in a module.");
   }
+  if (!scale_.defined()) make_tensors(kinds[0][0].device());  // the gradients are a checkpoint's
   // As in PyTorch, the reciprocal in double precision, so that scales other than powers of 2 are accurate enough.
   const at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
   at::Tensor found_inf = at::zeros({1}, scale_.options());

@@ -23,6 +23,7 @@ levin_test(device TORCH COST 30 LIBS levin_test_device FILES
   device/device_training_test.cpp
   device/device_waits_test.cpp
   device/test_device_test.cpp
+  precision/scaled_devices_test.cpp
   strategies/replay_watch_test.cpp)
 
 # Opened by a run file.

@@ -173,6 +173,31 @@ TEST(GradScaler, ContinuesFromItsState) {
   EXPECT_EQ(fresh.state_dict().get<int64_t>("growth_tracker"), 0);
 }
 
+TEST(GradScaler, UnscalesGradientsOfACheckpointBeforeTheFirstLoss) {
+  const State saved = used_scaler({.init_scale = 16}).state_dict();
+  GradScaler scaler;
+  scaler.load_state_dict(saved);
+  const at::Tensor param = with_gradient(torch::full({2}, 48.0));
+  EXPECT_EQ(scaler.unscale_({param}).item<float>(), 0);
+  EXPECT_EQ(param.grad()[1].item<float>(), 3);
+}
+
+TEST(GradScaler, MovesToTheDeviceOfTheLoss) {
+  GradScaler scaler = used_scaler();
+  EXPECT_TRUE(scaler.scale(torch::ones({}, at::kMeta)).is_meta());
+  EXPECT_TRUE(scaler.scale_tensor().is_meta());
+}
+
+TEST(GradScaler, IsPartOfTheStateOfMixedPrecision) {
+  const MixedPrecisionOptions options = {.dtype = MixedDtype::float16, .scaler = GradScalerOptions{.init_scale = 64}};
+  MixedPrecision one(options), other(options);
+  one.scaler()->update(torch::ones({1}));
+  other.load_state_dict(one.state_dict());
+  EXPECT_EQ(other.scaler()->scale_value(), 32);
+  other.load_state_dict(State());  // of a run without a scaler
+  EXPECT_EQ(other.scaler()->scale_value(), 32);
+}
+
 TEST(GradScaler, CopiesDoNotShareTheirScale) {
   const GradScaler original({.init_scale = 8});
   GradScaler copy = original;

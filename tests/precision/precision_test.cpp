@@ -114,6 +114,18 @@ TEST(Precision, IsANameOrAClassInARunFile) {
       << problems.lines()[0];
 }
 
+TEST(Precision, MixedCastsAWeightAgainAfterItHasChanged) {
+  MixedPrecision precision({.dtype = MixedDtype::bfloat16});
+  const std::shared_ptr<void> forward = precision.enter_forward(at::kCPU);
+  const at::Tensor weight = torch::ones({2, 2}).requires_grad_();
+  EXPECT_EQ(torch::mm(weight, weight)[0][0].item<float>(), 2);
+  {
+    const at::NoGradGuard no_grad;
+    weight.fill_(2);
+  }
+  EXPECT_EQ(torch::mm(weight, weight)[0][0].item<float>(), 8);
+}
+
 TEST(Precision, SingleChangesNothing) {
   Probe module;
   Trainer(with("32-true")).fit(module, tiny_loader(4));
