@@ -194,6 +194,8 @@ TEST(CheckpointFile, OtherProgramsFilesHaveNoChecksumsAndDamagedOnesOfOursDoNotP
   state.tensors["model.w"] = torch::ones({2});
   write_checkpoint(folder / "a.ckpt", state);
   const std::string good = read_file(folder / "a.ckpt");
+  const CheckpointFile intact(folder / "a.ckpt");
+  for (const auto& entry : intact.file().entries()) EXPECT_NO_THROW(intact.verify(entry));
   for (size_t bit = 0; bit < good.size() * 8; ++bit) {
     std::string bad = good;
     bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));

@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "levin/checkpoint/checkpoint_file.h"
+#include "levin/checkpoint/sharded_reader.h"
 #include "levin/core/files/files.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
@@ -81,6 +82,11 @@ TEST(ShardedCheckpoint, IsPutTogetherFromAnyNumberOfParts) {
     EXPECT_EQ(whole.get<int64_t>("epoch"), 3);
     EXPECT_FALSE(whole.has("sharded"));
     EXPECT_FALSE(whole.has("parts"));
+    const ShardedReader reader(folder);
+    for (const char* name : {"model.weight", "model.buffer"}) {
+      EXPECT_TRUE(torch::equal(reader.read(name), whole.tensor(name))) << name;
+      EXPECT_EQ(reader.tensors().at(name).shape, whole.tensor(name).sizes().vec()) << name;
+    }
   }
 }
 
@@ -184,6 +190,16 @@ TEST(ShardedCheckpoint, ALayoutThatWantsMoreThanTheShardsHoldIsNotBelieved) {
   }
 }
 
+TEST(ShardedCheckpoint, ANumberThatNoLayoutPlacesIsRefused) {
+  const TemporaryFolder out;
+  State without_layout = rank_state(1, 4, 6);
+  without_layout.values.set("parts", ConfigNode::map());
+  write_sharded_checkpoint(out / "run.ckpt", without_layout, {1, 2, "a"});
+  write_sharded_checkpoint(out / "run.ckpt", rank_state(0, 0, 4), {0, 2, "a"});
+  const std::string error = error_of_reading(out / "run.ckpt");
+  EXPECT_NE(error.find("rank 1's part of \"model.weight\" does not fit"), std::string::npos) << error;
+}
+
 TEST(ShardedCheckpoint, IsRemovedWholeAndOnlyWhatBelongsToIt) {
   const TemporaryFolder out;
   save((out / "one.ckpt"), "a");
@@ -218,8 +234,9 @@ TEST(ShardedCheckpoint, ShardsOfKilledSavesAreRemovedAndShardsOfLivingOnesStay) 
   ASSERT_GT(new_one, 0);
   std::ofstream(out / "last.ckpt/shard-0-of-2.b.safetensors.tmp-0123456789abcdef") << "half";  // of the same save
   std::ofstream(out / "last.ckpt/notes.txt") << "mine";
+  std::ofstream(out / "last.ckpt/shard-0-of-2.safetensors") << "of another program";
   remove_abandoned_shards(out.path());
-  EXPECT_EQ(files_of(out / "last.ckpt").size(), 5U);  // but for what a writer that is gone has left half written
+  EXPECT_EQ(files_of(out / "last.ckpt").size(), 6U);  // but for what a writer that is gone has left half written
   EXPECT_EQ(files_of(out / "new.ckpt").size(), 1U);
   for (const pid_t child : {over_an_older, new_one}) {
     ::kill(child, SIGKILL);
@@ -228,7 +245,7 @@ TEST(ShardedCheckpoint, ShardsOfKilledSavesAreRemovedAndShardsOfLivingOnesStay) 
   remove_abandoned_shards(out.path());
   EXPECT_EQ(files_of(out / "last.ckpt"),
             (std::vector<std::string>{"commit.safetensors", "notes.txt", "shard-0-of-2.a.safetensors",
-                                      "shard-1-of-2.a.safetensors"}));
+                                      "shard-0-of-2.safetensors", "shard-1-of-2.a.safetensors"}));
   EXPECT_FALSE(fs::exists(out / "new.ckpt"));
   EXPECT_EQ(load_checkpoint(out / "last.ckpt").tensor("model.weight").sum().item<float>(), 15);
 }

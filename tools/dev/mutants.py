@@ -19,8 +19,10 @@ OPERATORS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==",
              "*": "/", "/": "*", "+=": "-=", "-=": "+=", "*=": "/=", "/=": "*=", "++": "--", "--": "++"}
 COMPARISONS = {"<", "<=", ">", ">=", "==", "!="}
 NUMBER = re.compile(r"(\d[\d']*(?:\.\d*)?(?:e[-+]?\d+)?)([uUlLfF]*)$")
-# Calls that make a text or a message, and calls that only save memory or time.
-TEXT_CALLS = re.compile(r"(?:\w+::)*(?:log::|warn|fail|error|format|print|describe|message|report_exception)", re.I)
+# Calls whose arguments are a text, of the log or of an error, and of them those that change nothing else.
+LOG_CALLS = re.compile(r"(?:\w+::)*(?:log::|warn|format|print|describe|message)", re.I)
+TEXT_CALLS = re.compile(LOG_CALLS.pattern + r"|(?:\w+::)*(?:fail|error|bad_|refuse|report_exception)", re.I)
+# Calls that only save memory or time.
 HINT_CALLS = re.compile(r"(?:reserve|shrink_to_fit|madvise|posix_fadvise|prefetch|RECORD_FUNCTION|ignore)$")
 FUNCTIONS = ("FUNCTION_DECL", "CXX_METHOD", "CONSTRUCTOR", "DESTRUCTOR", "CONVERSION_FUNCTION", "FUNCTION_TEMPLATE")
 BODIES = ("COMPOUND_STMT", "IF_STMT", "FOR_STMT", "CXX_FOR_RANGE_STMT", "WHILE_STMT", "DO_STMT", "CASE_STMT", "DEFAULT_STMT")
@@ -80,6 +82,7 @@ class Finder:
 
     def __init__(self, name, source):
         self.name, self.source, self.mutants = str(name), source, []
+        self.switch_ends = set()
 
     def text(self, start, end):
         return self.source[start:end].decode()
@@ -116,7 +119,9 @@ class Finder:
             self.visit_unary(cursor, parent, children, constant)
         elif kind == "CALL_EXPR":
             self.visit_call(cursor, constant)
-        elif kind in ("BREAK_STMT", "CONTINUE_STMT"):
+        elif kind == "SWITCH_STMT":
+            self.switch_ends.add(end)
+        elif kind in ("BREAK_STMT", "CONTINUE_STMT") and not self.ends_switch(end):
             self.drop(f"drop {kind[:-5].lower()}", cursor)
         elif kind in ("INTEGER_LITERAL", "FLOATING_LITERAL"):
             self.visit_number(cursor, constant)
@@ -197,7 +202,7 @@ class Finder:
         if call is None or call.kind.name != "CALL_EXPR" or call.spelling.startswith("operator"):
             return
         before = self.source[:start].rstrip()[-1:]
-        if text.endswith(")") and before in (b";", b"{", b"}", b")", b"e", b":") and not TEXT_CALLS.match(text) and \
+        if text.endswith(")") and before in (b";", b"{", b"}", b")", b"e", b":") and not LOG_CALLS.match(text) and \
                 not HINT_CALLS.search(text[:text.index("(")]):
             self.drop("dropped call", cursor)
 
@@ -206,6 +211,11 @@ class Finder:
         semicolon = re.match(r"\s*;", self.text(end, end + 80))
         if semicolon:
             self.add(kind, None, Edit(cursor.extent.start.offset, end + semicolon.end(), "drop", ";"))
+
+    def ends_switch(self, end):
+        """Whether only the end of a switch comes after a statement."""
+        rest = re.match(r"\s*;\s*\}", self.text(end, end + 80))
+        return bool(rest) and end + rest.end() in self.switch_ends
 
     def visit_number(self, cursor, constant):
         start, end = cursor.extent.start.offset, cursor.extent.end.offset
