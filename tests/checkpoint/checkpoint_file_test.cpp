@@ -62,9 +62,10 @@ Plain read_plainly(const std::string& path) {
 }
 
 // A header of the test's making, with the checksum that makes it trusted: for attacks on what comes after.
-std::string forged(const std::string& tensors, const std::string& metadata, const std::string& data) {
+std::string forged(const std::string& tensors, const std::string& metadata, const std::string& data,
+                   const std::string& format = R"(,"levin.format":"1")") {
   const std::string prefix = R"({"__metadata__":{"levin.checksum":")";
-  std::string text = prefix + "0000000000000000\",\"levin.format\":\"1\"" + metadata + "}" + tensors + "}";
+  std::string text = prefix + "0000000000000000\"" + format + metadata + "}" + tensors + "}";
   std::string file(8, '\0');
   const uint64_t length = text.size();
   std::memcpy(file.data(), &length, 8);
@@ -305,6 +306,16 @@ TEST(CheckpointFile, RefusesForgedHeaders) {
   EXPECT_TRUE(has(error_of_forged("", R"(,"levin.values":"{\"a\":")"), "not JSON at byte"));
   EXPECT_TRUE(has(error_of_forged(",\"t\":3"), "must have dtype"));
   EXPECT_EQ(error_of_forged("", R"(,"levin.values":"{}")"), "");  // the forger can make a good file too
+}
+
+TEST(CheckpointFile, RefusesAFormatThatItDoesNotKnow) {
+  const TemporaryFolder folder;
+  for (const auto& [format, part] :
+       {std::pair{R"(,"levin.format":"2")", "its format is \"2\""}, {"", "its format is missing"}}) {
+    write_file_durably(folder / "f.ckpt", forged("", R"(,"levin.values":"{}")", "", format));
+    const std::string error = error_of_reading(folder / "f.ckpt");
+    EXPECT_TRUE(has(error, part) && has(error, "this Levin reads \"1\"")) << error;
+  }
 }
 
 TEST(CheckpointFile, RefusesBoolsThatAreNone) {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/safetensors_writer.h"
@@ -152,6 +153,15 @@ TEST(SafetensorsFile, RefusesInvalidFilesWithTheReason) {
   // Nothing is allocated for a header that promises more than the file holds.
   EXPECT_TRUE(
       has(error_of(R"({"t":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4000000000000]}})"), "cut short"));
+}
+
+TEST(SafetensorsFile, AnInvalidFileDoesNotStayOpen) {
+  const auto open_files = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+  };
+  const auto before = open_files();
+  EXPECT_TRUE(has(error_of("{"), "not JSON at byte"));
+  EXPECT_EQ(open_files(), before);
 }
 
 TEST(SafetensorsFile, ManyKeysTakeNoQuadraticTime) {

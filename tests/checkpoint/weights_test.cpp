@@ -266,6 +266,11 @@ TEST(LoadWeights, ChoosesTheFileOfAFolderOrListsIt) {
   const TemporaryFolder folder;
   Net net;
   EXPECT_TRUE(has(error_of([&] { load_weights(net, {.path = folder.path()}); }), "no *.safetensors"));
+  write_file_durably(folder / "pytorch_model.bin", "a pickle");
+  EXPECT_TRUE(has(error_of([&] { load_weights(net, {.path = folder.path()}); }),
+                  "convert_checkpoint.py " + (folder / "pytorch_model.bin") + " " + (folder / "model.safetensors")));
+  write_file_durably(folder / "pytorch_model-2.bin", "another");
+  EXPECT_TRUE(has(error_of([&] { load_weights(net, {.path = folder.path()}); }), "save_pretrained"));
   write_safetensors(folder / "unet.safetensors", numbers());
   EXPECT_EQ(load_weights(net, {.path = folder.path()}).loaded, 4U);
   write_safetensors(folder / "vae.safetensors", numbers());
