@@ -1,4 +1,5 @@
-"""coverage.py BUILD [FOLDER], in the root of the tree, with a Python that has gcovr: prints which part of the lines the tests have run in BUILD.
+"""coverage.py BUILD [FOLDER], in the root of the tree, with a Python that has gcovr: prints which part of the lines the
+tests have run in BUILD.
 
 For the whole library without cuda/, or for one folder. Exit status: 1 below 92 %. BUILD/report shows the lines.
 """

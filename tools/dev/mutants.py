@@ -141,7 +141,8 @@ class Finder:
             return
         at = bodies[-1].extent.start.offset + 1
         is_void = cursor.kind.name in ("CONSTRUCTOR", "DESTRUCTOR") or cursor.result_type.spelling == "void"
-        if re.match(r"\s*\}", self.text(at, at + 80)) or not is_void and re.match(r"\s*return (?:\{\}|0|false|nullptr);", self.text(at, at + 80)):
+        first = self.text(at, at + 80)
+        if re.match(r"\s*\}", first) or not is_void and re.match(r"\s*return (?:\{\}|0|false|nullptr);", first):
             return
         self.add("early return", None, Edit(at, at, "insert", " return;" if is_void else " return {};"))
 
@@ -189,7 +190,8 @@ class Finder:
         spans = [(each.extent.start.offset, each.extent.end.offset) for each in arguments]
         for (a, b), (first, second) in zip(zip(arguments, arguments[1:]), zip(spans, spans[1:])):
             texts = self.text(*first), self.text(*second)
-            if plain_type(a) == plain_type(b) != "" and texts[0] != texts[1] and re.fullmatch(r"\s*,\s*", self.text(first[1], second[0])):
+            follows = re.fullmatch(r"\s*,\s*", self.text(first[1], second[0]))
+            if plain_type(a) == plain_type(b) != "" and texts[0] != texts[1] and follows:
                 self.add("swapped arguments", constant, Edit(*first, "choose", texts[1]), Edit(*second, "choose", texts[0]))
 
     def visit_statement(self, cursor):
@@ -223,10 +225,13 @@ class Finder:
         near = self.source[:start].rstrip()[-1:] + self.source[end:].lstrip()[:1]
         if not number or near[:1] == b"<" and near[1:] in (b">", b",") or near == b"<>":
             return
-        whole = re.fullmatch(r"[\d']+", number[1])
-        self.choose("number + 1", constant, cursor, f"{int(whole[0].replace(chr(39), '')) + 1}{number[2]}" if whole else f"({number[0]} + 1)")
-        if whole and int(number[1].replace("'", "")) > 0:
-            self.choose("number - 1", constant, cursor, f"{int(number[1].replace(chr(39), '')) - 1}{number[2]}")
+        digits = number[1].replace("'", "")
+        if not digits.isdigit():
+            self.choose("number + 1", constant, cursor, f"({number[0]} + 1)")
+            return
+        self.choose("number + 1", constant, cursor, f"{int(digits) + 1}{number[2]}")
+        if int(digits) > 0:
+            self.choose("number - 1", constant, cursor, f"{int(digits) - 1}{number[2]}")
 
 
 def plain_type(argument):

@@ -101,7 +101,8 @@ def write_unit(work, root, unit, numbered, count):
         name = str(file.relative_to(root))
         copy = work / "src" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(switchable_source(file.read_bytes(), {n: mutant for n, mutant in numbered.items() if mutant.file == name}))
+        mine = {number: mutant for number, mutant in numbered.items() if mutant.file == name}
+        copy.write_bytes(switchable_source(file.read_bytes(), mine))
         lines.append(f'#include "{copy}"\n')
     source = work / "units" / (unit.output.replace("/", "_") + ".cpp")
     source.parent.mkdir(exist_ok=True)
@@ -176,7 +177,8 @@ def link(work, build, objects):
 
 def read_tests(build, folder):
     """The tests that CTest would run, except nightly ones; one for each suite of a GoogleTest program."""
-    shown = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1", "-R", tests_of(folder)], stdout=subprocess.PIPE, check=True)
+    shown = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1", "-R", tests_of(folder)],
+                           stdout=subprocess.PIPE, check=True)
     tests = []
     for test in json.loads(shown.stdout)["tests"]:
         properties = {each["name"]: each["value"] for each in test["properties"]}
@@ -196,7 +198,8 @@ def read_tests(build, folder):
 def run_test(test, libraries, work, seconds, **environment):
     """Returns (how it ended: "passed", "skipped", "failed", "too long"; seconds; the end of its output)."""
     folder = tempfile.mkdtemp(prefix="test-", dir=work)
-    full = {**os.environ, "LD_LIBRARY_PATH": str(libraries), "GOMP_SPINCOUNT": "0", **test.environment, **environment, "TMPDIR": folder}
+    full = {**os.environ, "LD_LIBRARY_PATH": str(libraries), "GOMP_SPINCOUNT": "0", **test.environment, **environment,
+            "TMPDIR": folder}
     start = time.monotonic()
     end = "too long"
     try:
@@ -309,8 +312,8 @@ def report(drawn, caught, sources, there_are, folder, seed):
     for number in survivors:
         print(f"\nsurvived, LEVIN_MUTANT={number}: {show(drawn[number], sources[drawn[number].file])}")
     percent = 100 * len(caught) / len(drawn)
-    print(f"\nmutate {folder}: {len(caught)} of {len(drawn)} mutants caught ({percent:.1f} %, at least {WANTED_PERCENT} % wanted), "
-          f"seed {seed}; {there_are} places in all")
+    print(f"\nmutate {folder}: {len(caught)} of {len(drawn)} mutants caught ({percent:.1f} %, "
+          f"at least {WANTED_PERCENT} % wanted), seed {seed}; {there_are} places in all")
     if survivors:
         print(f"Write a test for each survivor, or its lines and the reason why it changes nothing into {EQUIVALENT}.")
     return int(percent < WANTED_PERCENT)
