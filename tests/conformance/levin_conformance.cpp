@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "conformance/scenario.h"
+#include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/loggers/csv_logger.h"
 #include "support/forked_runs.h"
 
@@ -53,6 +54,17 @@ Json checkpoint_files(const fs::path& folder) {
   }
   std::sort(files.begin(), files.end());
   return files;
+}
+
+// What the checkpoint holds: its step and the weights.
+Json contents(const fs::path& file) {
+  const levin::State state = levin::load_checkpoint(file.string());
+  Json out = {{"global_step", state.get<int64_t>("global_step")}};
+  const at::Tensor weight = state.tensors.at("model.layer.weight").flatten().to(at::kDouble);
+  out["weight"] = Json::array();
+  for (int64_t j = 0; j < weight.numel(); ++j) out["weight"].push_back(number(weight[j].item<double>()));
+  out["bias"] = number(state.tensors.at("model.layer.bias").item<double>());
+  return out;
 }
 
 // A saved path as the recorded files have it: below the run's folder.
@@ -113,6 +125,10 @@ Json run_phase(const Json& scenario, const Json& phase, const fs::path& folder) 
   const auto data = make_data_module(scenario, trace);
   levin::Trainer trainer(trainer_options(scenario, phase, folder, trace));
   std::string ckpt_path = phase.value("ckpt_path", "");
+  if (ckpt_path.starts_with("#")) {  // the n-th of the checkpoints that there are, or none
+    const std::vector<std::string> files = checkpoint_files(folder);
+    ckpt_path = files.empty() ? "" : files[std::stoul(ckpt_path.substr(1)) % files.size()];
+  }
   if (!ckpt_path.empty() && ckpt_path != "best" && ckpt_path != "last") ckpt_path = (folder / ckpt_path).string();
   const std::string what = phase.at("run");
   try {
@@ -149,6 +165,8 @@ Json run_phase(const Json& scenario, const Json& phase, const fs::path& folder) 
   out["bias"] = number(module.linear->bias.item<double>());
   out["callback_metrics"] = metrics_json(trainer.callback_metrics());
   out["checkpoints"] = checkpoint_files(folder);
+  out["checkpoint_contents"] = Json::object();
+  for (const std::string file : out["checkpoints"]) out["checkpoint_contents"][file] = contents(folder / file);
   describe_callbacks(trainer, folder, out);
   const fs::path csv = fs::path(trainer.log_dir()) / "metrics.csv";
   if (fs::exists(csv)) out["metrics_csv"] = csv_rows(csv);

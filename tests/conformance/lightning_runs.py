@@ -165,7 +165,7 @@ class ScenarioModule(pl.LightningModule):
 
     def stop_in(self, hook):
         stop = self.options.get("stop")
-        if stop and stop["hook"] == hook and self.batches + (hook == "training_step") == stop["batch"]:
+        if stop and stop["hook"] == hook and self.batches + (hook == "training_step") >= stop["batch"]:
             self.trainer.should_stop = True
 
     def after_on_train_batch_end(self):
@@ -265,11 +265,15 @@ def relative(path, folder):
     return os.path.relpath(path, folder) if path else ""
 
 
+def checkpoint_files(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.ckpt"))
+
+
 def contents(folder, file):
-    """What the checkpoint holds: the run's position and the weights."""
+    """What the checkpoint holds: its step and the weights."""
     state = torch.load(folder / file, weights_only=False)
     weights = state["state_dict"]
-    return {"epoch": state["epoch"], "global_step": state["global_step"],
+    return {"global_step": state["global_step"],
             "weight": [rounded(value) for value in weights["layer.weight"].flatten()], "bias": rounded(weights["layer.bias"])}
 
 
@@ -297,6 +301,9 @@ def run_phase(scenario, phase, folder):
                          callbacks=[*callbacks, TracingCallback(trace)], enable_checkpointing=checkpoints > 0,
                          enable_progress_bar=False, enable_model_summary=False, default_root_dir=folder)
     ckpt_path = phase.get("ckpt_path") or None
+    if ckpt_path and ckpt_path.startswith("#"):  # the n-th of the checkpoints that there are, or none
+        files = checkpoint_files(folder)
+        ckpt_path = files[int(ckpt_path[1:]) % len(files)] if files else None
     if ckpt_path not in (None, "best", "last"):
         ckpt_path = str(folder / ckpt_path)
     run = phase["run"]
@@ -318,7 +325,7 @@ def run_phase(scenario, phase, folder):
             "weight": [rounded(value) for value in module.layer.weight.detach().flatten()],
             "bias": rounded(module.layer.bias.detach()),
             "callback_metrics": {key: rounded(value) for key, value in trainer.callback_metrics.items()}}
-    out["checkpoints"] = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.ckpt"))
+    out["checkpoints"] = checkpoint_files(folder)
     out["checkpoint_contents"] = {file: contents(folder, file) for file in out["checkpoints"]}
     for callback in trainer.callbacks:
         if isinstance(callback, EarlyStopping):
@@ -340,7 +347,8 @@ def run(arguments):
     folder = pathlib.Path(arguments[1]).resolve().parent / "run"  # one for all ranks
     folder.mkdir(parents=True, exist_ok=True)
     lightning_models.apply(scenario)
-    out = {"phases": [run_phase(scenario, phase, folder) for phase in scenario["phases"]]}
+    out = {"phases": [run_phase(scenario, phase, folder) for phase in scenario["phases"]],
+           "rules": sorted(lightning_models.USED)}
     if os.environ.get("RANK", "0") == "0":
         pathlib.Path(arguments[1]).write_text(json.dumps(out))
     return 0

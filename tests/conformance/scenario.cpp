@@ -72,7 +72,8 @@ at::Tensor ScenarioModule::loss_of(const Batch& batch) {
 }
 
 void ScenarioModule::log_all(const std::string& stage, const at::Tensor& loss, int64_t batch_idx) {
-  for (const auto& entry : options_.value("log", Json::array())) {
+  if (!options_.contains("log")) return;
+  for (const auto& entry : options_["log"]) {
     if (entry.at("stage") != stage) continue;
     levin::LogOptions flags;
     flags.prog_bar = entry.value("prog_bar", false);
@@ -92,6 +93,7 @@ void ScenarioModule::log_all(const std::string& stage, const at::Tensor& loss, i
     if (value == "index") log(name, static_cast<double>(batch_idx), flags);
     if (value == "epoch") log(name, epoch, flags);
     if (value == "neg_epoch") log(name, -epoch, flags);
+    if (value == "step") log(name, static_cast<double>(global_step()), flags);
     if (value == "table") {
       const auto& table = entry.at("values");
       log(name, to_double(table[std::min<size_t>(static_cast<size_t>(current_epoch()), table.size() - 1)]), flags);
@@ -103,13 +105,30 @@ void ScenarioModule::note(const std::string& hook) {
   trace_.hooks.push_back("module." + hook);
 }
 
-// The runs of two ranks were recorded without the mean over a window that the epoch cuts short (`tail_window_mean`, see
-// README.md): what Lightning makes of such a window has to be asked for.
-static double lightnings_share(const levin::Trainer& trainer, int64_t batch_idx) {
-  const int64_t window = trainer.accumulate_grad_batches();
-  const int64_t tail = trainer.num_training_batches() % window;
-  const bool cut_short = trainer.world_size() > 1 && batch_idx >= trainer.num_training_batches() - tail;
-  return cut_short ? static_cast<double>(tail) / static_cast<double>(window) : 1.0;
+// The hooks in which a scenario may log and stop.
+void ScenarioModule::note_and_act(const std::string& hook) {
+  note(hook);
+  if (hook == "on_train_batch_end") {
+    ++batches_;
+    trace_.lrs.push_back(rounded(optimizer().optimizer().param_groups()[0].lr));
+    trace_.global_step_after_batch.push_back(global_step());
+  }
+  if (!trainer().sanity_checking()) stop_in(hook);
+  log_all(hook, {}, 0);
+}
+
+void ScenarioModule::stop_in(const std::string& hook) {
+  if (!options_.contains("stop") || options_["stop"].at("hook") != hook) return;
+  const int64_t batches = batches_ + static_cast<int64_t>(hook == "training_step");
+  if (batches >= options_["stop"].at("batch").get<int64_t>()) trainer().request_stop();
+}
+
+void ScenarioModule::step_by_hand() {
+  for (auto& optimizer : optimizers()) {
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  for (auto& config : lr_schedulers()) config.scheduler->step();
 }
 
 at::Tensor ScenarioModule::training_step(const Batch& batch, int64_t batch_idx) {
@@ -118,16 +137,14 @@ at::Tensor ScenarioModule::training_step(const Batch& batch, int64_t batch_idx) 
   if (options_.contains("nan_at_step") && global_step() == options_["nan_at_step"].get<int64_t>()) loss = loss * NAN;
   trace_.losses.push_back(rounded(loss.item<double>()));
   log_all("train", loss, batch_idx);
+  stop_in("training_step");
   const int64_t skip_every = options_.value("skip_every", 0);
   if (skip_every > 0 && (batch_idx + 1) % skip_every == 0) return {};
   if (!automatic_optimization()) {
     manual_backward(loss);
-    if ((batch_idx + 1) % options_.value("manual_every", 1) == 0) {
-      optimizer().step();
-      optimizer().zero_grad();
-    }
+    if ((batch_idx + 1) % options_.value("manual_every", 1) == 0) step_by_hand();
   }
-  return loss * lightnings_share(trainer(), batch_idx);
+  return loss;
 }
 
 void ScenarioModule::validation_step(const Batch& batch, int64_t batch_idx) {
@@ -145,17 +162,32 @@ at::Tensor ScenarioModule::predict_step(const Batch& batch, int64_t) {
   return linear->forward(batch[0]);
 }
 
+static levin::ClassSpec class_spec(const Json& given) {
+  return {given.at("class_path"), to_config(given.value("init_args", Json::object())), {}};
+}
+
 levin::OptimizerConfig ScenarioModule::configure_optimizers() {
   note("configure_optimizers");
-  levin::ClassSpec spec{"SGD", to_config(Json{{"lr", 0.1}}), {}};
-  if (options_.contains("optimizer")) {
-    const auto& given = options_["optimizer"];
-    spec = {given.at("class_path"), to_config(given.value("init_args", Json::object())), {}};
-  }
   levin::OptimizerConfig config;
-  auto optimizer = levin::Registry<levin::Optimizer>::instance().make(spec, "optimizer");
-  optimizer->add_param_group({.params = parameters()});
-  config.add_shared(optimizer);
+  const auto add = [&config](const Json& given, std::vector<levin::ParamGroup> groups) {
+    auto optimizer = levin::Registry<levin::Optimizer>::instance().make(class_spec(given), "optimizer");
+    for (auto& group : groups) optimizer->add_param_group(std::move(group));
+    config.add_shared(optimizer);
+  };
+  if (options_.contains("optimizers")) {  // one for the weight, one for the bias
+    add(options_["optimizers"][0], {{.params = {linear->weight}}});
+    add(options_["optimizers"][1], {{.params = {linear->bias}}});
+    return config;
+  }
+  std::vector<levin::ParamGroup> groups;
+  for (const auto& given : options_.value("param_groups", Json::array())) {
+    levin::ParamGroup group{.params = {given.at("params") == "weight" ? linear->weight : linear->bias}};
+    if (given.contains("lr")) group.lr = given["lr"].get<double>();
+    if (given.contains("weight_decay")) group.weight_decay = given["weight_decay"].get<double>();
+    groups.push_back(std::move(group));
+  }
+  if (groups.empty()) groups.push_back({.params = parameters()});
+  add(options_.value("optimizer", Json{{"class_path", "SGD"}, {"init_args", {{"lr", 0.1}}}}), std::move(groups));
   if (!options_.contains("lr_scheduler")) return config;
   const auto& given = options_["lr_scheduler"];
   levin::LRSchedulerOptions schedule;
@@ -163,8 +195,8 @@ levin::OptimizerConfig ScenarioModule::configure_optimizers() {
   schedule.frequency = given.value("frequency", 1);
   schedule.monitor = given.value("monitor", "");
   schedule.strict = given.value("strict", true);
-  const levin::ClassSpec scheduler{given.at("class_path"), to_config(given.value("init_args", Json::object())), {}};
-  config.schedule_shared(levin::Registry<levin::LRScheduler>::instance().make(scheduler, "lr_scheduler"), schedule);
+  config.schedule_shared(levin::Registry<levin::LRScheduler>::instance().make(class_spec(given), "lr_scheduler"),
+                         schedule);
   return config;
 }
 
@@ -197,18 +229,16 @@ void ScenarioModule::on_train_end() {
   note("on_train_end");
 }
 void ScenarioModule::on_train_epoch_start() {
-  note("on_train_epoch_start");
+  note_and_act("on_train_epoch_start");
 }
 void ScenarioModule::on_train_epoch_end() {
-  note("on_train_epoch_end");
+  note_and_act("on_train_epoch_end");
 }
 void ScenarioModule::on_train_batch_start(const Batch&, int64_t) {
-  note("on_train_batch_start");
+  note_and_act("on_train_batch_start");
 }
 void ScenarioModule::on_train_batch_end(const at::Tensor&, const Batch&, int64_t) {
-  note("on_train_batch_end");
-  trace_.lrs.push_back(rounded(optimizer().optimizer().param_groups()[0].lr));
-  trace_.global_step_after_batch.push_back(global_step());
+  note_and_act("on_train_batch_end");
 }
 void ScenarioModule::on_before_zero_grad(levin::Optimizer&) {
   note("on_before_zero_grad");
@@ -227,13 +257,13 @@ void ScenarioModule::on_validation_start() {
   if (!trainer().sanity_checking()) trace_.validations_at.push_back({current_epoch(), global_step()});
 }
 void ScenarioModule::on_validation_end() {
-  note("on_validation_end");
+  note_and_act("on_validation_end");
 }
 void ScenarioModule::on_validation_epoch_start() {
-  note("on_validation_epoch_start");
+  note_and_act("on_validation_epoch_start");
 }
 void ScenarioModule::on_validation_epoch_end() {
-  note("on_validation_epoch_end");
+  note_and_act("on_validation_epoch_end");
 }
 void ScenarioModule::on_validation_batch_start(const Batch&, int64_t, int64_t) {
   note("on_validation_batch_start");

@@ -92,9 +92,13 @@ class ScenarioModule : public levin::LightningModule {
   at::Tensor loss_of(const levin::Batch& batch);
   void log_all(const std::string& stage, const at::Tensor& loss, int64_t batch_idx);
   void note(const std::string& hook);
+  void note_and_act(const std::string& hook);
+  void stop_in(const std::string& hook);
+  void step_by_hand();
 
   Json options_;
   Trace& trace_;
+  int64_t batches_ = 0;  // that this phase has trained
 };
 
 /// The recorded callback: notes every hook.

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Runs random scenarios (README.md) in Levin and in PyTorch Lightning and compares what happened.
+
+usage: differential.py RUNNER N [SEED]          N scenarios, drawn from SEED, SEED + 1 …
+       differential.py RUNNER FILE…             scenarios from files
+       differential.py RUNNER --record N SEED   writes recorded_runs.jsonl.gz
+
+Prints a line for each scenario that differs, with the smallest scenario that still differs, and a count. Exit status 1 if
+any differs.
+"""
+import collections
+import copy
+import json
+import os
+import pathlib
+import random
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
+import compare
+import random_scenarios
+from forked_runs import ForkedRuns
+
+
+class Runs:
+    """Both sides, each a process that forks a process for each run."""
+
+    def __init__(self, runner, lightning):
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        self.sides = {"levin": ForkedRuns([runner, "serve"], env), "lightning": ForkedRuns(lightning, env)}
+        self.folder = tempfile.TemporaryDirectory(prefix="levin_differential_")
+        self.count = 0
+
+    def trace(self, side, scenario):
+        self.count += 1
+        folder = pathlib.Path(self.folder.name, f"{self.count}")
+        folder.mkdir()
+        (folder / "scenario.json").write_text(json.dumps(scenario))
+        arguments = [str(folder / "scenario.json"), str(folder / "out.json")]
+        statuses, log = self.sides[side].run(arguments, ranks_of(scenario, self.count), timeout=120)
+        out = folder / "out.json"
+        trace = json.loads(out.read_text()) if out.exists() else {"phases": []}
+        if any(statuses):
+            trace["failed"] = f"{side} ended with {statuses}: {log[-400:]}"
+        os.system(f"rm -rf {folder}")
+        return trace
+
+
+def ranks_of(scenario, number):
+    """The variables of each rank, as torchrun sets them."""
+    ranks = scenario.get("trainer", {}).get("devices", 1)
+    if ranks == 1:
+        return [{}]
+    return [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "GROUP_RANK": "0",
+             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": f"run{number}"}
+            for rank in range(ranks)]
+
+
+def free_port():
+    import socket
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def differences(runs, scenario):
+    """(what differs, the rules that were used, whether both failed)"""
+    want = runs.trace("lightning", scenario)
+    got = runs.trace("levin", scenario)
+    why = [trace["failed"] for trace in (want, got) if "failed" in trace]
+    why = why or compare.differ(want, got, 2e-5)
+    errors = [phase["error"] for phase in want["phases"] if "error" in phase]
+    return why, want.get("rules", []), errors
+
+
+def smaller(scenario):
+    """Scenarios with one thing less."""
+    def without(*path):
+        copied = copy.deepcopy(scenario)
+        part = copied
+        for key in path[:-1]:
+            part = part[key]
+        del part[path[-1]]
+        return copied
+
+    if len(scenario["phases"]) > 1:
+        yield without("phases", -1)
+    for index, _ in enumerate(scenario.get("callbacks", [])):
+        yield without("callbacks", index)
+    for index, _ in enumerate(scenario["module"].get("log", [])):
+        yield without("module", "log", index)
+    for part in ("trainer", "data", "module"):
+        for key in scenario.get(part, {}):
+            if key not in ("max_epochs", "log", "strategy", "devices"):
+                yield without(part, key)
+    for index, callback in enumerate(scenario.get("callbacks", [])):
+        for key in callback["init_args"]:
+            if key not in ("monitor", "scheduling", "swa_lrs"):
+                yield without("callbacks", index, "init_args", key)
+    for index, entry in enumerate(scenario["module"].get("log", [])):
+        for key in entry:
+            if key not in ("name", "stage", "value", "values"):
+                yield without("module", "log", index, key)
+    for index, phase in enumerate(scenario["phases"]):
+        for key in phase.get("trainer", {}):
+            if key != "max_epochs":
+                yield without("phases", index, "trainer", key)
+    if scenario.get("trainer", {}).get("max_epochs", 1) > 1:
+        copied = copy.deepcopy(scenario)
+        copied["trainer"]["max_epochs"] -= 1
+        yield copied
+
+
+def kind_of(why):
+    """What differs, without numbers: a smaller scenario must show the same."""
+    return why[0].split(":")[1].split(" want")[0].split(" differ")[0].strip() if ":" in why[0] else why[0]
+
+
+def shrink(runs, scenario, why, budget=60):
+    shown = why
+    progress = True
+    while progress and budget > 0:
+        progress = False
+        for candidate in smaller(scenario):
+            budget -= 1
+            if budget <= 0:
+                break
+            try:
+                found, _, errors = differences(runs, candidate)
+            except AssertionError:
+                continue
+            if found and kind_of(found) == kind_of(why) and not errors:
+                scenario, shown, progress = candidate, found, True
+                break
+    return scenario, shown
+
+
+def main():
+    arguments = sys.argv[1:]
+    runner = arguments.pop(0)
+    lightning = os.environ.get("LEVIN_LIGHTNING", f"{sys.executable} -B").split() + [str(HERE / "lightning_runs.py"), "serve"]
+    runs = Runs(runner, lightning)
+    if pathlib.Path(arguments[0]).exists():
+        scenarios = ((path, json.loads(pathlib.Path(path).read_text())) for path in arguments)
+    else:
+        first = int(arguments[1]) if len(arguments) > 1 else random.SystemRandom().randrange(10**6)
+        scenarios = ((f"seed {seed}", random_scenarios.draw(seed)) for seed in range(first, first + int(arguments[0])))
+    agreed = differ = failed = 0
+    rules = collections.Counter()
+    for name, scenario in scenarios:
+        try:
+            why, used, errors = differences(runs, scenario)
+        except AssertionError as error:
+            why, used, errors = [f"no answer: {error}"[:300]], [], []
+        rules.update(used)
+        if errors and not why:
+            failed += 1
+            print(f"{name}: both fail: {errors[0][:160]}", flush=True)
+        elif why:
+            differ += 1
+            print(f"{name}: {'; '.join(why[:4])}", flush=True)
+            if os.environ.get("LEVIN_SHRINK", "1") == "1":
+                small, shown = shrink(runs, scenario, why)
+                print(f"   smallest: {shown[0]}\n   {json.dumps(small)}", flush=True)
+        else:
+            agreed += 1
+    print("rules: " + ", ".join(f"{name} {count}" for name, count in sorted(rules.items())))
+    print(f"{agreed} agree, {differ} differ, {failed} fail in both")
+    sys.exit(differ > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,289 @@
+"""Scenarios (README.md) drawn from a seed, valid in Lightning and in Levin."""
+import math
+import random
+
+OPTIMIZERS = {
+    "SGD": [{"lr": 0.1}, {"lr": 0.05, "momentum": 0.9}, {"lr": 0.05, "momentum": 0.8, "nesterov": True, "weight_decay": 0.01},
+            {"lr": 0.05, "momentum": 0.5, "dampening": 0.2}, {"lr": 0.01, "maximize": True}],
+    "Adam": [{"lr": 0.02}, {"lr": 0.05, "betas": [0.8, 0.95], "weight_decay": 0.02}, {"lr": 0.03, "amsgrad": True}],
+    "AdamW": [{"lr": 0.02}, {"lr": 0.03, "weight_decay": 0.1, "amsgrad": True}],
+    "Adamax": [{"lr": 0.02}, {"lr": 0.02, "weight_decay": 0.02}],
+    "NAdam": [{"lr": 0.02}, {"lr": 0.02, "weight_decay": 0.05, "decoupled_weight_decay": True}],
+    "RAdam": [{"lr": 0.02}, {"lr": 0.05, "weight_decay": 0.05}],
+    "Adagrad": [{"lr": 0.1}, {"lr": 0.1, "lr_decay": 0.02, "weight_decay": 0.01, "initial_accumulator_value": 0.1}],
+    "Adadelta": [{"lr": 1.0}, {"lr": 0.5, "rho": 0.8, "weight_decay": 0.01}],
+    "RMSprop": [{"lr": 0.01}, {"lr": 0.01, "alpha": 0.9, "momentum": 0.5, "centered": True}],
+    "Adafactor": [{"lr": 0.05}],
+}
+
+
+class Draw:
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+
+    def chance(self, probability):
+        return self.random.random() < probability
+
+    def one(self, *choices):
+        return self.random.choice(choices)
+
+    def between(self, low, high):
+        return self.random.randint(low, high)
+
+
+def draw(seed):
+    d = Draw(seed)
+    data, batches, val_loaders = draw_data(d)
+    trainer = draw_trainer(d, batches, val_loaders)
+    per_epoch = batches_of(trainer, batches)
+    module = {}
+    if d.chance(0.8):
+        name = d.one(*OPTIMIZERS)
+        module["optimizer"] = {"class_path": name, "init_args": dict(d.one(*OPTIMIZERS[name]))}
+    if d.chance(0.15):
+        module["param_groups"] = [{"params": "weight"}, {"params": "bias", "lr": 0.02, "weight_decay": 0.0}]
+    module["log"] = draw_log(d, val_loaders)
+    scheduler = draw_scheduler(d, module, per_epoch, trainer)
+    if scheduler:
+        module["lr_scheduler"] = scheduler
+    if d.chance(0.15):
+        module["stop"] = {"hook": d.one("training_step", "on_train_batch_start", "on_train_batch_end", "on_train_epoch_end"),
+                          "batch": d.between(1, 3 * per_epoch)}
+    if d.chance(0.05):
+        module["skip_every"] = d.between(2, 4)
+    callbacks = draw_callbacks(d, module, trainer, val_loaders)
+    scenario = {"name": f"seed_{seed}", "data": data, "trainer": trainer, "module": module, "callbacks": callbacks,
+                "phases": [{"run": "fit"}]}
+    draw_phases(d, scenario)
+    return scenario
+
+
+def draw_data(d):
+    size, batches = d.between(1, 5), d.between(2, 8)
+    data = {"batch_size": size, "train": size * batches - (d.between(0, size - 1) if d.chance(0.4) else 0)}
+    if d.chance(0.2):
+        data["drop_last"] = True
+        batches = data["train"] // size
+    kind = d.between(0, 9)
+    if kind == 0:
+        data["val"] = 0
+    elif kind <= 2:
+        data["val"] = [d.between(1, 12) for _ in range(d.between(1, 3))]
+    else:
+        data["val"] = d.between(1, 14)
+    loaders = len(data["val"]) if isinstance(data["val"], list) else int(data["val"] > 0)
+    if d.chance(0.1):
+        data["in_features"] = d.between(1, 6)
+    return data, batches, loaders
+
+
+def batches_of(trainer, batches):
+    limit = trainer.get("overfit_batches") or trainer.get("limit_train_batches", 1.0)
+    if isinstance(limit, float):
+        return int(batches * limit)
+    return min(limit, batches)
+
+
+def draw_trainer(d, batches, val_loaders):
+    trainer = {"max_epochs": d.between(1, 4)}
+    if d.chance(0.25):
+        trainer["limit_train_batches"] = d.between(1, batches + 1) if d.chance(0.5) else d.between(math.ceil(100 / batches), 100) / 100
+    elif d.chance(0.06):
+        trainer["overfit_batches"] = d.between(1, batches)
+    if d.chance(0.2) and not trainer.get("overfit_batches"):
+        trainer["limit_val_batches"] = d.one(0, 1, 2, 0.5, 1.0, 3)
+        if trainer["limit_val_batches"] == 0.5:
+            del trainer["limit_val_batches"]  # a loader of one batch would have none
+    per_epoch = batches_of(trainer, batches)
+    if d.chance(0.35):
+        trainer["accumulate_grad_batches"] = d.between(2, 5)
+    steps = math.ceil(per_epoch / trainer.get("accumulate_grad_batches", 1))
+    if d.chance(0.25):
+        trainer["max_steps"] = d.between(1, steps * trainer["max_epochs"] + 2)
+        if d.chance(0.3):
+            trainer["max_epochs"] = -1
+    if d.chance(0.15):
+        trainer["min_epochs"] = d.between(1, max(1, trainer["max_epochs"]))
+    if d.chance(0.15):
+        trainer["min_steps"] = d.between(1, trainer.get("max_steps", steps * max(1, trainer["max_epochs"])))
+    if d.chance(0.3):
+        trainer["gradient_clip_val"] = d.one(0.05, 0.2, 0.5)
+        if d.chance(0.5):
+            trainer["gradient_clip_algorithm"] = d.one("norm", "value")
+    kind = d.between(0, 9)
+    if kind <= 2:
+        trainer["val_check_interval"] = d.between(1, per_epoch)
+    elif kind == 3:
+        trainer["val_check_interval"] = d.between(5, 100) / 100
+    elif kind == 4:
+        trainer["val_check_interval"] = d.between(1, 2 * per_epoch + 1)
+        trainer["check_val_every_n_epoch"] = None
+    if "check_val_every_n_epoch" not in trainer and d.chance(0.2):
+        trainer["check_val_every_n_epoch"] = d.between(2, 3)
+    if d.chance(0.4):
+        trainer["num_sanity_val_steps"] = d.one(0, 1, 3, -1)
+    if d.chance(0.6):
+        trainer["log_every_n_steps"] = d.between(1, 4)
+    if d.chance(0.05):
+        trainer["precision"] = "64-true"
+    if d.chance(0.1):
+        trainer["reload_dataloaders_every_n_epochs"] = d.between(1, 2)
+    return trainer
+
+
+def draw_log(d, val_loaders):
+    entries = []
+
+    def add(stage, name, value, **flags):
+        entry = {"name": name, "stage": stage, "value": value, **flags}
+        if value == "table":
+            entry["values"] = [d.between(1, 20) / 10 for _ in range(d.between(2, 5))]
+        entries.append(entry)
+
+    for number in range(d.between(0, 3)):
+        flags = {}
+        if d.chance(0.5):
+            flags["on_step"], flags["on_epoch"] = d.one((True, False), (False, True), (True, True))
+        if d.chance(0.2) and flags.get("on_epoch"):
+            flags["reduce_fx"] = d.one("min", "max", "sum", "mean")
+        add("train", f"t{number}", d.one("loss", "loss", "index", "epoch", "step"), **flags, **other_flags(d))
+    for number in range(d.between(0, 3)):
+        flags = {}
+        if d.chance(0.3):
+            flags["on_step"], flags["on_epoch"] = d.one((True, False), (False, True), (True, True))
+        if d.chance(0.2):
+            flags["reduce_fx"] = d.one("min", "max", "sum", "mean")
+        add("val", f"v{number}", d.one("loss", "loss", "index", "table", "table", "neg_epoch"), **flags, **other_flags(d))
+    for hook in ("on_train_epoch_start", "on_train_batch_start", "on_train_batch_end", "on_train_epoch_end",
+                 "on_validation_epoch_start", "on_validation_epoch_end"):
+        if d.chance(0.08):
+            add(hook, f"h_{hook[3:]}", d.one("epoch", "step", "table"), **other_flags(d))
+    return entries
+
+
+def other_flags(d):
+    flags = {}
+    if d.chance(0.1):
+        flags["logger"] = False
+    if d.chance(0.1):
+        flags["prog_bar"] = True
+    if d.chance(0.1):
+        flags["batch_size"] = d.between(1, 9)
+    return flags
+
+
+def monitors(module, val_loaders, stages=("train", "val")):
+    """The names under which callbacks find the epoch's metrics."""
+    names = []
+    for entry in module["log"]:
+        epoch = entry.get("on_epoch", entry["stage"] in ("val", "on_train_epoch_end", "on_validation_epoch_end"))
+        if entry["stage"] not in stages or not epoch:
+            continue
+        if entry["stage"] == "val":
+            if val_loaders:
+                names.append(entry["name"] + ("/dataloader_idx_0" if val_loaders > 1 else ""))
+        else:
+            names.append(entry["name"])
+    return names
+
+
+def draw_scheduler(d, module, per_epoch, trainer):
+    if not d.chance(0.5):
+        return None
+    interval = d.one("epoch", "step")
+    many = interval == "step"
+    simple = {
+        "StepLR": lambda: {"step_size": d.between(1, 4), "gamma": d.one(0.5, 0.8)},
+        "MultiStepLR": lambda: {"milestones": sorted(d.random.sample(range(1, 10 if many else 5), 2)), "gamma": 0.5},
+        "ConstantLR": lambda: {"factor": 0.5, "total_iters": d.between(1, 6)},
+        "LinearLR": lambda: {"start_factor": d.one(0.1, 0.5), "end_factor": d.one(1.0, 0.7), "total_iters": d.between(1, 6)},
+        "ExponentialLR": lambda: {"gamma": d.one(0.9, 0.5)},
+        "PolynomialLR": lambda: {"total_iters": d.between(2, 12), "power": d.one(1.0, 2.0)},
+        "CosineAnnealingLR": lambda: {"T_max": d.between(2, 12), "eta_min": d.one(0.0, 0.001)},
+        "CosineAnnealingWarmRestarts": lambda: {"T_0": d.between(1, 4), "T_mult": d.between(1, 2)},
+    }
+    kind = d.between(0, 11)
+    if kind <= 7:
+        name = d.one(*simple)
+        schedule = {"class_path": name, "init_args": simple[name]()}
+    elif kind == 8:
+        schedule = {"class_path": "OneCycleLR", "init_args": {"max_lr": 0.1, "total_steps": 200, "cycle_momentum": False}}
+    elif kind == 9:
+        schedule = {"class_path": "CyclicLR", "init_args": {"base_lr": 0.01, "max_lr": 0.1, "step_size_up": d.between(1, 4),
+                                                           "mode": d.one("triangular", "triangular2"), "cycle_momentum": False}}
+    elif kind == 10:
+        names = [d.one("ConstantLR", "LinearLR", "ExponentialLR", "StepLR") for _ in range(2)]
+        inner = [{"class_path": name, "init_args": simple[name]()} for name in names]
+        schedule = d.one({"class_path": "SequentialLR", "init_args": {"schedulers": inner, "milestones": [d.between(1, 5)]}},
+                         {"class_path": "ChainedScheduler", "init_args": {"schedulers": inner}})
+    else:
+        schedule = {"class_path": "ReduceLROnPlateau",
+                    "init_args": {"patience": d.between(0, 1), "factor": 0.5, "mode": d.one("min", "max"),
+                                  "cooldown": d.between(0, 1)}}
+    if schedule["class_path"] == "ReduceLROnPlateau":
+        names = monitors(module, 1)
+        if not names:
+            return None
+        schedule["monitor"] = d.one(*names)
+        schedule["strict"] = False
+        if d.chance(0.5):
+            return schedule
+    schedule["interval"] = interval
+    if d.chance(0.25):
+        schedule["frequency"] = d.between(2, 3)
+    return schedule
+
+
+def draw_callbacks(d, module, trainer, val_loaders):
+    callbacks = []
+
+    def add(name, **arguments):
+        callbacks.append({"class_path": name, "init_args": arguments})
+
+    names = monitors(module, val_loaders)
+    if names and d.chance(0.25):
+        add("EarlyStopping", monitor=d.one(*names), patience=d.between(1, 2), mode=d.one("min", "max"), strict=False)
+    if d.chance(0.12):
+        add("EMAWeightAveraging", decay=d.one(0.5, 0.9))
+    elif d.chance(0.08) and trainer["max_epochs"] > 1:
+        add("StochasticWeightAveraging", swa_lrs=0.05, swa_epoch_start=1, annealing_epochs=d.between(1, 3))
+    if "accumulate_grad_batches" not in trainer and d.chance(0.1):
+        add("GradientAccumulationScheduler", scheduling={"0": d.between(1, 3), str(d.between(1, 2)): d.between(1, 4)})
+    if d.chance(0.15):
+        add("LearningRateMonitor", **d.one({}, {"logging_interval": "step"}, {"logging_interval": "epoch"}))
+    used = set()
+    for _ in range(d.one(0, 1, 1, 2)):
+        arguments = draw_checkpoint(d, names)
+        key = tuple(arguments.get(name) for name in ("monitor", "mode", "every_n_train_steps", "every_n_epochs"))
+        if key not in used:
+            used.add(key)
+            add("ModelCheckpoint", **arguments)
+    return callbacks
+
+
+def draw_checkpoint(d, names):
+    arguments = {}
+    if names and d.chance(0.5):
+        arguments |= {"monitor": d.one(*names), "save_top_k": d.one(1, 1, 2, 3, -1)}
+        if d.chance(0.5):
+            arguments["mode"] = "max"
+    elif d.chance(0.4):
+        arguments["save_top_k"] = d.one(-1, 0, 1)
+    kind = d.between(0, 3)
+    if kind == 1:
+        arguments["every_n_train_steps"] = d.between(1, 5)
+    if kind == 2:
+        arguments["every_n_epochs"] = d.between(1, 2)
+    if d.chance(0.3):
+        arguments["save_last"] = True
+    if d.chance(0.15):
+        arguments["save_on_train_epoch_end"] = d.one(True, False)
+    if d.chance(0.15):
+        arguments["save_weights_only"] = True
+    if d.chance(0.15):
+        arguments["filename"] = d.one("x", "{epoch:02d}", "{step}-of")
+    return arguments
+
+
+def draw_phases(d, scenario):
+    pass
