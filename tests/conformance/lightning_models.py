@@ -1,41 +1,304 @@
-"""Lightning, changed where docs/differences.md says that Levin differs on purpose. Each change has the name of a row in
-documented_differences.py, and is noted in USED when it had an effect."""
-import contextlib
-
-from lightning.pytorch import callbacks
+"""Lightning, changed where docs/differences.md says that Levin differs on purpose. Each change is named in
+documented_differences.py, and notes its name in USED when it has an effect."""
+from lightning.pytorch import Trainer, callbacks
+from lightning.pytorch.loops import evaluation_loop, training_epoch_loop
 from lightning.pytorch.loops.optimization import automatic
+from lightning.pytorch.trainer.connectors.logger_connector import logger_connector
 
 USED = set()
 
 
 def callback_class(name):
-    return getattr(callbacks, name)
+    return {"EarlyStopping": FreshEarlyStopping, "ModelCheckpoint": FreshModelCheckpoint, "EMAWeightAveraging": UpdatedEMA,
+            "StochasticWeightAveraging": AveragedAtTheEnd, "LearningRateMonitor": OneRowMonitor}.get(name) or getattr(callbacks, name)
 
 
-def apply(scenario):
-    automatic._AutomaticOptimization._training_step = training_step
+def replaces(owner, name):
+    """The function replaces a method of a class; its first argument is the replaced method."""
+    def decorate(function):
+        plain = getattr(owner, name)
+        setattr(owner, name, lambda *args, **kwargs: function(plain, *args, **kwargs))
+        return function
+    return decorate
 
 
-plain_training_step = automatic._AutomaticOptimization._training_step
+# ---- training ------------------------------------------------------------------------------------------------------
 
-
-def training_step(self, kwargs):
-    """tail window: the loss of the last window of an epoch is divided by the batches it holds."""
+@replaces(automatic._AutomaticOptimization, "_training_step")
+def training_step(plain, self, kwargs):
+    """tail window: divides the loss of an epoch's last window by the batches that it holds."""
     window, batches = self.trainer.accumulate_grad_batches, self.trainer.num_training_batches
-    held = min(window, batches - kwargs.get("batch_idx") // window * window)
-    if held == window or not batches < float("inf"):
-        return plain_training_step(self, kwargs)
-    USED.add("tail window")
-    loop = self.output_result_cls
-    with divided_by(loop, held):
-        return plain_training_step(self, kwargs)
+    held = min(window, batches - kwargs["batch_idx"] // window * window)
+    result = plain(self, kwargs)
+    if held < window and result.closure_loss is not None:
+        USED.add("tail window")
+        result.closure_loss = result.closure_loss * window / held
+        result._clone_loss()
+    return result
 
 
-@contextlib.contextmanager
-def divided_by(result_class, count):
-    plain = result_class.from_training_step_output
+@replaces(training_epoch_loop._TrainingEpochLoop, "_update_learning_rates")
+def update_learning_rates(plain, self, interval, update_plateau_schedulers):
+    """scheduler frequency: counts the optimizer steps of the epoch. stale monitor: a plateau scheduler waits for a new
+    value."""
+    configs = self.trainer.lr_scheduler_configs
     try:
-        result_class.from_training_step_output = classmethod(lambda cls, output, normalize: plain(output, count))
-        yield
+        if interval == "step":
+            window = self.trainer.accumulate_grad_batches
+            steps = -(-(self.batch_idx + 1) // window)
+            for config in configs:
+                config.given_frequency = config.frequency
+                due = steps % config.frequency == 0
+                if due != ((self.batch_idx + 1) % config.frequency == 0) and config.interval == "step":
+                    USED.add("scheduler frequency")
+                config.frequency = 1 if due else 10**9
+        self.trainer.strategy.lr_scheduler_configs = [config for config in configs if not is_stale(self.trainer, config, interval,
+                                                                                         update_plateau_schedulers)]
+        plain(self, interval, update_plateau_schedulers)
     finally:
-        result_class.from_training_step_output = plain
+        self.trainer.strategy.lr_scheduler_configs = configs
+        for config in configs:
+            config.frequency = getattr(config, "given_frequency", config.frequency)
+
+
+def is_stale(trainer, config, interval, update_plateau_schedulers):
+    if not config.reduce_on_plateau or not update_plateau_schedulers or config.interval != interval:
+        return False
+    if config.frequency > 10**8 or (interval == "epoch" and (trainer.current_epoch + 1) % config.frequency):
+        return False
+    at = measured_at(trainer, config.monitor)
+    stale = at is None or at == getattr(config, "judged_at", None)
+    config.judged_at = at
+    if stale and config.monitor in trainer.callback_metrics:
+        USED.add("stale monitor")
+    return stale and config.monitor in trainer.callback_metrics
+
+
+class Batches(int):
+    """validation after every batch: val_check_interval 1, which is not the 1.0 of a whole epoch."""
+    def __eq__(self, other):
+        if isinstance(other, float):
+            USED.add("validation after every batch")
+            return False
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+@replaces(evaluation_loop._EvaluationLoop, "setup_data")
+def setup_data(plain, self):
+    """reloaded validation data: the count of evaluation batches continues."""
+    before = getattr(self, "_seen_batches_per_dataloader", None)
+    plain(self)
+    if before and before is not self._seen_batches_per_dataloader:
+        USED.add("reloaded validation data")
+        self._seen_batches_per_dataloader.update(before)
+
+
+# ---- metrics: when they were measured ------------------------------------------------------------------------------
+
+MEASURED = {}  # name -> training batches done
+
+
+def batches_done(trainer):
+    return trainer.fit_loop.epoch_loop.batch_progress.total.ready
+
+
+def note_measured(connector):
+    """Notes the values that callbacks see for the first time."""
+    if connector.trainer._results and not connector.trainer.sanity_checking and connector.trainer.state.fn == "fit":
+        for name in connector.metrics["callback"]:
+            MEASURED[name] = batches_done(connector.trainer)
+
+
+for name in ("on_batch_end", "on_epoch_end", "update_eval_epoch_metrics"):
+    @replaces(logger_connector._LoggerConnector, name)
+    def connector_hook(plain, self):
+        note_measured(self)
+        return plain(self)
+
+
+def measured_at(trainer, name):
+    note_measured(trainer._logger_connector)
+    return MEASURED.get(name)
+
+
+def is_measured_now(trainer, name):
+    return measured_at(trainer, name) == batches_done(trainer)
+
+
+class FreshEarlyStopping(callbacks.EarlyStopping):
+    """stale monitor: judges each value once, after the epoch or validation that measured it."""
+    judged_at = None
+
+    def checks_after_epochs(self, trainer):
+        loaders = trainer.num_val_batches if trainer.enable_validation else []
+        if not sum(loaders if isinstance(loaders, list) else [loaders]) and not self._check_on_train_epoch_end:
+            USED.add("early stopping without validation")
+            return True
+        return self._check_on_train_epoch_end
+
+    def setup(self, trainer, pl_module, stage):
+        self.given = self._check_on_train_epoch_end
+        super().setup(trainer, pl_module, stage)
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        if not self._should_skip_check(trainer) and (self.checks_after_epochs(trainer) or not self.given):
+            self._run_early_stopping_check(trainer)
+
+    def on_validation_end(self, trainer, pl_module):
+        if not self._should_skip_check(trainer) and not self.checks_after_epochs(trainer):
+            self._run_early_stopping_check(trainer)
+
+    def _run_early_stopping_check(self, trainer):
+        at = measured_at(trainer, self.monitor)
+        if at is not None and at == self.judged_at:
+            USED.add("stale monitor")
+            return
+        self.judged_at = at
+        super()._run_early_stopping_check(trainer)
+
+
+class FreshModelCheckpoint(callbacks.ModelCheckpoint):
+    """stale monitor: a save that is due waits for a value of the present weights. save at the end: a run without a save
+    point saves once. newest last: save_last "newest" is Levin's save_last: true."""
+    def __init__(self, save_last=None, **arguments):
+        self.newest = save_last == "newest"
+        super().__init__(save_last=True if self.newest else save_last, **arguments)
+        self.waits, self.has_saved, self.step_seen, self.step_of_last = False, False, 0, 0
+
+    @property
+    def state_key(self):
+        return super().state_key.replace("FreshModelCheckpoint", "ModelCheckpoint")
+
+    def can_judge(self, trainer):
+        fresh = self.monitor is None or self.save_top_k == 0 or is_measured_now(trainer, self.monitor)
+        if not fresh:
+            USED.add("stale monitor")
+        return fresh
+
+    def on_train_start(self, trainer, pl_module):
+        super().on_train_start(trainer, pl_module)
+        self.step_seen = trainer.global_step
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if self._every_n_train_steps < 1:
+            return
+        stepped, self.step_seen = self.step_seen != trainer.global_step, trainer.global_step
+        if self._should_skip_saving_checkpoint(trainer):
+            return
+        due = stepped and trainer.global_step % self._every_n_train_steps == 0
+        if due or self.waits:
+            self.save_or_wait(trainer, due and not self.validation_follows(trainer))
+
+    @staticmethod
+    def validation_follows(trainer):
+        return trainer.enable_validation and trainer.fit_loop.epoch_loop._should_check_val_fx(trainer.fit_loop._data_fetcher)
+
+    def on_validation_end(self, trainer, pl_module):
+        if self._should_skip_saving_checkpoint(trainer):
+            return
+        due = not self._should_save_on_train_epoch_end(trainer) and self.epoch_is_due(trainer)
+        if due or self.waits:
+            self.save_or_wait(trainer, due)
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        if self._should_skip_saving_checkpoint(trainer):
+            return
+        due = self._should_save_on_train_epoch_end(trainer) and self.epoch_is_due(trainer)
+        if due or self.waits:
+            self.save_or_wait(trainer, True)
+
+    def epoch_is_due(self, trainer):
+        return self._every_n_epochs >= 1 and (trainer.current_epoch + 1) % self._every_n_epochs == 0
+
+    def save_or_wait(self, trainer, saves_last):
+        self.waits = not self.can_judge(trainer)
+        if not self.waits:
+            self.save(trainer)
+        elif saves_last and self.newest and self.step_of_last != trainer.global_step:
+            self.save_newest(trainer)
+
+    def save(self, trainer, epoch=None):
+        candidates = self._monitor_candidates(trainer)
+        if epoch is not None:
+            candidates["epoch"] = candidates["epoch"] * 0 + epoch
+        before = self._last_global_step_saved
+        self._save_topk_checkpoint(trainer, candidates)
+        top_k = self._last_global_step_saved == trainer.global_step and before != trainer.global_step
+        if self.save_last and (top_k or self.newest):
+            self.step_of_last = trainer.global_step
+            self._save_last_checkpoint(trainer, candidates)
+        self.has_saved = self.has_saved or self._last_global_step_saved == trainer.global_step
+
+    def save_newest(self, trainer):
+        USED.add("newest last")
+        self.step_of_last = trainer.global_step
+        before = self._last_global_step_saved
+        self._save_last_checkpoint(trainer, self._monitor_candidates(trainer))
+        self._last_global_step_saved = before  # a top-k file of this step may follow
+
+    def on_train_end(self, trainer, pl_module):
+        wants = self.save_top_k != 0 or self.save_last
+        if not self.has_saved and wants and trainer.global_step > 0 and not self._should_skip_saving_checkpoint(trainer):
+            USED.add("save at the end")
+            if not self.can_judge(trainer):
+                self.step_of_last = trainer.global_step
+                self.save_last, save_last = True, self.save_last
+                self._save_last_checkpoint(trainer, self._monitor_candidates(trainer))
+                self.save_last = save_last
+            elif self.save_top_k == 0:
+                self.save_newest(trainer)
+            else:
+                self.save(trainer, max(0, trainer.current_epoch - 1))
+        if self.newest and self.step_of_last != trainer.global_step:
+            self.save_newest(trainer)
+
+
+class UpdatedEMA(callbacks.EMAWeightAveraging):
+    """average before its first update: it is the current weights."""
+    @property
+    def state_key(self):
+        return "EMAWeightAveraging"
+
+    def has_average(self):
+        updated = int(self._average_model.n_averaged) > 0
+        if not updated:
+            USED.add("average before its first update")
+        return updated
+
+    def _swap_models(self, pl_module):
+        if self.has_average():
+            super()._swap_models(pl_module)
+
+    def _copy_average_to_current(self, pl_module):
+        if self.has_average():
+            super()._copy_average_to_current(pl_module)
+
+    def on_save_checkpoint(self, trainer, pl_module, checkpoint):
+        if self._average_model is None or self.has_average():
+            super().on_save_checkpoint(trainer, pl_module, checkpoint)
+
+
+class AveragedAtTheEnd(callbacks.StochasticWeightAveraging):
+    """average of a run that stops early: the run ends with it."""
+    def on_train_end(self, trainer, pl_module):
+        if self.n_averaged is not None and trainer.current_epoch - 1 < self.swa_end:
+            USED.add("average of a run that stops early")
+            return self.transfer_weights(self._average_model, pl_module)
+        return super().on_train_end(trainer, pl_module)
+
+
+class OneRowMonitor(callbacks.LearningRateMonitor):
+    """rows of LearningRateMonitor: one for a window, and one for an epoch of an optimizer without a scheduler."""
+    last_step = -1
+
+    def on_train_batch_start(self, trainer, *args):
+        step = trainer.fit_loop.epoch_loop._batches_that_stepped
+        without_schedule = self.logging_interval is None and not trainer.lr_scheduler_configs
+        if without_schedule or step == self.last_step:
+            USED.add("rows of LearningRateMonitor")
+            return
+        if trainer._logger_connector.should_update_logs and self.logging_interval != "epoch":
+            self.last_step = step
+        super().on_train_batch_start(trainer, *args)

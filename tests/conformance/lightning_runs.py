@@ -292,11 +292,14 @@ def callbacks_of(scenario, phase, folder):
 
 def run_phase(scenario, phase, folder):
     trace = Trace()
+    lightning_models.MEASURED.clear()
     out = {"run": phase["run"]}
     module = ScenarioModule(scenario, trace)
     data = (ScenarioData if scenario.get("data", {}).get("val", 16) == 0 else ScenarioDataWithValidation)(scenario, trace)
     callbacks, checkpoints = callbacks_of(scenario, phase, folder)
     options = {"accelerator": "cpu", "devices": 1, **phase.get("trainer", scenario.get("trainer", {}))}
+    if type(options.get("val_check_interval")) is int:
+        options["val_check_interval"] = lightning_models.Batches(options["val_check_interval"])
     trainer = pl.Trainer(**options, logger=CSVLogger(folder, name="logs", flush_logs_every_n_steps=1),
                          callbacks=[*callbacks, TracingCallback(trace)], enable_checkpointing=checkpoints > 0,
                          enable_progress_bar=False, enable_model_summary=False, default_root_dir=folder)
@@ -346,7 +349,6 @@ def run(arguments):
     scenario = json.loads(pathlib.Path(arguments[0]).read_text())
     folder = pathlib.Path(arguments[1]).resolve().parent / "run"  # one for all ranks
     folder.mkdir(parents=True, exist_ok=True)
-    lightning_models.apply(scenario)
     out = {"phases": [run_phase(scenario, phase, folder) for phase in scenario["phases"]],
            "rules": sorted(lightning_models.USED)}
     if os.environ.get("RANK", "0") == "0":
