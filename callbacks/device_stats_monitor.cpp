@@ -177,7 +177,7 @@ void DeviceStatsMonitor::write(Trainer& trainer, const std::string& hook, int64_
 
 void DeviceStatsMonitor::on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t) {
   const int64_t step = trainer.logging_step();
-  if (!trainer.plan().is_logged_step(step) || step == started_step_) return;
+  if (!trainer.is_logged_window() || step == started_step_) return;
   started_step_ = step;
   write(trainer, "on_train_batch_start", step);
 }

@@ -92,7 +92,7 @@ void LearningRateMonitor::on_train_epoch_start(Trainer& trainer, LightningModule
 void LearningRateMonitor::on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t) {
   if (options_.logging_interval == LoggingInterval::epoch) return;
   const int64_t step = trainer.logging_step();
-  if (!trainer.plan().is_logged_step(step) || step == last_step_) return;
+  if (!trainer.is_logged_window() || step == last_step_) return;
   last_step_ = step;
   write(trainer, true);
 }

@@ -273,10 +273,12 @@ Metrics ModelCheckpoint::metrics_of(const Trainer& trainer, int64_t epoch) const
   return metrics;
 }
 
-// A run that max_steps or max_time ends before its first save point. Lightning saves nothing.
+// A run that max_steps or max_time ends before its first save point: Lightning saves nothing. With save_top_k: 0 and
+// save_last: with_top_k no save point writes a file, and as in Lightning last.ckpt is written here.
 void ModelCheckpoint::save_what_would_be_lost(Trainer& trainer) {
   const bool wants_files = options_.save_top_k != 0 || wants_last();
   if (has_saved_ || !wants_files || must_not_save(trainer) || trainer.seen_batches() == 0) return;
+  if (options_.save_top_k == 0 && last_is("with_top_k")) return request_last(trainer, {});
   if (can_judge(trainer)) {
     return save_point(trainer, std::max<int64_t>(0, trainer.current_epoch() - 1));  // the one that has just ended
   }
@@ -309,11 +311,11 @@ void ModelCheckpoint::save_point(Trainer& trainer, int64_t epoch) {
   const bool last_is_due = wants_last() && (!top_k.empty() || !last_is("with_top_k"));
   const std::string last = last_is_due ? choose_last(trainer, obsolete_last) : "";
   if (!top_k.empty() && !wants_last()) obsolete_last = std::exchange(saved_files_.last_path, "");  // must_keep_end
-  has_saved_ = true;
   if (top_k.empty() && last.empty()) {
     saved_files_.best = before.best;  // nothing goes before something else is written
     return;
   }
+  has_saved_ = true;
   last_step_saved_ = trainer.global_step();
   point_ = {trainer.seen_batches(), {}, {}};
   for (const std::string& path : {top_k, last}) {

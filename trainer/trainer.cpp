@@ -189,8 +189,11 @@ int64_t Trainer::batch_idx() const {
 bool Trainer::is_last_batch() const {
   return run_->fit.epoch.last_batch;
 }
+bool Trainer::is_logged_window() const {
+  return run_->is_logged_window();
+}
 bool Trainer::ends_logged_window() const {
-  return !run_->fit.window_is_open() && run_->plan.is_logged_step(run_->progress.windows);
+  return !run_->fit.window_is_open() && is_logged_window();
 }
 std::optional<Stage> Trainer::stage() const {
   return run_->entry.stage;

@@ -150,8 +150,11 @@ class Trainer {
   [[nodiscard]] int64_t batch_idx() const;
   /// Returns whether the running training batch is the last of its epoch.
   [[nodiscard]] bool is_last_batch() const;
+  /// Returns whether the step metrics of the running accumulation window go to the loggers: those of every
+  /// log_every_n_steps-th window, and of all windows once a stop was requested. For on_train_batch_start.
+  [[nodiscard]] bool is_logged_window() const;
   /// Returns whether the batch was the last of its accumulation window, so that its update is done, and the window's
-  /// metrics go to the loggers (log_every_n_steps). For on_train_batch_end.
+  /// metrics go to the loggers (is_logged_window). For on_train_batch_end.
   [[nodiscard]] bool ends_logged_window() const;
   /// Returns the stage of the running or last entry point; unset before the first.
   [[nodiscard]] std::optional<Stage> stage() const;

@@ -27,9 +27,12 @@ from forked_runs import ForkedRuns
 class Runs:
     """Both sides, each a process that forks a process for each run."""
 
-    def __init__(self, runner, lightning):
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        self.sides = {"levin": ForkedRuns([runner, "serve"], env), "lightning": ForkedRuns(lightning, env)}
+    def __init__(self, runner):
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
+        peers = os.environ.get("LEVIN_PEERS", "")
+        python = os.environ.get("LEVIN_PYTHON") or f"{peers}/python3"
+        self.sides = {"levin": ForkedRuns([runner, "serve"], env),
+                      "lightning": ForkedRuns([python, str(HERE / "lightning_runs.py"), "serve"], {**env, "PYTHONPATH": peers})}
         self.folder = tempfile.TemporaryDirectory(prefix="levin_differential_")
         self.count = 0
 
@@ -140,8 +143,7 @@ def shrink(runs, scenario, why, budget=60):
 def main():
     arguments = sys.argv[1:]
     runner = arguments.pop(0)
-    lightning = os.environ.get("LEVIN_LIGHTNING", f"{sys.executable} -B").split() + [str(HERE / "lightning_runs.py"), "serve"]
-    runs = Runs(runner, lightning)
+    runs = Runs(runner)
     if pathlib.Path(arguments[0]).exists():
         scenarios = ((path, json.loads(pathlib.Path(path).read_text())) for path in arguments)
     else:
@@ -153,6 +155,8 @@ def main():
         try:
             why, used, errors = differences(runs, scenario)
         except AssertionError as error:
+            if runs.sides["lightning"].status():
+                sys.exit("Lightning cannot be imported. Install it with ./dev bench --peers.")
             why, used, errors = [f"no answer: {error}"[:300]], [], []
         rules.update(used)
         if errors and not why:

@@ -100,6 +100,7 @@ levin::TrainerOptions trainer_options(const Json& scenario, const Json& phase, c
       // Lightning refreshes last.ckpt only where one of the best is saved; Levin calls that by its name.
       if (callback["init_args"].value("save_last", Json(false)) == true)
         callback["init_args"]["save_last"] = "with_top_k";
+      if (callback["init_args"].value("save_last", Json(false)) == "newest") callback["init_args"]["save_last"] = true;
       if (!callback["init_args"].contains("dirpath")) callback["init_args"]["dirpath"] = (folder / dirpath).string();
     }
     list.push_back(callback);

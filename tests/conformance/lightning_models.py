@@ -1,8 +1,9 @@
 """Lightning, changed where docs/differences.md says that Levin differs on purpose. Each change is named in
 documented_differences.py, and notes its name in USED when it has an effect."""
-from lightning.pytorch import Trainer, callbacks
-from lightning.pytorch.loops import evaluation_loop, training_epoch_loop
+from lightning.pytorch import callbacks
+from lightning.pytorch.loops import evaluation_loop, fit_loop, training_epoch_loop
 from lightning.pytorch.loops.optimization import automatic
+from lightning.pytorch.trainer.connectors import checkpoint_connector
 from lightning.pytorch.trainer.connectors.logger_connector import logger_connector
 
 USED = set()
@@ -39,7 +40,7 @@ def training_step(plain, self, kwargs):
 
 @replaces(training_epoch_loop._TrainingEpochLoop, "_update_learning_rates")
 def update_learning_rates(plain, self, interval, update_plateau_schedulers):
-    """scheduler frequency: counts the optimizer steps of the epoch. stale monitor: a plateau scheduler waits for a new
+    """scheduler frequency: counts the optimizer steps of the epoch. stale judgement: a plateau scheduler waits for a new
     value."""
     configs = self.trainer.lr_scheduler_configs
     try:
@@ -70,7 +71,7 @@ def is_stale(trainer, config, interval, update_plateau_schedulers):
     stale = at is None or at == getattr(config, "judged_at", None)
     config.judged_at = at
     if stale and config.monitor in trainer.callback_metrics:
-        USED.add("stale monitor")
+        USED.add("stale judgement")
     return stale and config.monitor in trainer.callback_metrics
 
 
@@ -93,6 +94,18 @@ def setup_data(plain, self):
     if before and before is not self._seen_batches_per_dataloader:
         USED.add("reloaded validation data")
         self._seen_batches_per_dataloader.update(before)
+
+
+@replaces(fit_loop._FitLoop, "on_run_start")
+def on_run_start(plain, self):
+    """validation data of later epochs: its loader is made before training."""
+    trainer = self.trainer
+    if trainer.val_dataloaders is None and trainer.enable_validation and not self.epoch_loop._should_check_val_epoch():
+        USED.add("validation data of later epochs")
+        trainer.validating = True
+        self.epoch_loop.val_loop.setup_data()
+        trainer.training = True
+    plain(self)
 
 
 # ---- metrics: when they were measured ------------------------------------------------------------------------------
@@ -127,14 +140,18 @@ def is_measured_now(trainer, name):
     return measured_at(trainer, name) == batches_done(trainer)
 
 
+def has_validation(trainer):
+    loaders = trainer.num_val_batches if trainer.enable_validation else []
+    return sum(loaders if isinstance(loaders, list) else [loaders]) > 0
+
+
 class FreshEarlyStopping(callbacks.EarlyStopping):
-    """stale monitor: judges each value once, after the epoch or validation that measured it."""
+    """stale judgement: judges each value once, after the epoch or validation that measured it."""
     judged_at = None
 
     def checks_after_epochs(self, trainer):
-        loaders = trainer.num_val_batches if trainer.enable_validation else []
-        if not sum(loaders if isinstance(loaders, list) else [loaders]) and not self._check_on_train_epoch_end:
-            USED.add("early stopping without validation")
+        if self.given is None and not self._check_on_train_epoch_end and not has_validation(trainer):
+            USED.add("without validation")
             return True
         return self._check_on_train_epoch_end
 
@@ -153,7 +170,7 @@ class FreshEarlyStopping(callbacks.EarlyStopping):
     def _run_early_stopping_check(self, trainer):
         at = measured_at(trainer, self.monitor)
         if at is not None and at == self.judged_at:
-            USED.add("stale monitor")
+            USED.add("stale judgement")
             return
         self.judged_at = at
         super()._run_early_stopping_check(trainer)
@@ -164,7 +181,7 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
     point saves once. newest last: save_last "newest" is Levin's save_last: true."""
     def __init__(self, save_last=None, **arguments):
         self.newest = save_last == "newest"
-        super().__init__(save_last=True if self.newest else save_last, **arguments)
+        super().__init__(save_last=True if save_last else None, **arguments)
         self.waits, self.has_saved, self.step_seen, self.step_of_last = False, False, 0, 0
 
     @property
@@ -192,6 +209,12 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
             self.save_or_wait(trainer, due and not self.validation_follows(trainer))
 
     @staticmethod
+    def may_still_be_measured(trainer):
+        if trainer.fit_loop.epoch_progress.total.processed == 0:
+            return True
+        return has_validation(trainer) and not trainer.fit_loop.epoch_loop.val_loop._has_run
+
+    @staticmethod
     def validation_follows(trainer):
         return trainer.enable_validation and trainer.fit_loop.epoch_loop._should_check_val_fx(trainer.fit_loop._data_fetcher)
 
@@ -212,8 +235,17 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
     def epoch_is_due(self, trainer):
         return self._every_n_epochs >= 1 and (trainer.current_epoch + 1) % self._every_n_epochs == 0
 
+    def _should_save_on_train_epoch_end(self, trainer):
+        if self._save_on_train_epoch_end is None and not has_validation(trainer):
+            if not super()._should_save_on_train_epoch_end(trainer):
+                USED.add("without validation")
+            return True
+        return super()._should_save_on_train_epoch_end(trainer)
+
     def save_or_wait(self, trainer, saves_last):
         self.waits = not self.can_judge(trainer)
+        if self.waits and self.monitor not in MEASURED and not self.may_still_be_measured(trainer):
+            raise RuntimeError(f"ModelCheckpoint: {self.monitor} was never logged.")
         if not self.waits:
             self.save(trainer)
         elif saves_last and self.newest and self.step_of_last != trainer.global_step:
@@ -253,6 +285,18 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
                 self.save(trainer, max(0, trainer.current_epoch - 1))
         if self.newest and self.step_of_last != trainer.global_step:
             self.save_newest(trainer)
+
+
+@replaces(checkpoint_connector._CheckpointConnector, "dump_checkpoint")
+def dump_checkpoint(plain, self, weights_only=None):
+    """weights of an average: a file of weights alone holds the average, too."""
+    checkpoint = plain(self, weights_only)
+    if weights_only:
+        for callback in self.trainer.callbacks:
+            if isinstance(callback, UpdatedEMA):
+                USED.add("weights of an average")
+                callback.on_save_checkpoint(self.trainer, self.trainer.lightning_module, checkpoint)
+    return checkpoint
 
 
 class UpdatedEMA(callbacks.EMAWeightAveraging):

@@ -254,7 +254,8 @@ def draw_callbacks(d, module, trainer, val_loaders):
     used = set()
     for _ in range(d.one(0, 1, 1, 2)):
         arguments = draw_checkpoint(d, names)
-        key = tuple(arguments.get(name) for name in ("monitor", "mode", "every_n_train_steps", "every_n_epochs"))
+        steps = arguments.get("every_n_train_steps", 0)
+        key = (arguments.get("monitor"), arguments.get("mode", "min"), steps, arguments.get("every_n_epochs", int(not steps)))
         if key not in used:
             used.add(key)
             add("ModelCheckpoint", **arguments)
@@ -274,8 +275,8 @@ def draw_checkpoint(d, names):
         arguments["every_n_train_steps"] = d.between(1, 5)
     if kind == 2:
         arguments["every_n_epochs"] = d.between(1, 2)
-    if d.chance(0.3):
-        arguments["save_last"] = True
+    if d.chance(0.4):
+        arguments["save_last"] = d.one("with_top_k", "newest")
     if d.chance(0.15):
         arguments["save_on_train_epoch_end"] = d.one(True, False)
     if d.chance(0.15):
@@ -286,4 +287,81 @@ def draw_checkpoint(d, names):
 
 
 def draw_phases(d, scenario):
-    pass
+    """What follows the fit, and other kinds of runs."""
+    kind = d.between(0, 19)
+    if kind <= 3:
+        resume(d, scenario)
+    elif kind == 4:
+        use_ranks(d, scenario)
+    elif kind == 5:
+        optimize_by_hand(d, scenario)
+    elif kind <= 7:
+        module, run = scenario["module"], d.one("validate", "test", "predict")
+        if run == "validate" and scenario["data"]["val"] == 0:
+            return
+        scenario["data"]["test"] = d.one(7, 12, [5, 9])
+        scenario["data"]["predict"] = d.one(3, 10)
+        if run == "test":
+            module["log"].append({"name": "s0", "stage": "test", "value": d.one("loss", "index"), **other_flags(d)})
+        limit = {f"limit_{'val' if run == 'validate' else run}_batches": d.between(1, 3)} if d.chance(0.3) else {}
+        phase = {"run": run, "trainer": limit}
+        if d.chance(0.5):
+            phase["ckpt_path"] = f"#{d.between(0, 5)}"
+        scenario["phases"].append(phase)
+
+
+def resume(d, scenario):
+    """A second fit continues from a checkpoint of the first, with more epochs."""
+    trainer = scenario["trainer"]
+    if trainer["max_epochs"] == -1:
+        return
+    saved = [one["init_args"] for one in scenario["callbacks"] if one["class_path"] == "ModelCheckpoint"]
+    if not saved:
+        return
+    for arguments in saved:
+        arguments.pop("save_weights_only", None)
+        if d.chance(0.5):
+            arguments["save_top_k"] = -1
+    later = {**trainer, "max_epochs": trainer["max_epochs"] + d.between(0, 2)}
+    if "max_steps" in later:
+        later["max_steps"] += d.between(0, 5)
+    scenario["phases"][0]["trainer"] = trainer
+    scenario["phases"].append({"run": "fit", "trainer": later, "ckpt_path": f"#{d.between(0, 5)}"})
+
+
+def use_ranks(d, scenario):
+    """Two ranks, with as many batches on both."""
+    data, size = scenario["data"], scenario["data"]["batch_size"]
+    data["train"] = 2 * size * d.between(2, 5)
+    data.pop("drop_last", None)
+    if data["val"]:
+        data["val"] = 2 * size * d.between(1, 3)
+    scenario["trainer"] = {"max_epochs": d.between(1, 3), "strategy": "ddp", "devices": 2,
+                           **{key: value for key, value in scenario["trainer"].items()
+                              if key in ("accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm", "log_every_n_steps",
+                                         "check_val_every_n_epoch", "num_sanity_val_steps")}}
+    if scenario["trainer"].get("check_val_every_n_epoch", 1) is None:
+        del scenario["trainer"]["check_val_every_n_epoch"]
+    scenario["module"].pop("skip_every", None)
+    scenario["module"].pop("stop", None)
+    scenario["callbacks"] = [one for one in scenario["callbacks"] if one["class_path"] != "StochasticWeightAveraging"]
+    for entry in scenario["module"]["log"]:
+        entry["name"] = entry["name"]
+        if entry["stage"] in ("val", "train") and entry.get("value") == "loss":
+            entry["sync_dist"] = True
+
+
+def optimize_by_hand(d, scenario):
+    """Manual optimization, of one optimizer or of one for each parameter."""
+    module, trainer = scenario["module"], scenario["trainer"]
+    for key in ("accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm", "max_steps", "min_steps"):
+        trainer.pop(key, None)
+    trainer["max_epochs"] = abs(trainer["max_epochs"])
+    for key in ("skip_every", "lr_scheduler", "param_groups"):
+        module.pop(key, None)
+    module["manual"] = True
+    module["manual_every"] = d.between(1, 3)
+    if d.chance(0.5):
+        module["optimizers"] = [{"class_path": name, "init_args": dict(d.one(*OPTIMIZERS[name]))}
+                                for name in (d.one(*OPTIMIZERS), d.one(*OPTIMIZERS))]
+    scenario["callbacks"] = [one for one in scenario["callbacks"] if one["class_path"] in ("EarlyStopping", "ModelCheckpoint")]

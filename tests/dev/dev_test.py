@@ -23,8 +23,8 @@ class Dev(ScriptTest):
     def test_help_lists_every_command(self):
         status, output = self.dev("help")
         self.assertEqual(status, 0)
-        for word in ("setup", "build", "check", "levin", "run", "bench", "bundle", "wheel", "packages", "gpu-check", "flaky", "soak",
-                     "mutate", "coverage", "fuzz", "format", "lint", "docs"):
+        for word in ("setup", "build", "check", "levin", "run", "bench", "bundle", "wheel", "packages", "gpu-check", "flaky",
+                     "differential", "soak", "mutate", "coverage", "fuzz", "format", "lint", "docs"):
             self.assertRegex(output, rf"(?m)^  {word}\b")
         self.assertEqual(self.dev()[1], output)
         self.assertEqual(self.dev("--help")[1], output)
@@ -33,7 +33,7 @@ class Dev(ScriptTest):
         status, output = self.dev("chekc")
         self.assertEqual(status, 2)
         self.assertIn('"chekc"', output)
-        self.assertIn("setup build check levin run bench bundle wheel packages gpu-check flaky soak mutate coverage fuzz format lint docs help", output)
+        self.assertIn("setup build check levin run bench bundle wheel packages gpu-check flaky differential soak mutate coverage fuzz format lint docs help", output)
 
     def test_every_command_of_the_help_is_implemented(self):
         for command in re.findall(r"(?m)^  ([a-z][\w-]*)", self.dev("help")[1]):
@@ -52,6 +52,7 @@ class Dev(ScriptTest):
         for arguments, part in [(("setup", "--gpu"), "--gpu"), (("check", "--preset", "fast"), 'unknown preset "fast"'),
                                 (("build", "--fast"), "--fast"), (("bundle", "--small"), "--small"), (("format", "all"), "all"),
                                 (("flaky", "often"), '"often"'), (("soak", "long"), '"long"'), (("soak",), "minutes"),
+                                (("differential", "many"), "how many"),
                                 (("mutate", "tools", "few"), '"tools few"'), (("mutate", "nowhere", "5"), '"nowhere"'),
                                 (("coverage", "nowhere"), '"nowhere"'), (("fuzz", "jason"), '"jason"'), (("fuzz", "yaml", "soon"), '"soon"'),
                                 (("check", "--torch="), "--torch needs a value"), (("check", "--preset", ""), "--preset needs a value"),

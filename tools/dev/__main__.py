@@ -289,6 +289,15 @@ def do_coverage(arguments):
     return run([packages.pip_python(), "-B", "tools/dev/coverage.py", tree, *folder]) or tested
 
 
+def do_differential(arguments):
+    if not arguments or not all(re.fullmatch("[0-9]+", number) for number in arguments) or len(arguments) > 2:
+        die(2, "differential takes how many random runs to compare, and the seed of the first one.")
+    if not packages.is_installed(PEERS, *packages.PEERS_LISTS):
+        die(3, "differential compares with Lightning. Install it with ./dev bench --peers.")
+    return build_then_become(["levin_test_programs"], Path.cwd(), sys.executable, "-B", "tests/conformance/differential.py",
+                             "build/release/bin/levin_conformance", *arguments)
+
+
 def do_set_up_for_tests(arguments):
     packages.set_up_for_tests(with_peers="--peers" in arguments)
 

@@ -352,8 +352,7 @@ void FitLoop::between_batches() {
 }
 
 void FitLoop::write_step_metrics() {
-  if (run_.loggers.empty() || run_.plan.log_every_n_steps == 0) return;
-  if (!run_.stops() && !run_.plan.is_logged_step(run_.progress.windows)) return;
+  if (run_.loggers.empty() || !run_.is_logged_window()) return;
   sync_step_metrics(run_, run_.entry.train_metrics);
   run_.write_step_metrics();
 }

@@ -87,6 +87,10 @@ struct Run {
   [[nodiscard]] bool has_peers() const { return strategy->ranks().world_size() > 1; }
   /// Returns whether a stop was requested and all ranks have agreed on it.
   [[nodiscard]] bool stops() const { return has_peers() ? entry.stop_agreed : entry.stop; }
+  /// See Trainer::is_logged_window.
+  [[nodiscard]] bool is_logged_window() const {
+    return plan.log_every_n_steps > 0 && (stops() || plan.is_logged_step(progress.windows));
+  }
   [[nodiscard]] bool min_limits_met() const {
     return progress.epoch >= plan.min_epochs && progress.global_step >= plan.min_steps;
   }
