@@ -148,6 +148,13 @@ TEST(ModelCheckpoint, LastIsWrittenAtTheEndWhereNothingElseWasDue) {
   EXPECT_EQ(read_checkpoint(folder / "last.ckpt").get<int64_t>("global_step"), 12);
 }
 
+TEST(ModelCheckpoint, LastWithTopKIsWrittenAtTheEndIfNoneOfTheBestIsKept) {
+  const TemporaryFolder folder;
+  fit(folder, {.save_last = "with_top_k", .save_top_k = 0}, 2);
+  EXPECT_EQ(folder.names(), Names{"last.ckpt"});
+  EXPECT_EQ(read_checkpoint(folder / "last.ckpt").get<int64_t>("global_step"), 12);
+}
+
 TEST(ModelCheckpoint, ARunThatEndsBeforeItsFirstSavePointSavesOnce) {
   const auto names = [](ModelCheckpointOptions checkpoint) {
     const TemporaryFolder folder;

@@ -157,6 +157,26 @@ TEST(LearningRateMonitor, WritesOneRowPerWindow) {
   EXPECT_EQ(columns.at("lr-AdamW"), (Column{{0, 0.4}, {1, 0.2}, {2, 0.1}, {3, 0.05}}));
 }
 
+TEST(LearningRateMonitor, WritesTheRowsOfAllStepsOnceAStopIsRequested) {
+  auto recorder = std::make_shared<Recorder>();
+  const LambdaCallback stop({.on_train_batch_end = [](Trainer& trainer, LightningModule&, const at::Tensor&,
+                                                      const Batch&, int64_t) { trainer.request_stop(); }});
+  std::vector<bool> ended_logged_window;
+  const LambdaCallback look(
+      {.on_train_batch_end = [&](Trainer& trainer, LightningModule&, const at::Tensor&, const Batch&, int64_t) {
+        ended_logged_window.push_back(trainer.ends_logged_window());
+      }});
+  TrainerOptions options = quiet(1, {look, stop, LearningRateMonitor({.logging_interval = LoggingInterval::step})});
+  options.logger = recorder;
+  options.log_every_n_steps = 100;
+  options.min_steps = 3;
+  TinyModule module;
+  module.make_optimizers = [](TinyModule& m) { return halving(m, Interval::step); };
+  Trainer(options).fit(module, tiny_loader(24));
+  EXPECT_EQ(recorder->columns["lr-AdamW"], (Column{{1, 0.2}, {2, 0.1}}));
+  EXPECT_EQ(ended_logged_window, (std::vector<bool>{false, true, true}));
+}
+
 TEST(LearningRateMonitor, NamesGroupsMomentumAndSchedulers) {
   const auto columns = rates({.log_momentum = true, .log_weight_decay = true}, [](TinyModule& m) {
     AdamW optimizer({{.params = {m.layer->weight}, .lr = 0.1}, {.params = {m.layer->bias}, .lr = 0.2}},

@@ -3,13 +3,15 @@
 
 usage: differential.py RUNNER N [SEED]          N scenarios, drawn from SEED, SEED + 1 …
        differential.py RUNNER FILE…             scenarios from files
-       differential.py RUNNER --record N SEED   writes recorded_runs.jsonl.gz
+       differential.py RUNNER --record N SEED   writes what Lightning does in N scenarios to recorded_runs.jsonl.gz
+       differential.py RUNNER --recorded        compares with that file; needs no Lightning
 
 Prints a line for each scenario that differs, with the smallest scenario that still differs, and a count. Exit status 1 if
 any differs.
 """
 import collections
 import copy
+import gzip
 import json
 import os
 import pathlib
@@ -20,6 +22,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
 import compare
+import ports
 import random_scenarios
 from forked_runs import ForkedRuns
 
@@ -53,24 +56,17 @@ class Runs:
 
 def ranks_of(scenario, number):
     """The variables of each rank, as torchrun sets them."""
-    ranks = scenario.get("trainer", {}).get("devices", 1)
-    if ranks == 1:
+    count = scenario.get("trainer", {}).get("devices", 1)
+    if count == 1:
         return [{}]
-    return [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "GROUP_RANK": "0",
-             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": f"run{number}"}
-            for rank in range(ranks)]
+    run = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1",
+           "MASTER_PORT": str(ports.free_port()), "TORCHELASTIC_RUN_ID": f"run{number}"}
+    return [{**run, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
 
 
-def free_port():
-    import socket
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def differences(runs, scenario):
-    """(what differs, the rules that were used, whether both failed)"""
-    want = runs.trace("lightning", scenario)
+def differences(runs, scenario, want=None):
+    """(what differs, the names of the documented differences that were met, Lightning's errors). `want`: a recorded trace."""
+    want = want or runs.trace("lightning", scenario)
     got = runs.trace("levin", scenario)
     why = [trace["failed"] for trace in (want, got) if "failed" in trace]
     why = why or compare.differ(want, got, 2e-5)
@@ -140,10 +136,45 @@ def shrink(runs, scenario, why, budget=60):
     return scenario, shown
 
 
+RECORDED = HERE / "recorded_runs.jsonl.gz"
+
+
+def record(runs, count, seed):
+    """Records scenarios that agree, of all those that are drawn."""
+    lines = []
+    while len(lines) < count:
+        scenario = random_scenarios.draw(seed)
+        want = runs.trace("lightning", scenario)
+        why, _, errors = differences(runs, scenario, want)
+        if not why and not errors:
+            lines.append(json.dumps({"scenario": scenario, "want": want}, separators=(",", ":")))
+        seed += 1
+    with open(RECORDED, "wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:  # the same bytes each time
+        packed.write("\n".join(lines).encode())
+    print(f"{RECORDED}: {count} runs, {RECORDED.stat().st_size // 1000} kB")
+
+
+def compare_recorded(runs):
+    differ = 0
+    lines = gzip.decompress(RECORDED.read_bytes()).decode().splitlines()
+    for line in lines:
+        recorded = json.loads(line)
+        why, _, _ = differences(runs, recorded["scenario"], recorded["want"])
+        if why:
+            differ += 1
+            print(f"{recorded['scenario']['name']}: {'; '.join(why[:4])}")
+    print(f"{len(lines) - differ} recorded runs agree, {differ} differ")
+    return differ > 0
+
+
 def main():
     arguments = sys.argv[1:]
     runner = arguments.pop(0)
     runs = Runs(runner)
+    if arguments[0] == "--recorded":
+        sys.exit(compare_recorded(runs))
+    if arguments[0] == "--record":
+        return record(runs, int(arguments[1]), int(arguments[2]))
     if pathlib.Path(arguments[0]).exists():
         scenarios = ((path, json.loads(pathlib.Path(path).read_text())) for path in arguments)
     else:
@@ -155,7 +186,7 @@ def main():
         try:
             why, used, errors = differences(runs, scenario)
         except AssertionError as error:
-            if runs.sides["lightning"].status():
+            if agreed + differ + failed == 0 and runs.sides["lightning"].status() == 1:
                 sys.exit("Lightning cannot be imported. Install it with ./dev bench --peers.")
             why, used, errors = [f"no answer: {error}"[:300]], [], []
         rules.update(used)
