@@ -13,6 +13,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 # name in lightning_models.py -> first cell of the row
 ROWS = {
     "tail window": "last window of an epoch with fewer batches than `accumulate_grad_batches`",
+    "resuming": "resuming",
     "scheduler frequency": "`frequency` of a scheduler with `interval: step`",
     "save at the end": "a run that reaches `max_steps` before its first save point",
     "stale monitor": "a save that is due when `monitor` has no value for the current weights",
@@ -33,7 +34,8 @@ def main():
     page = (HERE.parent.parent / "docs/differences.md").read_text()
     problems = [f"docs/differences.md has no row for \"{name}\": | {row} | … |" for name, row in ROWS.items()
                 if not re.search(rf"(?m)^\| {re.escape(row)} \|", page)]
-    used = set(re.findall(r'USED\.add\("(.*?)"\)', (HERE / "lightning_models.py").read_text()))
+    sources = [(HERE / name).read_text() for name in ("lightning_models.py", "lightning_runs.py")]
+    used = set(re.findall(r'USED\.add\("(.*?)"\)', "".join(sources)))
     problems += [f"lightning_models.py: \"{name}\" is not in ROWS" for name in sorted(used - set(ROWS))]
     problems += [f"ROWS: lightning_models.py does not use \"{name}\"" for name in sorted(set(ROWS) - used)]
     for problem in problems:

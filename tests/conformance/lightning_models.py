@@ -7,6 +7,7 @@ from lightning.pytorch.trainer.connectors import checkpoint_connector
 from lightning.pytorch.trainer.connectors.logger_connector import logger_connector
 
 USED = set()
+SAVED_AT = {}  # checkpoint -> (training batches done, what was done last: a batch, a validation or an epoch)
 
 
 def callback_class(name):
@@ -188,6 +189,10 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
     def state_key(self):
         return super().state_key.replace("FreshModelCheckpoint", "ModelCheckpoint")
 
+    def _save_checkpoint(self, trainer, filepath):
+        super()._save_checkpoint(trainer, filepath)
+        SAVED_AT[str(filepath)] = (batches_done(trainer), self.done)
+
     def can_judge(self, trainer):
         fresh = self.monitor is None or self.save_top_k == 0 or is_measured_now(trainer, self.monitor)
         if not fresh:
@@ -201,6 +206,7 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         if self._every_n_train_steps < 1:
             return
+        self.done = "batch"
         stepped, self.step_seen = self.step_seen != trainer.global_step, trainer.global_step
         if self._should_skip_saving_checkpoint(trainer):
             return
@@ -221,6 +227,7 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
     def on_validation_end(self, trainer, pl_module):
         if self._should_skip_saving_checkpoint(trainer):
             return
+        self.done = "validation"
         due = not self._should_save_on_train_epoch_end(trainer) and self.epoch_is_due(trainer)
         if due or self.waits:
             self.save_or_wait(trainer, due)
@@ -228,6 +235,7 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
     def on_train_epoch_end(self, trainer, pl_module):
         if self._should_skip_saving_checkpoint(trainer):
             return
+        self.done = "epoch"
         due = self._should_save_on_train_epoch_end(trainer) and self.epoch_is_due(trainer)
         if due or self.waits:
             self.save_or_wait(trainer, True)
@@ -271,6 +279,7 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
         self._last_global_step_saved = before  # a top-k file of this step may follow
 
     def on_train_end(self, trainer, pl_module):
+        self.done = "epoch"
         wants = self.save_top_k != 0 or self.save_last
         if not self.has_saved and wants and trainer.global_step > 0 and not self._should_skip_saving_checkpoint(trainer):
             USED.add("save at the end")

@@ -205,6 +205,34 @@ class TracingCallback(pl.Callback):
         self.trace = trace
 
 
+class Marks(pl.Callback):
+    """What the trace held at each point at which a run may continue: {(batches done, what was done last): counts}. It is
+    the first callback of a run."""
+    def __init__(self, trace):
+        self.trace, self.marks = trace, {}
+
+    def mark(self, trainer, *points):
+        if trainer.sanity_checking:
+            return
+        rows = pathlib.Path(trainer.log_dir, "metrics.csv")
+        count = len(rows.read_text().splitlines()) - 1 if rows.exists() else 0
+        for point in points:
+            self.marks.setdefault((len(self.trace.lrs), point),
+                                  (len(self.trace.hooks), len(self.trace.validations_at), max(0, count)))
+
+    def on_validation_start(self, trainer, pl_module):
+        self.mark(trainer, "batch")
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        self.mark(trainer, "batch", "validation")
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        self.mark(trainer, "epoch")
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        self.mark(trainer, "batch", "validation")
+
+
 class ResumableLoader(DataLoader):
     """A loader that a run resumed inside an epoch continues with the next batch, as Levin's loaders do."""
     given = first = 0
@@ -290,8 +318,33 @@ def callbacks_of(scenario, phase, folder):
     return made, checkpoints
 
 
+def continued(scenario, phase, folder):
+    """What is expected of a run that continues from a checkpoint: the rest of a run that was never interrupted. Lightning's
+    own continued runs differ from that (docs/differences.md, "resuming")."""
+    files = checkpoint_files(folder)
+    if not files:
+        return run_phase(scenario, {**phase, "ckpt_path": ""}, folder)
+    point = lightning_models.SAVED_AT[str(folder / files[int(phase["ckpt_path"][1:]) % len(files)])]
+    lightning_models.USED.add("resuming")
+    out = run_phase(scenario, {**phase, "ckpt_path": ""}, folder.parent / "uninterrupted")
+    hooks, validations, rows = out.pop("marks")[point]
+    out["hooks"] = out["hooks"][hooks:]
+    out["validations_at"] = out["validations_at"][validations:]
+    for key in ("losses", "lrs", "global_step_after_batch"):
+        out[key] = out[key][point[0]:]
+    if "metrics_csv" in out:
+        out["metrics_csv"] = out["metrics_csv"][rows:]
+        if not out["metrics_csv"]:
+            del out["metrics_csv"]
+    for key in ("checkpoints", "checkpoint_contents", "model_checkpoint"):  # the first phase may have saved others
+        out.pop(key, None)
+    return {"continues": True, **out}
+
+
 def run_phase(scenario, phase, folder):
     trace = Trace()
+    marks = [Marks(trace)] if folder.name == "uninterrupted" else []
+    folder.mkdir(parents=True, exist_ok=True)
     lightning_models.MEASURED.clear()
     out = {"run": phase["run"]}
     module = ScenarioModule(scenario, trace)
@@ -301,7 +354,7 @@ def run_phase(scenario, phase, folder):
     if type(options.get("val_check_interval")) is int:
         options["val_check_interval"] = lightning_models.Batches(options["val_check_interval"])
     trainer = pl.Trainer(**options, logger=CSVLogger(folder, name="logs", flush_logs_every_n_steps=1),
-                         callbacks=[*callbacks, TracingCallback(trace)], enable_checkpointing=checkpoints > 0,
+                         callbacks=[*marks, *callbacks, TracingCallback(trace)], enable_checkpointing=checkpoints > 0,
                          enable_progress_bar=False, enable_model_summary=False, default_root_dir=folder)
     ckpt_path = phase.get("ckpt_path") or None
     if ckpt_path and ckpt_path.startswith("#"):  # the n-th of the checkpoints that there are, or none
@@ -328,6 +381,8 @@ def run_phase(scenario, phase, folder):
             "weight": [rounded(value) for value in module.layer.weight.detach().flatten()],
             "bias": rounded(module.layer.bias.detach()),
             "callback_metrics": {key: rounded(value) for key, value in trainer.callback_metrics.items()}}
+    if marks:
+        out["marks"] = marks[0].marks
     out["checkpoints"] = checkpoint_files(folder)
     out["checkpoint_contents"] = {file: contents(folder, file) for file in out["checkpoints"]}
     for callback in trainer.callbacks:
@@ -349,7 +404,7 @@ def run(arguments):
     scenario = json.loads(pathlib.Path(arguments[0]).read_text())
     folder = pathlib.Path(arguments[1]).resolve().parent / "run"  # one for all ranks
     folder.mkdir(parents=True, exist_ok=True)
-    out = {"phases": [run_phase(scenario, phase, folder) for phase in scenario["phases"]],
+    out = {"phases": [(continued if phase.get("continues") else run_phase)(scenario, phase, folder) for phase in scenario["phases"]],
            "rules": sorted(lightning_models.USED)}
     if os.environ.get("RANK", "0") == "0":
         pathlib.Path(arguments[1]).write_text(json.dumps(out))

@@ -322,11 +322,13 @@ def resume(d, scenario):
         arguments.pop("save_weights_only", None)
         if d.chance(0.5):
             arguments["save_top_k"] = -1
-    later = {**trainer, "max_epochs": trainer["max_epochs"] + d.between(0, 2)}
-    if "max_steps" in later:
-        later["max_steps"] += d.between(0, 5)
+    trainer.pop("max_steps", None)
+    trainer.pop("min_steps", None)
+    scenario["module"].pop("stop", None)
+    scenario["callbacks"] = [one for one in scenario["callbacks"] if one["class_path"] != "EarlyStopping"]
     scenario["phases"][0]["trainer"] = trainer
-    scenario["phases"].append({"run": "fit", "trainer": later, "ckpt_path": f"#{d.between(0, 5)}"})
+    later = {**trainer, "max_epochs": trainer["max_epochs"] + d.between(1, 2)}
+    scenario["phases"].append({"run": "fit", "trainer": later, "ckpt_path": f"#{d.between(0, 5)}", "continues": True})
 
 
 def use_ranks(d, scenario):
