@@ -19,6 +19,7 @@ ROWS = {
     "stale monitor": "a save that is due when `monitor` has no value for the current weights",
     "stale judgement": "`EarlyStopping`, `ReduceLROnPlateau` in epochs or steps in which their metric was not measured",
     "newest last": "`save_last`",
+    "files of another folder": "several `ModelCheckpoint`s with folders of their own, and a checkpoint of one of them",
     "without validation": "`EarlyStopping` and `ModelCheckpoint` without validation and with `check_val_every_n_epoch` other than 1",
     "validation after every batch": "`val_check_interval: 1`, a validation after every batch",
     "validation data of later epochs": "a validation loader when no validation follows the first epoch",

@@ -1,5 +1,7 @@
 """Lightning, changed where docs/differences.md says that Levin differs on purpose. Each change is named in
 documented_differences.py, and notes its name in USED when it has an effect."""
+from pathlib import Path
+
 from lightning.pytorch import callbacks
 from lightning.pytorch.loops import evaluation_loop, fit_loop, training_epoch_loop
 from lightning.pytorch.loops.optimization import automatic
@@ -7,6 +9,7 @@ from lightning.pytorch.trainer.connectors import checkpoint_connector
 from lightning.pytorch.trainer.connectors.logger_connector import logger_connector
 
 USED = set()
+LOADED = {}  # "path": the checkpoint that a run starts from
 SAVED_AT = {}  # checkpoint -> (training batches done, what was done last: a batch, a validation or an epoch)
 
 
@@ -185,9 +188,12 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
         super().__init__(save_last=True if save_last else None, **arguments)
         self.waits, self.has_saved, self.step_seen, self.step_of_last = False, False, 0, 0
 
-    @property
-    def state_key(self):
-        return super().state_key.replace("FreshModelCheckpoint", "ModelCheckpoint")
+    def load_state_dict(self, state_dict):
+        """files of another folder: a checkpoint that is not in the callback's folder names no files of it."""
+        if Path(LOADED["path"]).parent == Path(self.dirpath):
+            super().load_state_dict(state_dict)
+        else:
+            USED.add("files of another folder")
 
     def _save_checkpoint(self, trainer, filepath):
         super()._save_checkpoint(trainer, filepath)

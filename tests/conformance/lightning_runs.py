@@ -311,10 +311,13 @@ def callbacks_of(scenario, phase, folder):
         arguments = dict(given.get("init_args", {}))
         if given["class_path"] == "ModelCheckpoint":
             arguments.setdefault("dirpath", str(folder / f"ckpt{checkpoints}"))
+            saved = phase.get("saved_in") == f"ckpt{checkpoints}"  # and so does not save because it never did
             checkpoints += 1
         if given["class_path"] == "GradientAccumulationScheduler":
             arguments["scheduling"] = {int(epoch): count for epoch, count in arguments["scheduling"].items()}
         made.append(lightning_models.callback_class(given["class_path"])(**arguments))
+        if given["class_path"] == "ModelCheckpoint":
+            made[-1].has_saved = saved
     return made, checkpoints
 
 
@@ -324,9 +327,10 @@ def continued(scenario, phase, folder):
     files = checkpoint_files(folder)
     if not files:
         return run_phase(scenario, {**phase, "ckpt_path": ""}, folder)
-    point = lightning_models.SAVED_AT[str(folder / files[int(phase["ckpt_path"][1:]) % len(files)])]
+    file = files[int(phase["ckpt_path"][1:]) % len(files)]
+    point = lightning_models.SAVED_AT[str(folder / file)]
     lightning_models.USED.add("resuming")
-    out = run_phase(scenario, {**phase, "ckpt_path": ""}, folder.parent / "uninterrupted")
+    out = run_phase(scenario, {**phase, "ckpt_path": "", "saved_in": file.split("/")[0]}, folder.parent / "uninterrupted")
     hooks, validations, rows = out.pop("marks")[point]
     out["hooks"] = out["hooks"][hooks:]
     out["validations_at"] = out["validations_at"][validations:]
@@ -362,6 +366,7 @@ def run_phase(scenario, phase, folder):
         ckpt_path = files[int(ckpt_path[1:]) % len(files)] if files else None
     if ckpt_path not in (None, "best", "last"):
         ckpt_path = str(folder / ckpt_path)
+    lightning_models.LOADED["path"] = ckpt_path
     run = phase["run"]
     try:
         if run == "fit":
