@@ -3,12 +3,15 @@ documented_differences.py, and notes its name in USED when it has an effect."""
 from pathlib import Path
 
 from lightning.pytorch import callbacks
+from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.loops import evaluation_loop, fit_loop, training_epoch_loop
 from lightning.pytorch.loops.optimization import automatic
+from lightning.pytorch.trainer import call
 from lightning.pytorch.trainer.connectors import checkpoint_connector
 from lightning.pytorch.trainer.connectors.logger_connector import logger_connector
 
 USED = set()
+LAST_OF = {}  # checkpoint -> last.ckpt that was saved with it
 LOADED = {}  # "path": the checkpoint that a run starts from
 SAVED_AT = {}  # checkpoint -> (training batches done, what was done last: a batch, a validation or an epoch)
 
@@ -95,6 +98,9 @@ def setup_data(plain, self):
     """reloaded validation data: the count of evaluation batches continues."""
     before = getattr(self, "_seen_batches_per_dataloader", None)
     plain(self)
+    if self.trainer.sanity_checking and not self.trainer.fit_loop.epoch_loop._should_check_val_epoch():
+        USED.add("validation data of later epochs")
+        self._last_val_dl_reload_epoch = self.trainer.current_epoch
     if before and before is not self._seen_batches_per_dataloader:
         USED.add("reloaded validation data")
         self._seen_batches_per_dataloader.update(before)
@@ -110,6 +116,14 @@ def on_run_start(plain, self):
         self.epoch_loop.val_loop.setup_data()
         trainer.training = True
     plain(self)
+
+
+@replaces(CSVLogger, "log_metrics")
+def log_metrics(plain, self, metrics, step=None):
+    """no step yet: the first row is that of step 0."""
+    if step == -1:
+        USED.add("no step yet")
+    plain(self, metrics, max(0, step) if step is not None else None)
 
 
 # ---- metrics: when they were measured ------------------------------------------------------------------------------
@@ -180,18 +194,31 @@ class FreshEarlyStopping(callbacks.EarlyStopping):
         super()._run_early_stopping_check(trainer)
 
 
+@replaces(call, "_call_callbacks_on_load_checkpoint")
+def call_on_load_checkpoint(plain, trainer, checkpoint):
+    """a file of weights alone: callbacks get it, too."""
+    if checkpoint.get("callbacks") is None:
+        USED.add("a file of weights alone")
+        checkpoint = {**checkpoint, "callbacks": {}}
+    plain(trainer, checkpoint)
+
+
 class FreshModelCheckpoint(callbacks.ModelCheckpoint):
     """stale monitor: a save that is due waits for a value of the present weights. save at the end: a run without a save
     point saves once. newest last: save_last "newest" is Levin's save_last: true."""
     def __init__(self, save_last=None, **arguments):
         self.newest = save_last == "newest"
         super().__init__(save_last=True if save_last else None, **arguments)
+        self._last_of_top_k = ""
         self.waits, self.has_saved, self.step_seen, self.step_of_last = False, False, 0, 0
 
     def load_state_dict(self, state_dict):
         """files of another folder: a checkpoint that is not in the callback's folder names no files of it."""
         if Path(LOADED["path"]).parent == Path(self.dirpath):
             super().load_state_dict(state_dict)
+            if LAST_OF.get(LOADED["path"], self.last_model_path) != self.last_model_path:
+                USED.add("state of a checkpoint")
+                self.last_model_path = LAST_OF[LOADED["path"]]
         else:
             USED.add("files of another folder")
 
@@ -265,6 +292,15 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
         elif saves_last and self.newest and self.step_of_last != trainer.global_step:
             self.save_newest(trainer)
 
+    def _save_none_monitor_checkpoint(self, trainer, monitor_candidates):
+        """all checkpoints: are kept, also if their names are equal."""
+        newest = self.best_model_path
+        if self.save_top_k == -1 and self.format_checkpoint_name(dict(monitor_candidates)) == newest:
+            USED.add("all checkpoints")
+        if self.save_top_k == -1:
+            self.best_model_path = ""
+        super()._save_none_monitor_checkpoint(trainer, monitor_candidates)
+
     def save(self, trainer, epoch=None):
         candidates = self._monitor_candidates(trainer)
         if epoch is not None:
@@ -272,9 +308,12 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
         before = self._last_global_step_saved
         self._save_topk_checkpoint(trainer, candidates)
         top_k = self._last_global_step_saved == trainer.global_step and before != trainer.global_step
+        if top_k:
+            self._last_of_top_k = self._last_checkpoint_saved
         if self.save_last and (top_k or self.newest):
             self.step_of_last = trainer.global_step
             self._save_last_checkpoint(trainer, candidates)
+            LAST_OF[self._last_of_top_k] = self.last_model_path
         self.has_saved = self.has_saved or self._last_global_step_saved == trainer.global_step
 
     def save_newest(self, trainer):

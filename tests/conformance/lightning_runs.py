@@ -389,7 +389,8 @@ def run_phase(scenario, phase, folder):
     if marks:
         out["marks"] = marks[0].marks
     out["checkpoints"] = checkpoint_files(folder)
-    out["checkpoint_contents"] = {file: contents(folder, file) for file in out["checkpoints"]}
+    if trainer.global_rank == 0:  # another rank may find files that are about to be removed
+        out["checkpoint_contents"] = {file: contents(folder, file) for file in out["checkpoints"]}
     for callback in trainer.callbacks:
         if isinstance(callback, EarlyStopping):
             out["early_stopping"] = {"stopped_epoch": callback.stopped_epoch, "wait_count": callback.wait_count}

@@ -322,10 +322,12 @@ def resume(d, scenario):
         arguments.pop("save_weights_only", None)
         if d.chance(0.5):
             arguments["save_top_k"] = -1
-    trainer.pop("max_steps", None)
-    trainer.pop("min_steps", None)
+    for key in ("max_steps", "min_steps", "reload_dataloaders_every_n_epochs"):
+        trainer.pop(key, None)
     scenario["module"].pop("stop", None)
-    scenario["callbacks"] = [one for one in scenario["callbacks"] if one["class_path"] != "EarlyStopping"]
+    first = next(one for one in scenario["callbacks"] if one["class_path"] == "ModelCheckpoint")
+    scenario["callbacks"] = [one for one in scenario["callbacks"] if one["class_path"] != "EarlyStopping" and
+                             (one["class_path"] != "ModelCheckpoint" or one is first)]
     scenario["phases"][0]["trainer"] = trainer
     later = {**trainer, "max_epochs": trainer["max_epochs"] + d.between(1, 2)}
     scenario["phases"].append({"run": "fit", "trainer": later, "ckpt_path": f"#{d.between(0, 5)}", "continues": True})
@@ -348,9 +350,8 @@ def use_ranks(d, scenario):
     scenario["module"].pop("stop", None)
     scenario["callbacks"] = [one for one in scenario["callbacks"] if one["class_path"] != "StochasticWeightAveraging"]
     for entry in scenario["module"]["log"]:
-        entry["name"] = entry["name"]
-        if entry["stage"] in ("val", "train") and entry.get("value") == "loss":
-            entry["sync_dist"] = True
+        if not entry.get("on_step", entry["stage"] == "train") and entry["stage"] in ("val", "train"):
+            entry["sync_dist"] = True  # of an epoch's value: a step's is reduced where it is written (docs/differences.md)
 
 
 def optimize_by_hand(d, scenario):
