@@ -205,7 +205,7 @@ void ModelCheckpoint::save_or_wait(Trainer& trainer, bool saves_last) {
   }
   const bool last_is_due = wants_last() && !last_is("with_top_k") && last_step_of_last_ != trainer.global_step();
   if (!saves_last || !last_is_due) return;
-  trainer.finish_checkpoints();
+  finish_saves(trainer);
   request_last(trainer, {});
 }
 
@@ -227,7 +227,7 @@ void ModelCheckpoint::request_last(Trainer& trainer, std::vector<std::string> ob
 void ModelCheckpoint::on_train_end(Trainer& trainer, LightningModule&) {
   training_ = false;
   if (trainer.plan().fast_dev_run) return;
-  trainer.finish_checkpoints();
+  finish_saves(trainer);
   save_what_would_be_lost(trainer);
   std::vector<std::string> goes;  // of a stop that the run has continued from
   const bool keeps_no_state = options_.save_weights_only && trainer.auto_resumes();  // it would start over
@@ -300,7 +300,7 @@ bool ModelCheckpoint::must_keep_end(const Trainer& trainer) const {
 // Lightning updates last.ckpt only when a top-k file is saved, so it becomes stale when the monitor stops improving;
 // here it is updated at every save point and at the end of training, because runs resume from "last".
 void ModelCheckpoint::save_point(Trainer& trainer, int64_t epoch) {
-  trainer.finish_checkpoints();  // an earlier failure is handled first
+  finish_saves(trainer);  // an earlier failure is handled first
   const Metrics metrics = metrics_of_rank_zero(trainer, metrics_of(trainer, epoch));
   const SavedFiles before = saved_files_;
   const int64_t step_before = last_step_saved_;

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -120,6 +121,7 @@ class ModelCheckpoint final : public Checkpoint {
   void on_train_epoch_end(Trainer& trainer, LightningModule&) override;
   void on_train_end(Trainer& trainer, LightningModule&) override;
   void on_exception(Trainer& trainer, LightningModule&, const std::exception&) override;
+  void teardown(Trainer& trainer, LightningModule&, Stage stage) override;
 
   [[nodiscard]] bool is_monitoring() const override { return true; }
   [[nodiscard]] std::string checkpoint_path(Trainer& trainer, const std::string& which) override;
@@ -162,6 +164,14 @@ class ModelCheckpoint final : public Checkpoint {
     std::vector<std::string> removed = {};
   };
 
+  // Note [Failed saves]
+  // Only the rank that writes knows whether a save has failed, and all ranks must choose the next files alike: their
+  // choices communicate. So with several ranks what was noted of a file is taken back once all know (finish_saves).
+  struct OpenSave {
+    std::function<void()> undo;  // null once it was called
+    bool failed = false;
+  };
+
   [[nodiscard]] bool saves_on_train_epoch_end(const Trainer& trainer) const;
   [[nodiscard]] bool must_not_save(const Trainer& trainer) const;
   [[nodiscard]] bool epoch_is_due(const Trainer& trainer) const;
@@ -177,6 +187,8 @@ class ModelCheckpoint final : public Checkpoint {
   [[nodiscard]] bool last_is(const char* word) const;
   [[nodiscard]] std::string interrupted_path() const;
 
+  /// Waits for the disk, and takes back what was noted of saves that failed on any rank. Blocks until all arrive.
+  void finish_saves(Trainer& trainer);
   /// Saves, or waits for the monitor's next value; `saves_last`: meanwhile last.ckpt is written.
   void save_or_wait(Trainer& trainer, bool saves_last);
   void request_last(Trainer& trainer, std::vector<std::string> obsolete);
@@ -212,9 +224,10 @@ class ModelCheckpoint final : public Checkpoint {
   std::string dirpath_ = "";
   SavedFiles saved_files_;
   SavePoint point_;
-  int64_t last_step_saved_ = 0;    // global step of the newest file
-  int64_t last_step_of_last_ = 0;  // global step of last.ckpt
-  int64_t step_seen_ = 0;          // global step at the last batch: a save is due once, not in each batch of a window
+  std::vector<std::shared_ptr<OpenSave>> open_saves_ = {};  // since the last finish_saves
+  int64_t last_step_saved_ = 0;                             // global step of the newest file
+  int64_t last_step_of_last_ = 0;                           // global step of last.ckpt
+  int64_t step_seen_ = 0;  // global step at the last batch: a save is due once, not in each batch of a window
   bool waits_for_validation_ = false;  // a save was due, and the monitor is not measured for its weights yet
   bool training_ = false;
   bool has_saved_ = false;          // in this fit, or in the one that it continues

@@ -1,5 +1,6 @@
 // The file handling of ModelCheckpoint, and its state in checkpoints.
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -98,11 +99,36 @@ void ModelCheckpoint::request(Trainer& trainer, const std::string& path, const s
                               std::vector<std::string> obsolete, std::function<void()> undo) {
   CheckpointRequest wanted{path, options_.save_weights_only, link_to, std::move(obsolete), options_.async_save};
   wanted.folder = dirpath_;
-  wanted.done = [this, &trainer, path, undo = std::move(undo)](const std::string& error) {
-    if (!error.empty()) undo();
+  const auto save = std::make_shared<OpenSave>(OpenSave{std::move(undo)});
+  const bool is_alone = trainer.world_size() == 1 || failing_;
+  if (!is_alone) open_saves_.push_back(save);
+  wanted.done = [this, &trainer, path, save, is_alone](const std::string& error) {
+    save->failed = !error.empty();
+    if (save->failed && is_alone) save->undo();
     report(trainer, path, error);
   };
   trainer.request_checkpoint(std::move(wanted));
+}
+
+// See Note [Failed saves].
+void ModelCheckpoint::finish_saves(Trainer& trainer) {
+  trainer.finish_checkpoints();
+  const std::vector<std::shared_ptr<OpenSave>> saves = std::exchange(open_saves_, {});
+  if (saves.empty()) return;
+  at::Tensor failed = at::zeros({static_cast<int64_t>(saves.size())}, at::TensorOptions(at::kLong));
+  for (size_t k = 0; k < saves.size(); ++k) failed[static_cast<int64_t>(k)] = static_cast<int64_t>(saves[k]->failed);
+  failed = trainer.strategy().ranks().reduce(failed, ReduceOp::max);
+  for (size_t k = 0; k < saves.size(); ++k) {
+    const bool is_due = failed[static_cast<int64_t>(k)].item<int64_t>() != 0 && saves[k]->undo != nullptr;
+    if (is_due) saves[k]->undo();
+  }
+}
+
+// The paths that can be read after the run are those that this rank has; the others learn of them in the next fit.
+void ModelCheckpoint::teardown(Trainer&, LightningModule&, Stage) {
+  for (const auto& save : open_saves_) {
+    if (save->failed && save->undo != nullptr) std::exchange(save->undo, nullptr)();
+  }
 }
 
 void ModelCheckpoint::report(const Trainer& trainer, const std::string& path, const std::string& error) const {
