@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "levin/core/options/error.h"
+#include "levin/core/process/start_thread.h"
 
 namespace levin::c {
 
@@ -33,7 +34,7 @@ class BlockedSignals {
 
 Worker::Worker() : process_(getpid()) {
   const BlockedSignals blocked;
-  thread_ = std::thread([this] { loop(); });
+  thread_ = start_thread("runs the calls of levin.h", [this] { loop(); });
 }
 
 Worker::~Worker() {

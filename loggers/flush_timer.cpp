@@ -1,5 +1,7 @@
 #include "levin/loggers/flush_timer.h"
 
+#include "levin/core/process/start_thread.h"
+
 namespace levin {
 
 void FlushTimer::arm(Seconds delay) {
@@ -8,7 +10,7 @@ void FlushTimer::arm(Seconds delay) {
   const std::lock_guard lock(mutex_);
   if (stopping_ || (due_ && *due_ <= when)) return;
   due_ = when;
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  if (!thread_.joinable()) thread_ = start_thread("writes logs", [this] { run(); });
   changed_.notify_all();
 }
 

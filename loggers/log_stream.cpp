@@ -9,6 +9,7 @@
 #include "levin/core/options/registry.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/main_guard.h"
+#include "levin/core/process/start_thread.h"
 #include "levin/core/process/this_process.h"
 
 namespace levin {
@@ -45,7 +46,7 @@ void naming(const Logger& logger, Call call) {
 }  // namespace
 
 LogStream::LogStream(std::vector<std::shared_ptr<Logger>> loggers, size_t capacity)
-    : loggers_(std::move(loggers)), capacity_(capacity), thread_([this] { work(); }) {}
+    : loggers_(std::move(loggers)), capacity_(capacity), thread_(start_thread("writes logs", [this] { work(); })) {}
 
 LogStream::~LogStream() {
   {

@@ -8,6 +8,7 @@
 
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
+#include "levin/core/process/start_thread.h"
 
 namespace levin {
 
@@ -29,7 +30,7 @@ void Outbox::start() {
   const std::lock_guard lock(mutex_);
   if (thread_.joinable()) return;
   stopping_ = finishing_ = halted_ = false;
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("sends metrics", [this] { run(); });
 }
 
 void Outbox::stop() {

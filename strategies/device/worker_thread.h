@@ -8,11 +8,13 @@
 #include <thread>
 #include <utility>
 
+#include "levin/core/process/start_thread.h"
+
 namespace levin {
 
 class WorkerThread {
  public:
-  WorkerThread() : thread_([this] { loop(); }) {}
+  WorkerThread() : thread_(start_thread("computes on a device", [this] { loop(); })) {}
   /// Requires: the last job was waited for.
   ~WorkerThread() {
     {

@@ -23,6 +23,7 @@
 #include "levin/core/process/console.h"
 #include "levin/core/process/process_exit.h"
 #include "levin/core/process/shared_library.h"
+#include "levin/core/process/start_thread.h"
 #include "levin/strategies/launch/launcher.h"
 #include "levin/strategies/launch/launcher_signals.h"
 #include "levin/strategies/launch/listening_socket.h"
@@ -71,7 +72,7 @@ void relay(const Connection& one, const Connection& other) {
 template <class Task>
 void in_background(Task task) {
   const BlockedSignals blocked;
-  std::thread(std::move(task)).detach();
+  start_thread("connects ranks", std::move(task)).detach();
 }
 
 // Calls `serve` with each new connection and its remote address, in a new thread.

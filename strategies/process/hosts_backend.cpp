@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "levin/core/process/start_thread.h"
 #include "levin/strategies/process/future_work.h"
 
 namespace levin {
@@ -76,7 +77,7 @@ c10::intrusive_ptr<c10d::Work> HostsBackend::allreduce(std::vector<at::Tensor>& 
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(work);
-    if (!thread_.joinable()) thread_ = std::thread([this] { run_queue(); });
+    if (!thread_.joinable()) thread_ = start_thread("reduces gradients", [this] { run_queue(); });
   }
   changed_.notify_one();
   return work;

@@ -6,12 +6,17 @@
 #include <utility>
 
 #include "levin/core/process/rank_status.h"
+#include "levin/core/process/start_thread.h"
 #include "levin/libtorch/device_memory.h"
 
 namespace levin {
 
 ReplayWatch::ReplayWatch(at::Device device, std::string self, Seconds timeout)
-    : device_(device), self_(std::move(self)), timeout_(timeout), done_(device.type()), thread_([this] { watch(); }) {}
+    : device_(device),
+      self_(std::move(self)),
+      timeout_(timeout),
+      done_(device.type()),
+      thread_(start_thread("watches recorded steps", [this] { watch(); })) {}
 
 ReplayWatch::~ReplayWatch() {
   {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "levin/core/options/error.h"
+#include "levin/core/process/start_thread.h"
 #include "levin/strategies/process/future_work.h"
 #include "levin/strategies/process/rank_error.h"
 
@@ -112,7 +113,7 @@ c10::intrusive_ptr<c10d::Work> ShmBackend::start(ShmCall call, c10d::OpType type
     return work;
   }
   queue_.push_back(work);
-  if (!thread_.joinable()) thread_ = std::thread([this] { run_queue(); });
+  if (!thread_.joinable()) thread_ = start_thread("reduces gradients", [this] { run_queue(); });
   lock.unlock();
   changed_.notify_one();
   return work;
