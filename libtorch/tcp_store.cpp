@@ -4,9 +4,16 @@
 #include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
 #endif
 
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 
+#include "levin/core/options/error.h"
 #include "levin/libtorch/version.h"
 
 namespace levin {
@@ -24,10 +31,26 @@ static_assert(static_cast<uint8_t>(c10d::detail::QueryType::VALIDATE) == kValida
               "This LibTorch has changed TCPStore's protocol: adapt libtorch/tcp_store.cpp.");
 #endif
 
+// A client of c10d takes a socket that it cannot open for a server that is not there yet, and tries until its timeout.
+void check_can_open_sockets() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (socket >= 0) {
+    ::close(socket);
+    return;
+  }
+  if (errno != EMFILE && errno != ENFILE) return;  // c10d may use another family
+  const std::string cause = std::strerror(errno);
+  rlimit limit = {};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  throw Error("cannot open a socket to connect to the other ranks: " + cause + ". This process may have " +
+              std::to_string(limit.rlim_cur) + " files open: raise the limit (ulimit -n).");
+}
+
 }  // namespace
 
 c10::intrusive_ptr<c10d::TCPStore> make_tcp_store(const std::string& host, c10d::TCPStoreOptions options) {
   options.useLibUV = LEVIN_TORCH_AT_LEAST(2, 8) || !options.masterListenFd;
+  if (!options.isServer) check_can_open_sockets();
   try {
     return c10::make_intrusive<c10d::TCPStore>(host, options);
   } catch (const std::exception& error) {

@@ -137,7 +137,10 @@ Connection connect_to(const std::string& host, int64_t port) {
   int error = EHOSTUNREACH;
   for (const addrinfo* one = list; one != nullptr; one = one->ai_next) {
     const int made = ::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol);
-    if (made < 0) continue;
+    if (made < 0) {
+      error = errno;
+      continue;
+    }
     Connection connection(made);
     const timeval most = {10, 0};
     ::setsockopt(made, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);  // for connect
