@@ -111,10 +111,10 @@ void CheckpointFile::check_metadata() {
   const auto values = metadata.find("levin.values");
   if (values == metadata.end()) throw CheckpointError("its header has no levin.values");
   const auto format = metadata.find("levin.format");
-  if (format == metadata.end() || format->second != "1") {
-    throw CheckpointError("its format is " +
-                          (format == metadata.end() ? "missing" : "\"" + cut_text(format->second) + "\"") +
-                          "; this Levin reads \"1\". Use the Levin that wrote it, or a newer one");
+  if (format == metadata.end()) throw CheckpointError("its header has no levin.format");
+  if (format->second != "1") {
+    throw CheckpointFormatError("its format is \"" + cut_text(format->second) +
+                                "\"; this Levin reads \"1\". Use the Levin that wrote it, or a newer one");
   }
   for (const SafetensorsEntry& entry : file_.entries()) {
     if (metadata.contains("xxh3:" + entry.name)) continue;

@@ -70,6 +70,8 @@ template <class Action>
 auto naming_file(const std::string& path, const Action& action) -> decltype(action()) {
   try {
     return action();
+  } catch (const CheckpointFormatError& error) {
+    throw CheckpointFormatError(path + ": " + error.what() + ".");
   } catch (const CheckpointError& error) {
     throw CheckpointError(path + ": " + cut_text(error.what(), 1000) +
                           ".");  // truncated, because it may quote the file

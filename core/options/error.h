@@ -38,6 +38,12 @@ class CheckpointError : public Error {
   using Error::Error;
 };
 
+/// A checkpoint that a different version of Levin has written, in a format that this one does not know. It is intact.
+class CheckpointFormatError : public CheckpointError {
+ public:
+  using CheckpointError::CheckpointError;
+};
+
 /// A failure of a data set, a sample or a loader; the message names the file or the sample's index.
 class DataError : public Error {
  public:

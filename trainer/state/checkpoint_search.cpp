@@ -120,7 +120,8 @@ bool is_unfinished(const std::string& path) {
   return status.type() == fs::file_type::not_found || (fs::is_directory(status) && !is_sharded_checkpoint(path));
 }
 
-// Adds a checkpoint that is finished and holds what is wanted; one that cannot be read is reported.
+// Adds a checkpoint that is finished and holds what is wanted; one that cannot be read is reported. One that another
+// version of Levin can read is an error: the run would fall back behind it, or start over.
 void add_if_good(const std::string& path, bool of_weights, std::vector<FoundCheckpoint>& found) {
   if (is_unfinished(path)) return;
   try {
@@ -132,6 +133,9 @@ void add_if_good(const std::string& path, bool of_weights, std::vector<FoundChec
       found.push_back(
           {path, of_weights ? HowFar{all.get<int64_t>("global_step"), all.get<int64_t>("epoch")} : how_far(values)});
     });
+  } catch (const CheckpointFormatError& error) {
+    throw CheckpointFormatError(std::string(error.what()) +
+                                " To continue from an older checkpoint, move this file out of the folder.");
   } catch (const CheckpointError& error) {
     Console::instance().warn(std::string(error.what()) + " It is left alone.");
   }
