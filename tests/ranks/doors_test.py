@@ -88,6 +88,7 @@ class ListeningAddress(DoorsTest):
 
         self.expect_loopback_only(start(0), lambda: start(1), port)
 
+    # Reliability: port_taken.
     def test_a_port_that_another_program_has_is_an_error_that_names_it(self):
         with socket.create_server(("127.0.0.1", 0)) as other:
             port = other.getsockname()[1]
@@ -136,6 +137,7 @@ class AnotherProgram(DoorsTest):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.expect_named(server.server_address[1], "<!DOCTYPE HTML>")
 
+    # Reliability: garbage.
     def test_one_that_greets(self):
         def greet(connection):
             connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
@@ -198,6 +200,7 @@ class Secrets(DoorsTest):
     def with_secret(self, secret=SECRET):
         return {"LEVIN_SECRET": secret}
 
+    # Reliability: stranger.
     def test_ranks_that_share_one_train_while_strangers_knock(self):
         port = free_port()
         first = self.rank(0, port, env=self.with_secret())

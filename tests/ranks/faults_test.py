@@ -153,6 +153,7 @@ class Nodes(RanksTest):
         self.wait_until(lambda: list(pathlib.Path(self.out).glob("**/*.ckpt")), "a first checkpoint")
         return port, nodes
 
+    # Reliability: node_lost.
     def test_a_node_that_is_replaced_joins_the_others_restart(self):
         """One launcher is killed with its rank, and one that knows nothing of it is started in its place: of rank 1, and of
         rank 0, with the store that all meet at."""
@@ -199,6 +200,7 @@ class Nodes(RanksTest):
             self.assertRegex(output[rank], rf"rank {rank} on \S+ \(process \d+\) ended with status 1 before training\. Its error: on rank 1: "
                                            r".*\.ckpt: rank 0 continues from this checkpoint, and this machine does not have it\.")
 
+    # Reliability: node_frozen.
     def test_the_others_end_when_a_node_has_frozen(self):
         """Stops its launcher and its ranks; the kernel still accepts connections for them."""
         for frozen, message in [(1, r"rank 0 of 2 has waited 3 s for the others. Not started: rank 1. Every node needs the same "

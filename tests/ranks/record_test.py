@@ -172,6 +172,7 @@ class RanksReplayTogether(ComparedRuns):
         self.assertIn("with DDPOptions.process_group_backend: gloo, gradients of a GPU are reduced on the host, which a "
                       "captured step cannot wait for. Use nccl or auto.", errors)
 
+    # Reliability: frozen.
     def test_a_rank_that_hangs_in_a_replay_is_found_within_the_timeout(self):
         status, errors = self.run_with("samples=192", "batch=4", "epochs=1", "record", "timeout=2", "freeze_replay=1:9",
                                        "devices=2")

@@ -53,6 +53,7 @@ class Case(unittest.TestCase):
 
 
 class SecondRun(Case):
+    # Reliability: second_run.
     def test_is_refused_while_the_first_one_lives_and_the_first_one_is_not_disturbed(self):
         self.write(epochs=1, **SLOW)
         levin("fit", "--config", self.config)
@@ -106,6 +107,7 @@ class SecondRun(Case):
             self.assertEqual(second.status(), 143, second.report())
         self.assertEqual(files_below(self.folder), before)
 
+    # Reliability: second_run.
     def test_of_several_ranks_is_refused_by_one_message(self):
         self.write(epochs=1, **SLOW)
         run = self.start()

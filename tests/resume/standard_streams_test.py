@@ -34,6 +34,7 @@ class Case(unittest.TestCase):
 
 
 class ClosedStreams(Case):
+    # Reliability: closed_streams.
     def test_leave_every_file_as_it_would_be(self):
         """In every combination; a checkpoint with a line of the console in it would not be the same."""
         levin("fit", "--config", self.config)
@@ -52,6 +53,7 @@ class ClosedStreams(Case):
                             self.assertIn("good", levin("checkpoint", "verify", self.folder / name))
                 self.folder.rename(self.root / f"closed-{'-'.join(which)}")
 
+    # Reliability: closed_streams.
     def test_are_open_in_the_ranks_that_the_tool_starts(self):
         ranks = "--trainer.accelerator=cpu --trainer.devices=2 --trainer.strategy=ddp"
         status, _, _ = shell(f"exec {LEVIN} fit --config {self.config} {ranks} <&- >&- 2>&-")

@@ -178,6 +178,7 @@ class StoppedLong(Killed):
 
 
 class Stopped(Killed):
+    # Reliability: killed.
     def test_sixteen_trials_killed_four_times_end_with_the_same_best_trial(self):
         self.expect_the_same_best_trial(16, 4)
 
@@ -230,6 +231,7 @@ class Stopped(Killed):
         self.assertEqual([t["state"] for t in self.state()["trials"]], ["waiting", "waiting"])
         self.assertEqual(len(list(self.folder.glob("s/trials/*/**/interrupted*.ckpt"))), 2)
 
+    # Reliability: second_run.
     def test_a_second_sweep_of_the_folder_is_refused(self):
         self.write("run.yaml", RUN.replace("max_epochs: 4", "max_epochs: 2000"))
         self.sweep_file("max_trials: 1")

@@ -125,6 +125,7 @@ class Ended(Base):
         self.assertEqual([trial["state"] for trial in self.state()["trials"]], ["waiting", "waiting"])
         return output
 
+    # Reliability: sigterm.
     def test_sigterm_is_passed_on_as_sigterm(self):
         process, pids = self.begin()
         process.send_signal(signal.SIGTERM)
