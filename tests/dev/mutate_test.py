@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 from pathlib import Path
 
 SOURCES = Path(sys.argv.pop(1)).resolve()
+sys.path.insert(0, str(SOURCES / "tests/support"))
+from waiting import wait_until  # noqa: E402
+
 HOME = Path(os.environ.get("LEVIN_HOME") or Path(os.environ.get("HOME") or "/root", ".cache/levin"))
 
 LIBRARY = """
@@ -197,10 +199,7 @@ int main() {
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(60), 130)
         self.assertEqual(self.files(), before)
-        end = time.monotonic() + 20
-        while any(self.runs(path) for path in Path("/proc").glob("[0-9]*/exe")):
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.01)
+        wait_until(lambda: not any(self.runs(path) for path in Path("/proc").glob("[0-9]*/exe")), "its processes ended")
 
     def test_a_folder_without_compiled_files_is_refused(self):
         self.build()

@@ -30,6 +30,7 @@
 #include "levin/levin.h"
 #include "levin/strategies/launch/launcher.h"
 #include "ranks/run_arguments.h"
+#include "support/wait_until.h"
 
 namespace fault_program {
 namespace {
@@ -61,7 +62,7 @@ void wait_at(const std::string& phase) {
   std::ofstream(sign.string() + ".new") << ::getpid();
   std::error_code ignored;  // the test may have removed the folder
   fs::rename(sign.string() + ".new", sign, ignored);
-  while (!fs::exists(wait.signs / "go", ignored)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  (void)levin::test::wait_until([&] { return fs::exists(wait.signs / "go", ignored); }, std::chrono::hours(1));
   clock_offset = wait.clock_jump;
 }
 

@@ -33,6 +33,7 @@ from matrix import FOLDER, Part
 
 sys.path.insert(0, str(FOLDER.parent / "support"))
 from ports import free_port  # noqa: E402
+from waiting import wait_until  # noqa: E402
 
 OWN_MOUNTS = FOLDER.parent / "support/own_mounts.sh"
 SKIPPED = 77  # what CTest takes for a skipped test
@@ -91,14 +92,19 @@ class Run:
         if not self.process.stdout.closed:
             self.process.communicate()
 
+    def ended(self):
+        return self.process.poll() is not None
+
+    def report(self):
+        """Ends the run, and returns its output."""
+        for pid in processes_of(self.mark):
+            os.kill(pid, signal.SIGKILL)
+        return self.process.communicate()[0]
+
     def wait_for_phase(self):
         """Returns once the rank waits in the phase."""
         sign = self.signs / f"waits.{self.rank}"
-        end = time.monotonic() + DEADLINE
-        while not sign.exists():
-            if self.process.poll() is not None or time.monotonic() > end:
-                raise AssertionError(f"the run never came to {self.cell.phase}:\n{self.process.communicate(timeout=5)[0]}")
-            time.sleep(0.002)
+        wait_until(sign.exists, f"the run came to {self.cell.phase}", self, DEADLINE)
         self.waiting = int(sign.read_text())  # its process ID
 
     def go(self):
@@ -225,9 +231,7 @@ def limit_threads(run):
 
 def remove_cgroup(run):
     group = pids_cgroup()
-    end = time.monotonic() + 10
-    while (group / "cgroup.procs").read_text() and time.monotonic() < end:
-        time.sleep(0.01)
+    wait_until(lambda: not (group / "cgroup.procs").read_text(), "the processes of the group ended")
     group.rmdir()
 
 
@@ -274,9 +278,7 @@ def end_last_rank(run):
     """Freezes a rank that is about to end, and asks the job to stop when all others have ended."""
     os.kill(run.waiting, signal.SIGSTOP)
     run.go()
-    end = time.monotonic() + DEADLINE
-    while set(processes_of(run.mark)) != {run.process.pid, run.waiting} and time.monotonic() < end:
-        time.sleep(0.01)
+    wait_until(lambda: set(processes_of(run.mark)) == {run.process.pid, run.waiting}, "the other ranks ended", seconds=DEADLINE)
     run.process.send_signal(signal.SIGTERM)
 
 
@@ -379,10 +381,7 @@ class Cells(unittest.TestCase):
         return report["weights"], report["global_step"], report.get("metrics"), names
 
     def expect_nothing_left(self, run, output):
-        end = time.monotonic() + 10
-        while processes_of(run.mark) and time.monotonic() < end:
-            time.sleep(0.01)  # killed processes that are not reaped yet
-        self.assertEqual(processes_of(run.mark), [], f"processes are left:\n{output}")
+        wait_until(lambda: not processes_of(run.mark), f"no process is left after\n{output}", seconds=10)  # some are not reaped yet
         self.assertEqual(os.listdir(run.temporary), [], f"the temporary folder is not empty:\n{output}")
         self.assertEqual(os.listdir("/dev/shm"), [], f"/dev/shm is not empty:\n{output}")
 
