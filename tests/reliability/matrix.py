@@ -136,9 +136,9 @@ def body_of_test(text, name):
     """Returns the lines of a unittest's method or of a GoogleTest, with the comment above it; None if there is no such test."""
     group, _, test = name.partition(".")
     if match := re.search(rf"^class {group}\b.*?(?=^class |\Z)", text, re.MULTILINE | re.DOTALL):
-        found = re.search(rf"(?:^ +#.*\n)*^ +def {test}\(.*?(?=^ +def |\Z)", match[0], re.MULTILINE | re.DOTALL)
+        found = re.search(rf"(?:^ +#[^\n]*\n)*^ +def {test}\(.*?(?=^ +def |\Z)", match[0], re.MULTILINE | re.DOTALL)
         return found and found[0]
-    found = re.search(rf"(?:^//.*\n)*^TEST(?:_F|_P)?\({group}, {test}\).*?^}}", text, re.MULTILINE | re.DOTALL)
+    found = re.search(rf"(?:^//[^\n]*\n)*^TEST(?:_F|_P)?\({group}, {test}\).*?^}}", text, re.MULTILINE | re.DOTALL)
     return found and found[0]
 
 

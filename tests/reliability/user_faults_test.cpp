@@ -227,6 +227,7 @@ TEST(UserFaults, OfALoggersTakesEndTheRunInAnyCall) {
     try_cell(undisturbed, {Entry::fit, "Logger::takes", call, Thrown::runtime_error}, false);
 }
 
+// Reliability: exception.
 TEST(UserFaults, OfHooksEndARunWithRecordedSteps) {
   try_functions({.name = "recorded", .records = true},
                 {"Callback::on_", "LightningModule::on_train", "LightningModule::training_step"});
