@@ -178,7 +178,7 @@ void LogStream::work() {
 }
 
 template <class Call>
-void LogStream::guarded(Call call) {
+void LogStream::guarded(const Call& call) {
   try {
     call();
   } catch (...) {
@@ -189,8 +189,15 @@ void LogStream::guarded(Call call) {
 
 // A logger that throws loses this event; the others still get it.
 void LogStream::handle(const Event& event) {
-  if (event.task) return guarded(event.task);
-  if (!event.hand) guarded([&] { make_list(event.row); });
+  if (event.task) return guarded([&] { event.task(); });
+  bool is_ready = event.hand != nullptr;
+  if (!is_ready) {
+    guarded([&] {
+      make_list(event.row);
+      is_ready = true;
+    });
+  }
+  if (!is_ready) return;
   for (const auto& logger : loggers_) {
     guarded([&] {
       naming(*logger, [&] {

@@ -68,7 +68,7 @@ class LogStream {
   void handle(const Event& event);
   void make_list(const MetricRow& row);
   template <class Call>
-  void guarded(Call call);
+  void guarded(const Call& call);
   void rethrow(std::unique_lock<std::mutex>& lock);
 
   std::vector<std::shared_ptr<Logger>> loggers_;
