@@ -14,6 +14,8 @@ foreach(group processes waits signals disks limits starts)
   add_test(NAME reliability.${group} COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/system_faults.py"
     $<TARGET_FILE:fault_program> ${group})
   set_tests_properties(reliability.${group} PROPERTIES LABELS multi_process TIMEOUT 600 COST 50 SKIP_RETURN_CODE 77)
+endforeach()
+foreach(group processes waits signals disks limits)
   add_test(NAME reliability.${group}_nightly COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/system_faults.py"
     $<TARGET_FILE:fault_program> --nightly ${group})
   set_tests_properties(reliability.${group}_nightly PROPERTIES LABELS "multi_process;nightly" TIMEOUT 3600 COST 100
