@@ -4,7 +4,11 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <cstdint>
+#include <filesystem>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -27,6 +31,7 @@ class Server {
   Server() : socket_("127.0.0.1", 0), port_(socket_.port()), thread_([this] { serve(); }) {}
 
   void set_answers(std::vector<std::string> answers) {
+    const std::lock_guard lock(mutex_);
     answers_ = std::move(answers);
     requests_ = 0;
   }
@@ -34,13 +39,18 @@ class Server {
   [[nodiscard]] int requests() const { return requests_; }
 
  private:
-  // The client has one connection at a time, so that nothing else uses the answers meanwhile.
+  // A client that has given up does not wait until its answer is sent: the next input may come meanwhile.
+  std::string next_answer() {
+    const std::lock_guard lock(mutex_);
+    return answers_[std::min<size_t>(static_cast<size_t>(requests_++), answers_.size() - 1)];
+  }
+
   void serve() {
     for (;;) {
       const Connection connection(::accept4(socket_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
       if (!connection) continue;
-      read_request(connection.descriptor());
-      const std::string& answer = answers_[std::min<size_t>(static_cast<size_t>(requests_++), answers_.size() - 1)];
+      if (!read_request(connection.descriptor())) continue;
+      const std::string answer = next_answer();
       (void)::send(connection.descriptor(), answer.data(), answer.size(), MSG_NOSIGNAL);
       ::shutdown(connection.descriptor(), SHUT_WR);
       char rest[4096];
@@ -49,24 +59,26 @@ class Server {
     }
   }
 
-  static void read_request(int connection) {
+  static bool read_request(int connection) {
     std::string request;
     size_t end = std::string::npos;
     size_t body = 0;
     while (end == std::string::npos || request.size() < end + 4 + body) {
       char piece[16384];
       const ssize_t got = ::recv(connection, piece, sizeof piece, 0);
-      if (got <= 0) return;
+      if (got <= 0) return false;
       request.append(piece, static_cast<size_t>(got));
       if (end != std::string::npos) continue;
       end = request.find("\r\n\r\n");
       const size_t length = request.find("Content-Length: ");
       if (length < end) body = std::stoul(request.substr(length + 16));
     }
+    return true;
   }
 
   ListeningSocket socket_;
   int64_t port_;
+  std::mutex mutex_;
   std::vector<std::string> answers_ = {};
   std::atomic<int> requests_ = 0;
   std::thread thread_;
