@@ -49,7 +49,7 @@ def draw(seed):
     if d.chance(0.15):
         module["stop"] = {"hook": d.one("training_step", "on_train_batch_start", "on_train_batch_end", "on_train_epoch_end"),
                           "batch": d.between(1, 3 * per_epoch)}
-    if d.chance(0.05):
+    if d.chance(0.05) and trainer.get("gradient_clip_algorithm") != "value":  # PyTorch clips no values without gradients
         module["skip_every"] = d.between(2, 4)
     callbacks = draw_callbacks(d, module, trainer, val_loaders)
     scenario = {"name": f"seed_{seed}", "data": data, "trainer": trainer, "module": module, "callbacks": callbacks,
