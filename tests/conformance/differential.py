@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import sys
 import tempfile
 
@@ -50,7 +51,7 @@ class Runs:
         trace = json.loads(out.read_text()) if out.exists() else {"phases": []}
         if any(statuses):
             trace["failed"] = f"{side} ended with {statuses}: {log[-400:]}"
-        os.system(f"rm -rf {folder}")
+        shutil.rmtree(folder)
         return trace
 
 

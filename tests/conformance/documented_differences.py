@@ -23,8 +23,10 @@ ROWS = {
     "state of a checkpoint": "a save in `on_train_batch_end`, `on_validation_end`, `on_train_epoch_end`",
     "all checkpoints": "`save_top_k: -1` without `monitor`, and a `filename` that repeats",
     "a file of weights alone": "callbacks' `on_load_checkpoint` for a file of weights alone",
+    "least steps": "`min_steps` without `min_epochs`",
     "no step yet": "the row of an epoch that a stop ends before its first optimizer step",
-    "without validation": "`EarlyStopping` and `ModelCheckpoint` without validation and with `check_val_every_n_epoch` other than 1",
+    "without validation":
+        "`EarlyStopping` and `ModelCheckpoint` without validation and with `check_val_every_n_epoch` other than 1",
     "validation after every batch": "`val_check_interval: 1`, a validation after every batch",
     "validation data of later epochs": "a validation loader when no validation follows the first epoch",
     "reloaded validation data": "the count of evaluation batches when `reload_dataloaders_every_n_epochs` makes the loader again",

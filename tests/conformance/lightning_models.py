@@ -17,8 +17,9 @@ SAVED_AT = {}  # checkpoint -> (training batches done, what was done last: a bat
 
 
 def callback_class(name):
-    return {"EarlyStopping": FreshEarlyStopping, "ModelCheckpoint": FreshModelCheckpoint, "EMAWeightAveraging": UpdatedEMA,
-            "StochasticWeightAveraging": AveragedAtTheEnd, "LearningRateMonitor": OneRowMonitor}.get(name) or getattr(callbacks, name)
+    changed = {"EarlyStopping": FreshEarlyStopping, "ModelCheckpoint": FreshModelCheckpoint, "EMAWeightAveraging": UpdatedEMA,
+               "StochasticWeightAveraging": AveragedAtTheEnd, "LearningRateMonitor": OneRowMonitor}
+    return changed.get(name) or getattr(callbacks, name)
 
 
 def replaces(owner, name):
@@ -246,6 +247,10 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
         due = stepped and trainer.global_step % self._every_n_train_steps == 0
         if due or self.waits:
             self.save_or_wait(trainer, due and not self.validation_follows(trainer))
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        if self.continued_at == (batches_done(trainer), "epoch"):  # the end of the interrupted run saved here
+            self._last_global_step_saved = self.step_of_last = trainer.global_step
 
     @staticmethod
     def may_still_be_measured(trainer):

@@ -4,7 +4,7 @@
 usage: lightning_runs.py SCENARIO.json OUT.json
        lightning_runs.py serve        reads runs from standard input: support/forked_runs.py
 
-It needs the packages of `./dev bench --peers`. "model" in a scenario changes what Lightning does (documented_differences.py).
+It needs the packages of `./dev bench --peers`. Lightning is changed where Levin differs on purpose (lightning_models.py).
 """
 import csv
 import json
@@ -317,7 +317,7 @@ def callbacks_of(scenario, phase, folder):
             arguments["scheduling"] = {int(epoch): count for epoch, count in arguments["scheduling"].items()}
         made.append(lightning_models.callback_class(given["class_path"])(**arguments))
         if given["class_path"] == "ModelCheckpoint":
-            made[-1].has_saved = saved
+            made[-1].has_saved, made[-1].continued_at = saved, saved and phase["point"]
     return made, checkpoints
 
 
@@ -330,7 +330,8 @@ def continued(scenario, phase, folder):
     file = files[int(phase["ckpt_path"][1:]) % len(files)]
     point = lightning_models.SAVED_AT[str(folder / file)]
     lightning_models.USED.add("resuming")
-    out = run_phase(scenario, {**phase, "ckpt_path": "", "saved_in": file.split("/")[0]}, folder.parent / "uninterrupted")
+    whole = {**phase, "ckpt_path": "", "saved_in": file.split("/")[0], "point": point}
+    out = run_phase(scenario, whole, folder.parent / "uninterrupted")
     hooks, validations, rows = out.pop("marks")[point]
     out["hooks"] = out["hooks"][hooks:]
     out["validations_at"] = out["validations_at"][validations:]
@@ -355,6 +356,9 @@ def run_phase(scenario, phase, folder):
     data = (ScenarioData if scenario.get("data", {}).get("val", 16) == 0 else ScenarioDataWithValidation)(scenario, trace)
     callbacks, checkpoints = callbacks_of(scenario, phase, folder)
     options = {"accelerator": "cpu", "devices": 1, **phase.get("trainer", scenario.get("trainer", {}))}
+    if "min_steps" in options and "min_epochs" not in options:
+        lightning_models.USED.add("least steps")
+        options["min_epochs"] = 0
     if type(options.get("val_check_interval")) is int:
         options["val_check_interval"] = lightning_models.Batches(options["val_check_interval"])
     trainer = pl.Trainer(**options, logger=CSVLogger(folder, name="logs", flush_logs_every_n_steps=1),
@@ -410,8 +414,8 @@ def run(arguments):
     scenario = json.loads(pathlib.Path(arguments[0]).read_text())
     folder = pathlib.Path(arguments[1]).resolve().parent / "run"  # one for all ranks
     folder.mkdir(parents=True, exist_ok=True)
-    out = {"phases": [(continued if phase.get("continues") else run_phase)(scenario, phase, folder) for phase in scenario["phases"]],
-           "rules": sorted(lightning_models.USED)}
+    phases = [(continued if phase.get("continues") else run_phase)(scenario, phase, folder) for phase in scenario["phases"]]
+    out = {"phases": phases, "rules": sorted(lightning_models.USED)}
     if os.environ.get("RANK", "0") == "0":
         pathlib.Path(arguments[1]).write_text(json.dumps(out))
     return 0

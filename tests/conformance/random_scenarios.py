@@ -87,7 +87,8 @@ def batches_of(trainer, batches):
 def draw_trainer(d, batches, val_loaders):
     trainer = {"max_epochs": d.between(1, 4)}
     if d.chance(0.25):
-        trainer["limit_train_batches"] = d.between(1, batches + 1) if d.chance(0.5) else d.between(math.ceil(100 / batches), 100) / 100
+        fraction = d.between(math.ceil(100 / batches), 100) / 100
+        trainer["limit_train_batches"] = d.between(1, batches + 1) if d.chance(0.5) else fraction
     elif d.chance(0.06):
         trainer["overfit_batches"] = d.between(1, batches)
     if d.chance(0.2) and not trainer.get("overfit_batches"):
@@ -340,10 +341,10 @@ def use_ranks(d, scenario):
     data.pop("drop_last", None)
     if data["val"]:
         data["val"] = 2 * size * d.between(1, 3)
+    kept = ("accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm", "log_every_n_steps",
+            "check_val_every_n_epoch", "num_sanity_val_steps")
     scenario["trainer"] = {"max_epochs": d.between(1, 3), "strategy": "ddp", "devices": 2,
-                           **{key: value for key, value in scenario["trainer"].items()
-                              if key in ("accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm", "log_every_n_steps",
-                                         "check_val_every_n_epoch", "num_sanity_val_steps")}}
+                           **{key: value for key, value in scenario["trainer"].items() if key in kept}}
     if scenario["trainer"].get("check_val_every_n_epoch", 1) is None:
         del scenario["trainer"]["check_val_every_n_epoch"]
     scenario["module"].pop("skip_every", None)
