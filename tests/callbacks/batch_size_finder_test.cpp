@@ -267,7 +267,7 @@ TEST(BatchSizeFinder, PassesOnAnErrorAndPutsTheModuleBack) {
   Fails net;
   const at::Tensor before = net.parameters()[0].detach().clone();
   Trainer trainer(quiet(1, {BatchSizeFinder({.max_val = 8})}));
-  EXPECT_EQ(error_of([&] { trainer.fit(net, shuffled(40, 8)); }), "of my own");
+  EXPECT_EQ(error_of([&] { trainer.fit(net, shuffled(40, 8)); }), "on_fit_start: of my own");
   EXPECT_EQ(net.sizes, (std::vector<int64_t>{2, 2, 2}));
   EXPECT_TRUE(torch::equal(net.parameters()[0], before));
 }
