@@ -63,11 +63,14 @@ class Case {
  public:
   Case(int64_t all_steps, std::string plant) : steps(all_steps), plant_(std::move(plant)), usage(kSamples) {}
 
-  /// Counts a training step, and samples at equal distances.
-  void step() {
+  /// Counts a training step, and samples at equal distances. `drain`: empties queues, whose length depends on how busy
+  /// the machine is.
+  void step(const std::function<void()>& drain = nullptr) {
     ++done_;
     spoil();
-    if (done_ % (steps / kSamples) == 0) usage.sample(done_);
+    if (done_ % (steps / kSamples) != 0) return;
+    if (drain) drain();
+    usage.sample(done_);
   }
 
   [[nodiscard]] TrainerOptions options();
@@ -102,8 +105,8 @@ class Case {
 class CountSteps final : public Callback {
  public:
   explicit CountSteps(Case& run) : run_(&run) {}
-  void on_train_batch_end(Trainer&, LightningModule&, const at::Tensor&, const Batch&, int64_t) override {
-    run_->step();
+  void on_train_batch_end(Trainer& trainer, LightningModule&, const at::Tensor&, const Batch&, int64_t) override {
+    run_->step([&] { trainer.flush_logs(); });
   }
 
  private:
