@@ -393,8 +393,25 @@ class AveragedAtTheEnd(callbacks.StochasticWeightAveraging):
 
 
 class OneRowMonitor(callbacks.LearningRateMonitor):
-    """rows of LearningRateMonitor: one for a window, and one for an epoch of an optimizer without a scheduler."""
+    """rows of LearningRateMonitor: one for a window, and one for an epoch of an optimizer without a scheduler, in the
+    interval of the schedule that the run began with."""
     last_step = -1
+
+    def on_train_start(self, trainer, *args):
+        super().on_train_start(trainer, *args)
+        self.first_interval = trainer.lr_scheduler_configs[0].interval if trainer.lr_scheduler_configs else "epoch"
+
+    def _extract_stats(self, trainer, interval):
+        configs = trainer.lr_scheduler_configs
+        intervals = [config.interval for config in configs]
+        for config in configs:
+            if config.interval != self.first_interval:
+                USED.add("rows of LearningRateMonitor")
+            config.interval = self.first_interval
+        stats = super()._extract_stats(trainer, interval)
+        for config, its in zip(configs, intervals):
+            config.interval = its
+        return stats
 
     def on_train_batch_start(self, trainer, *args):
         step = trainer.fit_loop.epoch_loop._batches_that_stepped
