@@ -33,7 +33,7 @@ class Runs:
 
     def __init__(self, runner):
         env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
-        peers = os.environ.get("LEVIN_PEERS", "")
+        peers = os.environ.get("LEVIN_PEERS", "")  # ./dev differential sets it
         python = os.environ.get("LEVIN_PYTHON") or f"{peers}/python3"
         self.sides = {"levin": ForkedRuns([runner, "serve"], env),
                       "lightning": ForkedRuns([python, str(HERE / "lightning_runs.py"), "serve"], {**env, "PYTHONPATH": peers})}
@@ -46,7 +46,8 @@ class Runs:
         folder.mkdir()
         (folder / "scenario.json").write_text(json.dumps(scenario))
         arguments = [str(folder / "scenario.json"), str(folder / "out.json")]
-        statuses, log = self.sides[side].run(arguments, ranks_of(scenario, self.count), timeout=120)
+        timeout = 1200 if self.count == 1 else 120  # the first one loads PyTorch and Lightning
+        statuses, log = self.sides[side].run(arguments, ranks_of(scenario, self.count), timeout)
         out = folder / "out.json"
         trace = json.loads(out.read_text()) if out.exists() else {"phases": []}
         if any(statuses):
@@ -174,6 +175,8 @@ def main():
     runs = Runs(runner)
     if arguments[0] == "--recorded":
         sys.exit(compare_recorded(runs))
+    if "LEVIN_PEERS" not in os.environ:
+        sys.exit("LEVIN_PEERS is not set: the folder in which ./dev bench --peers has installed Lightning.")
     if arguments[0] == "--record":
         return record(runs, int(arguments[1]), int(arguments[2]))
     if pathlib.Path(arguments[0]).exists():
