@@ -311,10 +311,11 @@ TEST(CheckpointFile, RefusesForgedHeaders) {
 TEST(CheckpointFile, RefusesAFormatThatItDoesNotKnow) {
   const TemporaryFolder folder;
   for (const auto& [format, part] :
-       {std::pair{R"(,"levin.format":"2")", "its format is \"2\""}, {"", "its format is missing"}}) {
+       {std::pair{R"(,"levin.format":"2")", "its format is \"2\"; this Levin reads \"1\". Use the Levin that wrote it"},
+        {"", "its header has no levin.format"}}) {
     write_file_durably(folder / "f.ckpt", forged("", R"(,"levin.values":"{}")", "", format));
     const std::string error = error_of_reading(folder / "f.ckpt");
-    EXPECT_TRUE(has(error, part) && has(error, "this Levin reads \"1\"")) << error;
+    EXPECT_TRUE(has(error, part)) << error;
   }
 }
 

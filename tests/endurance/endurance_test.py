@@ -12,7 +12,7 @@ import unittest
 
 from usage import Samples
 
-PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
+PROGRAM = str(pathlib.Path(sys.argv.pop(1)).absolute())
 LENGTH = sys.argv.pop(1)
 PART, PARTS = (int(sys.argv.pop(1)), int(sys.argv.pop(1))) if LENGTH == "long" else (0, 1)
 KINDS = subprocess.run([PROGRAM, "list"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()[PART::PARTS]
