@@ -19,7 +19,6 @@ ROWS = {
     "stale monitor": "a save that is due when `monitor` has no value for the current weights",
     "stale judgement": "`EarlyStopping`, `ReduceLROnPlateau` in epochs or steps in which their metric was not measured",
     "newest last": "`save_last`",
-    "files of another folder": "several `ModelCheckpoint`s with folders of their own, and a checkpoint of one of them",
     "state of a checkpoint": "a save in `on_train_batch_end`, `on_validation_end`, `on_train_epoch_end`",
     "all checkpoints": "`save_top_k: -1` without `monitor`, and a `filename` that repeats",
     "a file of weights alone": "callbacks' `on_load_checkpoint` for a file of weights alone",

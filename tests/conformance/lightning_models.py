@@ -214,14 +214,12 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
         self.waits, self.has_saved, self.step_seen, self.step_of_last = False, False, 0, 0
 
     def load_state_dict(self, state_dict):
-        """files of another folder: a checkpoint that is not in the callback's folder names no files of it."""
-        if Path(LOADED["path"]).parent == Path(self.dirpath):
-            super().load_state_dict(state_dict)
-            if LAST_OF.get(LOADED["path"], self.last_model_path) != self.last_model_path:
-                USED.add("state of a checkpoint")
-                self.last_model_path = LAST_OF[LOADED["path"]]
-        else:
-            USED.add("files of another folder")
+        """state of a checkpoint: it names the last.ckpt that was saved with it."""
+        super().load_state_dict(state_dict)
+        is_own = Path(LOADED["path"]).parent == Path(self.dirpath)
+        if is_own and LAST_OF.get(LOADED["path"], self.last_model_path) != self.last_model_path:
+            USED.add("state of a checkpoint")
+            self.last_model_path = LAST_OF[LOADED["path"]]
 
     def _save_checkpoint(self, trainer, filepath):
         super()._save_checkpoint(trainer, filepath)
