@@ -35,10 +35,10 @@ void naming(const Logger& logger, Call call) {
     if (text.find(name()) != std::string::npos) throw;
     if (typeid(error) == typeid(Error)) throw Error(name() + ": " + text);
     if (typeid(error) == typeid(std::runtime_error)) throw std::runtime_error(name() + ": " + text);
-    detail::warn_of_failure(name(), std::current_exception());
+    detail::warn_of_failure(name().c_str(), std::current_exception());
     throw;
   } catch (...) {
-    detail::warn_of_failure(name(), std::current_exception());
+    detail::warn_of_failure(name().c_str(), std::current_exception());
     throw;
   }
 }
@@ -178,26 +178,21 @@ void LogStream::work() {
 }
 
 template <class Call>
-void LogStream::guarded(const Call& call) {
+bool LogStream::guarded(const Call& call) {
   try {
     call();
+    return true;
   } catch (...) {
     const std::lock_guard lock(mutex_);
     if (failure_ == nullptr) failure_ = std::current_exception();
+    return false;
   }
 }
 
 // A logger that throws loses this event; the others still get it.
 void LogStream::handle(const Event& event) {
-  if (event.task) return guarded([&] { event.task(); });
-  bool is_ready = event.hand != nullptr;
-  if (!is_ready) {
-    guarded([&] {
-      make_list(event.row);
-      is_ready = true;
-    });
-  }
-  if (!is_ready) return;
+  if (event.task) return (void)guarded(event.task);
+  if (!event.hand && !guarded([&] { make_list(event.row); })) return;
   for (const auto& logger : loggers_) {
     guarded([&] {
       naming(*logger, [&] {

@@ -67,8 +67,9 @@ class LogStream {
   void work();
   void handle(const Event& event);
   void make_list(const MetricRow& row);
+  /// Keeps the first exception of such calls for the training thread; returns false if `call` has thrown.
   template <class Call>
-  void guarded(const Call& call);
+  bool guarded(const Call& call);
   void rethrow(std::unique_lock<std::mutex>& lock);
 
   std::vector<std::shared_ptr<Logger>> loggers_;

@@ -128,6 +128,7 @@ void read_progress(const json& file, RunRecord& record) {
     get(item, "first_step", session.first_step);
     get(item, "status", session.status);
     get(item, "sessions", session.count);
+    session.count = std::clamp<int64_t>(session.count, 1, 1'000'000'000);
     record.sessions.push_back(std::move(session));
   });
 }
@@ -290,7 +291,7 @@ const char* status_word(RunStatus status) {
 
 int64_t RunRecord::session_count() const {
   int64_t count = 0;
-  for (const RunSession& session : sessions) count += std::max<int64_t>(1, session.count);
+  for (const RunSession& session : sessions) count += session.count;
   return count;
 }
 

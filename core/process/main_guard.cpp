@@ -34,9 +34,9 @@ std::string exception_text(const std::exception& error) {
   return text;
 }
 
-void detail::warn_of_failure(const std::string& what, const std::exception_ptr& error) noexcept {
+void detail::warn_of_failure(const char* what, const std::exception_ptr& error) noexcept {
   try {
-    Console::instance().warn(what + " failed: " + exception_text(error) + ".");
+    Console::instance().warn(what + std::string(" failed: ") + exception_text(error) + ".");
   } catch (...) {  // no memory is left for the text
   }
 }

@@ -39,13 +39,13 @@ enum ExitCode : int {
 [[nodiscard]] std::string exception_text(const std::exception& error);
 
 namespace detail {
-void warn_of_failure(const std::string& what, const std::exception_ptr& error) noexcept;
+void warn_of_failure(const char* what, const std::exception_ptr& error) noexcept;
 [[nodiscard]] int guarded_main(const std::function<int()>& body);
 }  // namespace detail
 
 /// Runs `action`, for destructors: logs a warning that names `what` if it throws.
 template <class Action>
-void warn_if_it_throws(const std::string& what, Action action) noexcept {
+void warn_if_it_throws(const char* what, Action action) noexcept {
   try {
     action();
   } catch (...) {

@@ -134,13 +134,7 @@ template <class E>
 }
 
 [[noreturn]] void fail_without_memory(Run& run, const std::exception& error) {
-  std::string text = failed_place(run);
-  try {
-    text = memory_report(run, text, error);
-  } catch (const std::exception&) {  // no memory is left for the report either
-    text += ": out of memory. Use a smaller batch_size.";
-  }
-  const OutOfMemoryError wrapped(text);
+  const OutOfMemoryError wrapped(memory_report(run, failed_place(run), error));
   report_exception(run, wrapped);
   throw wrapped;
 }

@@ -1,7 +1,5 @@
 #include "levin/trainer/run/memory_report.h"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
 #include <map>
 #include <new>
@@ -120,8 +118,7 @@ std::string allocator_text(const GpuMemory& memory) {
 // The first line of the allocator's message, as a sentence after a space; "" for std::bad_alloc, which has none.
 std::string original_text(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "";
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  std::string text = exception_text(error);
   text = text.substr(0, text.find('\n'));
   const size_t start = text.find("DefaultCPUAllocator: ");  // after the condition that LibTorch's check prints
   if (start != std::string::npos) text.erase(0, start);
@@ -149,9 +146,13 @@ std::string memory_report(const Run& run, const std::string& place, const std::e
 }
 
 std::string memory_report(const Run& run, const std::string& place, const std::exception& error) {
-  const at::Device device = run.strategy->placement().device();
-  const GpuMemory memory = device.is_cuda() && gpu_is_open() ? open_gpu().memory_at_failure(device) : GpuMemory();
-  return memory_report(run, place, error, memory);
+  try {
+    const at::Device device = run.strategy->placement().device();
+    const GpuMemory memory = device.is_cuda() && gpu_is_open() ? open_gpu().memory_at_failure(device) : GpuMemory();
+    return memory_report(run, place, error, memory);
+  } catch (const std::exception&) {  // no memory is left for the report either
+    return place + ": out of memory. Use a smaller batch_size.";
+  }
 }
 
 }  // namespace levin

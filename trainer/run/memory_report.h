@@ -16,7 +16,7 @@ namespace levin {
 [[nodiscard]] std::string memory_report(const Run& run, const std::string& place, const std::exception& error,
                                         const GpuMemory& memory);
 
-/// Returns the message with the statistics of the run's device.
+/// Returns the message with the statistics of the run's device; a short one if there is no memory for it.
 [[nodiscard]] std::string memory_report(const Run& run, const std::string& place, const std::exception& error);
 
 }  // namespace levin
