@@ -9,7 +9,7 @@
 // through it automatically. Without any action in the process the overhead is one pointer test.
 #pragma once
 
-#include <ATen/core/ATen_fwd.h>
+#include <ATen/core/Tensor.h>
 
 #include <atomic>
 #include <functional>
