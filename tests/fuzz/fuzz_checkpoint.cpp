@@ -162,21 +162,14 @@ std::string mutated(std::string file, size_t max_size, unsigned seed) {
   return file;
 }
 
-}  // namespace levin::fuzz
-
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
+void begin() {
   std::atexit([] {
-    const auto& counts = levin::fuzz::counts;
     std::fprintf(stderr, "levin: %lu inputs, %lu past the header's checksum, %lu read whole, %lu paths used\n",
                  counts.inputs, counts.trusted, counts.whole, counts.used);
   });
-  return 0;
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  levin::fuzz::run_one({reinterpret_cast<const char*>(data), size});
-  return 0;
-}
+}  // namespace levin::fuzz
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
   const std::string file = levin::fuzz::mutated({reinterpret_cast<const char*>(data), size}, max_size, seed);

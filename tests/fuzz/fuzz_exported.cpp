@@ -176,18 +176,11 @@ void run_one(std::string_view input) {
   }
 }
 
-}  // namespace levin::fuzz
-
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
+void begin() {
   std::atexit([] {
-    using namespace levin::fuzz;
     std::fprintf(stderr, "levin: %lu inputs, %lu past the header's checksum, %lu read whole, %lu run\n", inputs, jsons,
                  loaded, ran);
   });
-  return 0;
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  levin::fuzz::run_one({reinterpret_cast<const char*>(data), size});
-  return 0;
-}
+}  // namespace levin::fuzz

@@ -88,17 +88,11 @@ void run_one(std::string_view input) {
   }
 }
 
+void begin() {
+  Counts::print_at_exit();
+}
+
 }  // namespace levin::fuzz
-
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  levin::fuzz::Counts::print_at_exit();
-  return 0;
-}
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  levin::fuzz::run_one({reinterpret_cast<const char*>(data), size});
-  return 0;
-}
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
   size = LLVMFuzzerMutate(data, size, max_size);

@@ -25,7 +25,7 @@ namespace {
 constexpr size_t kMaxAnswers = 8;
 constexpr int kMaxRequests = 40;  // of one call: a batch is halved after each refusal
 
-// Answers with the bytes of an input, whatever it is asked.
+// Answers every request with the bytes of an input.
 class Server {
  public:
   Server() : socket_("127.0.0.1", 0), port_(socket_.port()), thread_([this] { serve(); }) {}
@@ -151,15 +151,9 @@ void run_one(std::string_view input) {
          "an answer changes neither server nor run");
 }
 
+void begin() {
+  Counts::print_at_exit();
+  Console::instance().capture([](const std::string&) {});
+}
+
 }  // namespace levin::fuzz
-
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  levin::fuzz::Counts::print_at_exit();
-  levin::Console::instance().capture([](const std::string&) {});
-  return 0;
-}
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  levin::fuzz::run_one({reinterpret_cast<const char*>(data), size});
-  return 0;
-}

@@ -101,7 +101,7 @@ size_t count_of_text(const std::string& text, std::string_view part) {
   return count;
 }
 
-// A page's own parts: whatever the files hold is text in it.
+// The tags of a page itself. Everything that comes from files is text in it.
 void check_page(const std::vector<std::string>& runs) {
   static const size_t scripts = [] {
     return count_of_text(report_page(collect_report({folders().good()})), "<script");
@@ -173,15 +173,9 @@ void run_one(std::string_view input) {
   }
 }
 
+void begin() {
+  Counts::print_at_exit();
+  Console::instance().capture([](const std::string&) {});
+}
+
 }  // namespace levin::fuzz
-
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  levin::fuzz::Counts::print_at_exit();
-  levin::Console::instance().capture([](const std::string&) {});
-  return 0;
-}
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  levin::fuzz::run_one({reinterpret_cast<const char*>(data), size});
-  return 0;
-}

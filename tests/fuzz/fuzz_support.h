@@ -15,6 +15,10 @@
 
 namespace levin::fuzz {
 
+/// Each target defines these; fuzz_main.cpp calls them.
+void begin();  // before the first input
+void run_one(std::string_view input);
+
 inline void expect(bool holds, std::string_view promise, std::string_view seen = "") {
   if (holds) return;
   std::fprintf(stderr, "broken promise: %.*s\n%.*s\n", static_cast<int>(promise.size()), promise.data(),
@@ -70,7 +74,7 @@ class ScratchFile {
   std::string path_;
 };
 
-/// Counts inputs, and those that were read whole. The summary, printed when the process ends, is read by run_fuzz.py.
+/// Counts inputs, and inputs that were read whole. The summary, printed when the process ends, is read by run_fuzz.py.
 struct Counts {
   uint64_t inputs = 0;
   uint64_t whole = 0;

@@ -16,8 +16,6 @@ namespace {
 constexpr std::string_view kBorder = "\n%%%%\n";
 constexpr size_t kMaxTextBytes = 512;
 
-uint64_t inputs = 0, tokenizers = 0;
-
 // Text of several scripts, long repeats, and bytes that are not UTF-8: joined emoji, marks without a letter, a byte
 // order mark, right-to-left text, a surrogate, a character cut short.
 const std::vector<std::string>& texts() {
@@ -47,13 +45,14 @@ void check_tokens(const HuggingFaceTokenizer& tokenizer, const std::string& text
 
 }  // namespace
 
-void run_one(const std::string& input) {
-  ++inputs;
+void run_one(std::string_view bytes) {
+  const std::string input(bytes);
+  ++Counts::instance().inputs;
   const size_t border = std::min(input.find(kBorder), input.size());
   const std::string text = border == input.size() ? "" : input.substr(border + kBorder.size(), kMaxTextBytes);
   try {
     const HuggingFaceTokenizer tokenizer(input.substr(0, border), "tokenizer.json");
-    ++tokenizers;
+    ++Counts::instance().whole;
     check_tokens(tokenizer, text);
     for (const std::string& fixed : texts()) check_tokens(tokenizer, fixed);
   } catch (const DataError& error) {
@@ -65,18 +64,8 @@ void run_one(const std::string& input) {
   }
 }
 
+void begin() {
+  Counts::print_at_exit();
+}
+
 }  // namespace levin::fuzz
-
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  std::atexit([] {
-    using namespace levin::fuzz;
-    std::fprintf(stderr, "levin: %lu inputs, %lu past the header's checksum, %lu read whole\n", inputs, inputs,
-                 tokenizers);
-  });
-  return 0;
-}
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  levin::fuzz::run_one({reinterpret_cast<const char*>(data), size});
-  return 0;
-}

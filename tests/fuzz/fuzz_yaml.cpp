@@ -31,7 +31,7 @@ void check_round_trip(const ConfigNode& config) {
 
 }  // namespace
 
-void run_one(const std::string& input) {
+void run_one(std::string_view input) {
   const std::vector<std::string> sections = sections_of(input, 8);
   Problems problems;
   ConfigNode config = read_yaml_text(sections[0], "run.yaml", problems);
@@ -46,9 +46,6 @@ void run_one(const std::string& input) {
   }
 }
 
-}  // namespace levin::fuzz
+void begin() {}
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  levin::fuzz::run_one({reinterpret_cast<const char*>(data), size});
-  return 0;
-}
+}  // namespace levin::fuzz

@@ -10,6 +10,9 @@ foreach(target IN LISTS fuzz_targets ITEMS c_api)  # which needs the whole libra
   set_tests_properties(fuzz.replayed_${target} PROPERTIES LABELS fuzz FIXTURES_REQUIRED "fuzz_seeds;fuzz_corpora"
     TIMEOUT 120)
 endforeach()
+foreach(target IN LISTS fuzz_targets)
+  target_sources(replay_${target} PRIVATE fuzz/fuzz_main.cpp)
+endforeach()
 target_sources(replay_checkpoint PRIVATE fuzz/forge.cpp)
 target_sources(replay_c_api PRIVATE c/guest_model.cpp)
 target_sources(replay_exported PRIVATE fuzz/forge_calls.cpp)
