@@ -8,13 +8,15 @@ Debian's python3-clang-14; exit status 77 without it, 1 if something is found. 3
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(SOURCES / "tools/dev"))
+from clang_tree import clang_arguments, load_cindex  # noqa: E402
+
 DEBIANS_PYTHON = "/usr/bin/python3"
 REFERENCES = ("DECL_REF_EXPR", "TYPE_REF", "TEMPLATE_REF")
 
@@ -28,38 +30,6 @@ def units(build):
             yield str(file), command["command"]
 
 
-def arguments_of(command):
-    """The command's include folders, definitions and standard; the headers that GCC has precompiled are read as text."""
-    words, kept = iter(shlex.split(command)[1:]), []
-    for word in words:
-        if word in ("-isystem", "-I", "-D"):
-            kept += [word, next(words)]
-        elif word == "-include":
-            kept += [word, precompiled(next(words))]
-        elif re.match("-[ID]|-std=", word):
-            kept.append(word)
-    return kept
-
-
-def precompiled(header):
-    found = re.search(r'^#include "(.+)"$', Path(header).read_text(), re.M)
-    return found[1] if found else header
-
-
-def lenient(cindex):
-    """The Python module of clang 14 lacks some kinds of cursors that its library has."""
-    known = cindex.CursorKind.from_id
-
-    def from_id(number):
-        try:
-            return known(number)
-        except ValueError:
-            return cindex.CursorKind.UNEXPOSED_DECL
-
-    cindex.CursorKind.from_id = staticmethod(from_id)
-    return cindex
-
-
 def is_unnamed(cindex, declaration):
     parent = declaration.semantic_parent
     while parent is not None and parent.kind != cindex.CursorKind.TRANSLATION_UNIT:
@@ -71,11 +41,9 @@ def is_unnamed(cindex, declaration):
 
 def crossings(unit):
     """Returns (lines that name what crosses files, what clang could not read)."""
-    import clang.cindex
-    cindex = lenient(clang.cindex)
+    cindex = load_cindex()
     file, command = unit
-    resources = subprocess.run(["clang-14", "-print-resource-dir"], stdout=subprocess.PIPE, text=True).stdout.strip()
-    tree = cindex.Index.create().parse(file, args=[*arguments_of(command), "-w", "-resource-dir", resources])
+    tree = cindex.Index.create().parse(file, args=clang_arguments(command))
     errors = [f"{file}: {each}" for each in tree.diagnostics if each.severity >= cindex.Diagnostic.Error]
     kinds = {getattr(cindex.CursorKind, name) for name in REFERENCES}
     found = set()

@@ -4,10 +4,9 @@ Needs Debian's python3-clang-14. A mutant is one small change: another operator,
 out, two arguments swapped, an early return, an inverted condition. Texts of errors and of the log are left alone.
 """
 import re
-import shlex
-import subprocess
 from collections import namedtuple
-from pathlib import Path
+
+from clang_tree import clang_arguments, load_cindex
 
 # The bytes from `start` to `end` of a file become `text`. `how`: "choose", an expression for an expression; "drop", a
 # statement is left out; "insert", a statement comes before.
@@ -19,7 +18,7 @@ OPERATORS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==",
              "*": "/", "/": "*", "+=": "-=", "-=": "+=", "*=": "/=", "/=": "*=", "++": "--", "--": "++"}
 COMPARISONS = {"<", "<=", ">", ">=", "==", "!="}
 NUMBER = re.compile(r"(\d[\d']*(?:\.\d*)?(?:e[-+]?\d+)?)([uUlLfF]*)$")
-# Calls whose arguments are a text, of the log or of an error, and of them those that change nothing else.
+# Calls whose arguments are messages of the log or of an error. The calls of the log change nothing else.
 LOG_CALLS = re.compile(r"(?:\w+::)*(?:log::|warn|format|print|describe|message)", re.I)
 TEXT_CALLS = re.compile(LOG_CALLS.pattern + r"|(?:\w+::)*(?:fail|error|bad_|refuse|report_exception)", re.I)
 # Calls that only save memory or time.
@@ -27,38 +26,6 @@ HINT_CALLS = re.compile(r"(?:reserve|shrink_to_fit|madvise|posix_fadvise|prefetc
 FUNCTIONS = ("FUNCTION_DECL", "CXX_METHOD", "CONSTRUCTOR", "DESTRUCTOR", "CONVERSION_FUNCTION", "FUNCTION_TEMPLATE")
 BODIES = ("COMPOUND_STMT", "IF_STMT", "FOR_STMT", "CXX_FOR_RANGE_STMT", "WHILE_STMT", "DO_STMT", "CASE_STMT", "DEFAULT_STMT")
 LEFT_OUT = ("CXX_THROW_EXPR", "STATIC_ASSERT", "ENUM_DECL", "TYPE_REF", "TYPE_ALIAS_DECL", "TYPEDEF_DECL", "STRING_LITERAL")
-
-
-def load_cindex():
-    """Returns the module clang.cindex; clang 14's lacks some kinds of cursors that its library has."""
-    import clang.cindex as cindex
-    cindex.Index.create()
-    known = cindex.CursorKind.from_id
-
-    def from_id(number):
-        try:
-            return known(number)
-        except ValueError:
-            return cindex.CursorKind.UNEXPOSED_EXPR
-
-    cindex.CursorKind.from_id = staticmethod(from_id)
-    return cindex
-
-
-def clang_arguments(command):
-    """The command's include folders, definitions and standard; the headers that GCC has precompiled are read as text."""
-    words, kept = iter(shlex.split(command)[1:]), []
-    for word in words:
-        if word in ("-isystem", "-I", "-D"):
-            kept += [word, next(words)]
-        elif word == "-include":
-            header = next(words)
-            found = re.search(r'^#include "(.+)"$', Path(header).read_text(), re.M)
-            kept += [word, found[1] if found else header]
-        elif re.match("-[ID]|-std=", word):
-            kept.append(word)
-    resources = subprocess.run(["clang-14", "-print-resource-dir"], stdout=subprocess.PIPE, text=True).stdout.strip()
-    return [*kept, "-w", "-resource-dir", resources]
 
 
 def find_mutants(root, command, files):
