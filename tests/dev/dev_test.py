@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import unittest
-from pathlib import Path
 
 from script import ALL_INSTALLED, FAKE_PIP, SOURCES, ScriptTest
 from waiting import alive, wait_until

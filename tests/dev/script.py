@@ -3,7 +3,6 @@
 If a machine must lack something, small programs with the same names come before the real ones on PATH (id prints 1000, df
 reports a full disk); everything else is real.
 """
-import os
 import shutil
 import subprocess
 import sys

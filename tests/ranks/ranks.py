@@ -12,16 +12,10 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 from forked_runs import ForkedRuns
 from ports import free_port  # noqa: F401
+from processes import CLEAN, children  # noqa: F401
 from waiting import alive, state, wait_until  # noqa: F401
 
 PROGRAM = sys.argv.pop(1) if len(sys.argv) > 1 and os.path.exists(sys.argv[1]) else ""
-
-# Variables that another launcher or the machine's owner has set must not reach this test.
-CLEAN = {k: v for k, v in os.environ.items()
-         if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
-         and not k.startswith(("SLURM_", "OMPI_", "TORCHELASTIC_", "LSB_", "JSM_", "PMI_", "PET_", "JOB_COMPLETION_INDEX",
-                              "LEVIN_LAUNCH", "LEVIN_SECRET"))}
-CLEAN["OMP_NUM_THREADS"] = "1"
 
 # rank_program then runs on GPUs, the simulated one's too: gloo or nccl.
 ON_GPUS = "LEVIN_TEST_ON_GPUS" in os.environ
@@ -36,14 +30,6 @@ FSDP_STAGES = (1, 2, 3)
 def fsdp(stage, *arguments):
     """Returns the arguments of a run with fsdp, in units so small that shards begin and end inside parameters."""
     return ["strategy=fsdp", f"stage={stage}", "unit_mb=0.0001", *arguments]
-
-
-def children(pid):
-    """Returns the ranks of a launcher, in the order in which they were started."""
-    try:
-        return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
 
 
 class RanksTest(unittest.TestCase):

@@ -33,34 +33,22 @@ from matrix import FOLDER, Part
 
 sys.path.insert(0, str(FOLDER.parent / "support"))
 from ports import free_port  # noqa: E402
+from processes import CLEAN, marked_processes  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
 OWN_MOUNTS = FOLDER.parent / "support/own_mounts.sh"
 SKIPPED = 77  # what CTest takes for a skipped test
-MARK = "LEVIN_TEST_CELL"  # in the environment of every process of a run, by which those that are left are found
+MARK = "LEVIN_TEST_CELL"  # in the environment of every process of a run, to find processes that are left
 WITH_RANKS = ("ddp", "fsdp")
 EVALUATIONS = ("test", "predict")
 DEADLINE = 40  # seconds that a run may take, of which loading LibTorch on a busy machine is the most
-
-CLEAN = {name: value for name, value in os.environ.items()
-         if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
-         and not name.startswith(("SLURM_", "OMPI_", "TORCHELASTIC_", "PMI_", "PET_", "LEVIN_LAUNCH", "LEVIN_SECRET"))}
-CLEAN["OMP_NUM_THREADS"] = "1"
 
 PROGRAM = ""
 
 
 def processes_of(mark):
     """Returns the live processes that have the mark in their environment."""
-    found = []
-    for entry in pathlib.Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-            except OSError:  # has ended
-                pass
-    return found
+    return list(marked_processes(f"{MARK}={mark}"))
 
 
 class Run:

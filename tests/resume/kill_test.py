@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from runs import KEEP_ALL, KEEP_BEST, Run, differences, levin, run_file, wait_until
+from runs import KEEP_ALL, KEEP_BEST, Run, differences, run_file, wait_until
 
 KILLS = 16  # of each workload
 WORKLOADS = {

@@ -10,14 +10,7 @@ import signal
 import time
 from pathlib import Path
 
-from oracle import marked_processes
-
-
-def children(pid):
-    try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
+from processes import children, marked_processes
 
 
 class Disturbance:
@@ -147,7 +140,7 @@ class Disturbance:
         self.place.fill_disk(left) if action == "fill" else self.place.free_disk()
 
     def _memory(self, more):
-        """Lets every process have so many MiB more than it has now: allocations fail, as with ulimit -d."""
+        """Limits every process to its present memory and this many MiB more: allocations fail, as with ulimit -d."""
         for pid in marked_processes(self.place.mark):
             try:
                 used = int(re.search(r"VmData:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) * 1024

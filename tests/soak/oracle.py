@@ -12,6 +12,8 @@ from pathlib import Path
 
 from runs import differences, files_below
 
+from processes import marked_processes
+
 # ---- what a start prints and how it ends -----------------------------------------------------------------------------
 
 # Text of a C++ library that is not meant for users.
@@ -23,7 +25,7 @@ INTERNALS = [r"terminate called", r"what\(\):", r"\bstd::(?!max\b|min\b)\w+", r"
              r"corrupted", r"stack smashing", r"Resource temporarily unavailable$"]
 # LibTorch's own: a network without names, and an option that a scenario sets although its model does not need it.
 KNOWN = re.compile(r"The hostname of the client socket cannot be retrieved|find_unused_parameters=True was specified in DDP")
-# How a message says what to do about it, or that nothing is to be done.
+# Words with which a message gives a remedy, or states that none is needed.
 REMEDY = re.compile(
     r"(?im)(?:^|[.;:,(] |\bor |\band |\bto )(?:continue|use|set|give|free|check|restore|remove|raise|lower|reduce|start|try|"
     r"write|choose|keep|make|see|wait|call|name|put|let)\b|can be continued|continues|starts? again|retried|is repeated|"
@@ -60,19 +62,6 @@ def faults_of_output(status, output, statuses):
 
 # ---- what a start leaves ---------------------------------------------------------------------------------------------
 
-def marked_processes(mark):
-    """Returns the processes, by id, that were started with this environment variable (NAME=VALUE), and their command lines."""
-    found = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                if mark.encode() in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
-                    found[int(entry)] = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-            except OSError:  # it has just ended
-                pass
-    return {pid: command for pid, command in found.items() if command}  # a zombie has none
-
-
 def listening_ports():
     ports = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
@@ -101,7 +90,7 @@ def stacks(pid):
 
 
 class Before:
-    """What was there before a start. Ports and shared memory of other programs are no leftovers."""
+    """Ports and shared memory that other programs had before a start: they are not leftovers."""
 
     def __init__(self):
         self.ports, self.memory = listening_ports(), shared_memory()

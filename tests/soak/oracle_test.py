@@ -25,7 +25,7 @@ from runs import flip_a_byte, levin, run_file  # noqa: E402
 
 
 class Planted(unittest.TestCase):
-    """A shell script in place of an example's loop, which is started twice."""
+    """A shell script instead of an example's loop. It is started twice."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="levin-planted-")

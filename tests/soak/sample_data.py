@@ -2,18 +2,19 @@
 
 write_samples(folder) writes them.
 """
-import gzip
 import random
 import struct
 import zlib
 
+from few_images import write_first_images
+
 WORDS = "in the beginning was a small run that trained and stopped and trained again until its end was the same".split()
-IMAGES = "/usr/share/datasets/fashion-mnist"
 
 
 def write_samples(folder):
     chance = random.Random(1)
-    _write_images(folder / "images")
+    (folder / "images").mkdir()
+    write_first_images(folder / "images", 1500, 200)
     _write_photos(folder / "photos", chance)
     text = " ".join(chance.choice(WORDS) for _ in range(8000))
     (folder / "text.txt").write_text(text)
@@ -30,17 +31,6 @@ def write_samples(folder):
     pixels = [chance.gauss(0, 1) for _ in range(320 * 784)]
     _write_npy(folder / "x.npy", "<f4", (320, 784), struct.pack(f"<{len(pixels)}f", *pixels))
     _write_npy(folder / "y.npy", "<i8", (320,), struct.pack("<320q", *(chance.randrange(10) for _ in range(320))))
-
-
-def _write_images(folder):
-    """The first images of Debian's Fashion-MNIST."""
-    folder.mkdir()
-    for part, count in [("train", 1500), ("t10k", 200)]:
-        for kind, header, size in [("images-idx3", 16, 784), ("labels-idx1", 8, 1)]:
-            with gzip.open(f"{IMAGES}/{part}-{kind}-ubyte.gz") as packed:
-                data = bytearray(packed.read(header + count * size))
-            struct.pack_into(">I", data, 4, count)
-            (folder / f"{part}-{kind}-ubyte").write_bytes(data)
 
 
 def _write_photos(folder, chance):

@@ -27,15 +27,15 @@ from isolation import ISOLATED, isolate  # noqa: E402
 if __name__ == "__main__":
     isolate()
 
-from runs import ENVIRONMENT, LEVIN, Run, finished  # noqa: E402
+from runs import LEVIN, Run, finished  # noqa: E402
 
 import sample_data  # noqa: E402
 from disturbance import Disturbance, expected_statuses  # noqa: E402
-from oracle import Before, faults_of_files, faults_of_output, leftovers, marked_processes, stacks  # noqa: E402
+from oracle import Before, faults_of_files, faults_of_output, leftovers, stacks  # noqa: E402
+from processes import CLEAN, marked_processes  # noqa: E402
 from scenario import make_scenario  # noqa: E402
 
 DISK = 96 * 2**20  # bytes of the disk of a run
-LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 class Place:
@@ -79,8 +79,8 @@ class Place:
         self.filler.unlink(missing_ok=True)
 
     def start(self):
-        environment = {name: value for name, value in ENVIRONMENT.items() if name not in LAUNCHERS}
-        environment.update(TMPDIR=str(self.temporary), CUDA_VISIBLE_DEVICES="", **dict([self.mark.split("=")]))
+        environment = {**CLEAN, "GOMP_SPINCOUNT": "0", "TMPDIR": str(self.temporary), "CUDA_VISIBLE_DEVICES": "",
+                       **dict([self.mark.split("=")])}
         program = LEVIN if self.scenario.program == "levin" else str(PROGRAMS / self.scenario.program)
         return Run(*map(self.fill_in, self.scenario.arguments), program=program, cwd=self.root if self.scenario.kind == "loop"
                    else self.base, env=environment)
@@ -124,7 +124,7 @@ class Soak:
         killed = any(act[0] == "kill" for act in disturbance.done) or status < 0
         place.free_disk()
         faults = faults_of_output(status, output, expected_statuses(self.scenario, disturbance.done, had_stop_file))
-        if self.scenario.kind != "sweep" or not killed:  # a killed sweep's trials go on, and the next start waits for them
+        if self.scenario.kind != "sweep" or not killed:  # a killed sweep's trials continue, and the next start waits for them
             faults += leftovers(place.mark, before, place.root, place.temporary, killed, self.scenario.kind == "fit")
         for name in ("stop", "save"):  # from a run that had ended before it looked
             (place.logs / name).unlink(missing_ok=True)
