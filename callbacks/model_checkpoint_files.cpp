@@ -124,7 +124,8 @@ void ModelCheckpoint::finish_saves(Trainer& trainer) {
   }
 }
 
-// The paths that can be read after the run are those that this rank has; the others learn of them in the next fit.
+// After the run, users read the paths of this rank: a file that it could not write is not among them. The other ranks
+// learn of it in the next fit.
 void ModelCheckpoint::teardown(Trainer&, LightningModule&, Stage) {
   for (const auto& save : open_saves_) {
     if (save->failed && save->undo != nullptr) std::exchange(save->undo, nullptr)();

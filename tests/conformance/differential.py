@@ -142,7 +142,7 @@ RECORDED = HERE / "recorded_runs.jsonl.gz"
 
 
 def record(runs, count, seed):
-    """Records scenarios that agree, of all those that are drawn."""
+    """Draws scenarios, and records those that agree."""
     lines = []
     while len(lines) < count:
         scenario = random_scenarios.draw(seed)

@@ -121,7 +121,7 @@ def on_run_start(plain, self):
 
 @replaces(CSVLogger, "log_metrics")
 def log_metrics(plain, self, metrics, step=None):
-    """no step yet: the first row is that of step 0."""
+    """no step yet: the first row has step 0."""
     if step == -1:
         USED.add("no step yet")
     plain(self, metrics, max(0, step) if step is not None else None)

@@ -16,7 +16,7 @@ SHORT_ALLOWANCES = {"sqlite": 3_000_000, "all_loggers": 3_000_000, "fresh_traine
 
 
 class Samples:
-    """Samples of one run; those of its first fifth, the warm-up, are left out."""
+    """Samples of one run, without its first fifth, the warm-up."""
 
     def __init__(self, path, kind):
         columns = json.loads(pathlib.Path(path).read_text())
@@ -44,7 +44,7 @@ class Samples:
         return self.ends([(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(rows, rows[1:])])
 
     def problems(self):
-        """Returns what grows, as sentences; empty for a run that could go on forever."""
+        """Returns what grows, as sentences; an empty list for a run that could continue forever."""
         found = []
         resident = self.growth("resident_bytes")
         if resident > MAX_RESIDENT_GROWTH:

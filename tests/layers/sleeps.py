@@ -16,7 +16,7 @@ WORK = "stands for work that takes time; nothing waits for its end"
 ARRIVALS = "ranks call at different times; the results must not depend on them"
 MOMENTS = "a different moment each time, none of which may be a wrong one"
 
-# file below tests/: (how many sleeps, why there is no event to wait for)
+# file below tests/: (number of sleeps, why the test has no event to wait for)
 KNOWN = {
     "callbacks/other_callbacks_test.cpp": (1, WORK),
     "callbacks/progress_bar_test.cpp": (1, WORK),
@@ -29,7 +29,7 @@ KNOWN = {
     "profilers/simple_profiler_test.cpp": (1, ITS_TIME),
     "profilers/time_split_test.cpp": (1, ITS_TIME),
     "ranks/model_program.cpp": (1, "the interval between measurements of memory"),
-    "ranks/namespaces_test.py": (2, "the order in which two machines begin; and attempts to reach a port of another machine"),
+    "ranks/namespaces_test.py": (2, "the order in which two machines begin; and attempts to reach a different machine's port"),
     "ranks/rank_program.cpp": (3, WORK),
     "ranks/stopping_test.py": (4, "the time after which the same signal is a new request; signals at different moments"),
     "reliability/system_faults.py": (2, "how long a rank is stopped, or a cable is down"),

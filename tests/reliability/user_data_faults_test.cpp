@@ -1,4 +1,4 @@
-// Data that a run cannot use as they are: empty, ragged, endless, with a size that lies; ten thousand metric names;
+// Data that a run cannot use: empty, ragged, endless, with a size that lies; ten thousand metric names;
 // numbers that are not finite where no other test looks; memory that ends inside a step.
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -194,7 +194,7 @@ TEST(UserFaults, AnExceptionFromEveryFunctionEndsTheRunWithItsPosition) {
       try_cell(undisturbed, {entry, point, 1, Thrown::runtime_error}, false);
       if (calls > 1) try_cell(undisturbed, {entry, point, calls, Thrown::runtime_error}, true);
       const bool is_hook = point.starts_with("Callback::on_");
-      for (size_t k = 0; k < kOtherKinds.size(); ++k) {  // of each function another kind
+      for (size_t k = 0; k < kOtherKinds.size(); ++k) {  // a different kind for each function
         if (is_hook || k == number % kOtherKinds.size())
           try_cell(undisturbed, {entry, point, (calls + 1) / 2, kOtherKinds.at(k)}, !is_hook);
       }

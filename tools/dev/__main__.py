@@ -237,7 +237,7 @@ def do_check(arguments):
 
 
 def do_flaky(arguments):
-    """The busy processes run beside the tests alone: a build does not become flaky."""
+    """The busy processes run during the tests only, because a build does not become flaky."""
     times = arguments.pop(0) if arguments else "20"
     if not re.fullmatch("[1-9][0-9]*", times):
         die(2, f'flaky takes how many times each test runs, and options of check, not "{times}".')

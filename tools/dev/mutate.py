@@ -69,7 +69,7 @@ __attribute__((visibility("hidden"))) inline bool is(int number) {
 
 }  // namespace levin_mutation
 """
-Unit = namedtuple("Unit", "source command folder output files")  # `files`: those of the folder
+Unit = namedtuple("Unit", "source command folder output files")  # `files`: the folder's own
 Test = namedtuple("Test", "name command environment folder seconds skipped")
 
 
@@ -129,7 +129,7 @@ def refused(work, output, numbered, sources):
 
 
 def compile_unit(work, root, unit, numbered, sources, count):
-    """Compiles a unit with its mutants; those that the compiler refuses are taken out of `numbered`. Returns the object."""
+    """Compiles a unit with its mutants, and removes mutants that the compiler refuses from `numbered`. Returns the object."""
     while True:
         source, target = write_unit(work, root, unit, numbered, count)
         words = shlex.split(unit.command)
@@ -229,7 +229,7 @@ def end_group(process):
 
 
 def end_processes_of(folder):
-    """Ends the processes of a test that have left its group: those with its TMPDIR."""
+    """Ends the processes of a test that have left its group; they have its TMPDIR."""
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             if f"TMPDIR={folder}".encode() in path.read_bytes().split(b"\0"):
@@ -239,7 +239,7 @@ def end_processes_of(folder):
 
 
 def first_runs(tests, libraries, work, count, pool):
-    """Runs each test without a mutant. Yields (test, seconds, numbers of the mutants it reaches) for those that pass."""
+    """Runs each test without a mutant. Yields (test, seconds, numbers of the mutants it reaches) for each test that passes."""
     def run(numbered):
         number, test = numbered
         record = work / f"reached-{number}"
