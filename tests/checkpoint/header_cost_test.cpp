@@ -18,7 +18,7 @@ namespace {
 
 using test::TemporaryFolder;
 
-constexpr size_t kHeaderBytes = 40'000'000;
+constexpr size_t kHeaderBytes = 10'000'000;
 constexpr size_t kMaxTimesTheHeader = 6;
 
 size_t peak_kib() {
