@@ -73,6 +73,7 @@ struct FabricOptions {
   std::variant<bool, std::string> record_steps = false;
   std::variant<bool, std::string> deterministic = false;
   std::optional<int64_t> num_threads = std::nullopt;
+  bool oversubscribe = false;
   std::string default_root_dir = "";
 
   template <class = void>
@@ -104,6 +105,7 @@ struct FabricOptions {
         field("num_threads", &O::num_threads,
               "threads of operators called on this thread, until the Fabric ends; unset: unchanged")
             .check([](const std::optional<int64_t>& v) { return !v || *v >= 1; }, ">= 1"),
+        field("oversubscribe", &O::oversubscribe, "allow more ranks on this machine than it has cores"),
         field("default_root_dir", &O::default_root_dir, "folder of the loggers' folders; empty: the current folder"));
   }
 };

@@ -1,5 +1,6 @@
 #include "levin/core/process/process_memory.h"
 
+#include <dlfcn.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <string>
 
 #ifdef __GLIBC__
+#include <gnu/libc-version.h>
 #include <malloc.h>
 #endif
 
@@ -58,6 +60,13 @@ ProcessMemory process_memory() {
 
 bool can_set_freed_memory() {
 #ifdef __GLIBC__
+  static const bool has_own_malloc = [] {  // as with jemalloc, tcmalloc and sanitizers
+    Dl_info malloc_info = {}, libc_info = {};
+    return ::dladdr(::dlsym(RTLD_DEFAULT, "malloc"), &malloc_info) == 0 ||
+           ::dladdr(reinterpret_cast<void*>(&::gnu_get_libc_version), &libc_info) == 0 ||
+           malloc_info.dli_fbase != libc_info.dli_fbase;
+  }();
+  if (has_own_malloc) return false;
   for (const char* name : {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"}) {
     if (std::getenv(name) != nullptr) return false;
   }

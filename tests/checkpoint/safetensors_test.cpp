@@ -14,6 +14,7 @@
 #include "levin/core/files/files.h"
 #include "levin/libtorch/version.h"
 #include "support/error_text.h"
+#include "support/sanitized.h"
 #include "support/temporary_folder.h"
 #include "support/wait_until.h"
 
@@ -171,7 +172,7 @@ TEST(SafetensorsFile, ManyKeysTakeNoQuadraticTime) {
   }
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(error_of(header + "}"), "");
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));  // 3 minutes where it is quadratic
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(test::kSanitized ? 100 : 20));  // 3 minutes where it is quadratic
 }
 
 TEST(SafetensorsFile, AnErrorOfOneThreadIsThrownWhenAllAreDone) {

@@ -12,14 +12,10 @@
 #include "cli/config_files.h"
 #include "levin/core/files/files.h"
 #include "support/paths.h"
+#include "support/sanitized.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr double kMaxSeconds = 30.0;  // a sanitizer's own time and memory are not the program's
-constexpr double kMaxMegabytes = 2000;
-#else
-constexpr double kMaxSeconds = 1.0;
-constexpr double kMaxMegabytes = 200;
-#endif
+constexpr double kMaxSeconds = levin::test::kSanitized ? 30.0 : 1.0;
+constexpr double kMaxMegabytes = levin::test::kSanitized ? 2000 : 200;
 
 namespace levin::hostile_program_test {
 namespace {

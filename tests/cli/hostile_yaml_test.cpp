@@ -12,17 +12,13 @@
 #include "levin/cli/config/merge.h"
 #include "levin/cli/config/run_config.h"
 #include "levin/yaml/yaml_file.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // a sanitizer's shadow memory does not fit under an address limit
-#else
-constexpr bool kSanitized = false;
-#endif
+#include "support/sanitized.h"
 
 namespace levin::hostile_yaml_test {
 namespace {
 
 using test::expect_parts;
+using test::kSanitized;  // a sanitizer's shadow memory does not fit under an address limit
 using testing::ConfigFiles;
 using testing::lines;
 

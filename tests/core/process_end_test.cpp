@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "levin/core/process/program_start.h"
+#include "support/sanitized.h"
 
 namespace levin::process_end_test {
 namespace {
@@ -36,9 +37,7 @@ std::pair<std::string, int> output_of(const Child& child) {
 }
 
 TEST(ProcessEnd, LeavesOutWhatWasThereBeforeAndCallsWhatCameLater) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "with sanitizers everything is destroyed";
-#endif
+  if (test::kSanitized) GTEST_SKIP() << "with sanitizers everything is destroyed";
   const auto [output, status] = output_of([] {
     std::atexit([] { std::fputs("before ", stdout); });
     leave_static_objects();

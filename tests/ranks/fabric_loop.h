@@ -56,6 +56,7 @@ inline FabricOptions fabric_options(const RunArguments& arguments, const Trainer
   own.strategy = options.strategy;
   own.devices = options.devices;
   own.num_threads = 1;
+  own.oversubscribe = options.oversubscribe;
   if (arguments.text("fabric", "") == "steps") own.accumulate_grad_batches = arguments.number("accumulate", 1);
   return own;
 }

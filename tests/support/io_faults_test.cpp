@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "support/sanitized.h"
 #include "support/temporary_folder.h"
 
 namespace levin::test {
@@ -82,9 +83,7 @@ TEST(IoFaults, TellsACrashFromAPlannedKill) {
 }
 
 TEST(IoFaults, ReachesOtherPrograms) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer wants to be loaded first";
-#endif
+  if (kSanitized) GTEST_SKIP() << "a sanitizer wants to be loaded first";
   const TemporaryFolder folder;
   const IoFaults faults(folder.path());
   const std::vector<std::string> dd{"/bin/dd", "if=/dev/zero", "of=" + (folder / "a"), "bs=1000", "count=3"};

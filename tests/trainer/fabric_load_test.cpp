@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -10,6 +11,7 @@
 
 #include "levin/callbacks/weight_averaging.h"
 #include "levin/checkpoint/checkpoint_file.h"
+#include "levin/core/files/files.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/optim/adam.h"
 #include "levin/optim/reduce_lr_on_plateau.h"
@@ -97,6 +99,21 @@ std::string save_one_step(const TemporaryFolder& folder) {
 }
 
 // ---- load after steps -----------------------------------------------------------------------------------------------
+
+TEST(FabricLoad, LoadRemovesTheFilesOfALoopThatWasKilledWhileItSaved) {
+  const TemporaryFolder folder;
+  FabricNet net;
+  Fabric fabric({.num_threads = 1});
+  (void)fabric.setup(net, sgd(net));
+  fabric.save(folder / "a.ckpt");
+  const std::string abandoned = temporary_name(folder / "a.ckpt"), written = temporary_name(folder / "b.ckpt");
+  (void)LockedFile::create(abandoned);  // its writer's lock ends here
+  const LockedFile writer = LockedFile::create(written);
+  (void)fabric.load(folder / "a.ckpt");
+  EXPECT_FALSE(std::filesystem::exists(abandoned));
+  EXPECT_TRUE(std::filesystem::exists(written));
+  EXPECT_TRUE(std::filesystem::exists(folder / "a.ckpt"));
+}
 
 TEST(FabricLoad, LoadDropsGradientsThatWaitForAnOptimizerStep) {
   const TemporaryFolder folder;

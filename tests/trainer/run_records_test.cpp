@@ -52,6 +52,33 @@ void fit(LightningModule& module, const TrainerOptions& options) {
   trainer.fit(module, tiny_loader(24), {tiny_loader(16)});
 }
 
+// Its position counts the rows that are written, as SQLiteLogger's does.
+struct BufferingLogger final : Logger {
+  void log_metrics(const MetricList&, const LogPoint&) override { ++waiting; }
+  void save() override { written += std::exchange(waiting, 0); }
+  [[nodiscard]] State state_dict() const override {
+    EXPECT_EQ(waiting, 0);
+    positions.push_back(written);
+    return {};
+  }
+  int64_t waiting = 0;
+  int64_t written = 0;
+  mutable std::vector<int64_t> positions = {};
+};
+
+// A run that is stopped in a validation continues from the position before it.
+TEST(RunRecords, HaveThePositionOfALoggerWithAllRowsBeforeAValidation) {
+  const TemporaryFolder folder;
+  const auto logger = std::make_shared<BufferingLogger>();
+  TrainerOptions options = options_in(folder.path());
+  options.logger = logger;
+  options.num_sanity_val_steps = 0;
+  options.enable_checkpointing = false;
+  TinyModule module;
+  fit(module, options);
+  EXPECT_EQ(logger->positions, std::vector<int64_t>{6});
+}
+
 TEST(RunRecords, AreWrittenForLoggersWithoutAFolderWhereDefaultRootDirDoesNotExist) {
   const TemporaryFolder folder;
   const std::vector<std::shared_ptr<Logger>> loggers = {

@@ -33,6 +33,7 @@ TrainerOptions trainer_options(FabricOptions given) {
   options.record_steps = std::move(given.record_steps);
   options.deterministic = std::move(given.deterministic);
   if (given.num_threads) options.num_threads = *given.num_threads;
+  options.oversubscribe = given.oversubscribe;
   options.default_root_dir = std::move(given.default_root_dir);
   options.max_epochs = -1;
   options.num_sanity_val_steps = 0;

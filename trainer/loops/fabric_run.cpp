@@ -5,11 +5,13 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <new>
 #include <typeinfo>
 #include <utility>
 
 #include "levin/checkpoint/sharded_checkpoint.h"
+#include "levin/core/files/files.h"
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/main_guard.h"
@@ -471,6 +473,11 @@ State FabricRun::load(const std::string& path) {
   Run& run = begin();
   is_half_loaded_ = was_half_loaded;
   const State checkpoint = load_checkpoint(path);
+  if (trainer_->is_global_zero()) {  // of a loop that was killed while it saved
+    const std::string folder = std::filesystem::path(absolute_path(path)).parent_path().string();
+    remove_leftovers(folder);
+    remove_abandoned_shards(folder);
+  }
   check_checkpoint(run, checkpoint, path);
   const State own = checkpoint.part("fabric");
   Sharding& sharding = run.strategy->sharding();

@@ -106,6 +106,7 @@ State run_state(Run& run) {
   run.drain_logs();
   const HookScope scope(run.entry, Hook::state_dict);
   for (size_t i = 0; i < run.loggers.size(); ++i) {
+    run.loggers[i]->save();  // a resumed run removes the rows after its position
     checkpoint.put("loggers." + std::to_string(i), run.loggers[i]->state_dict());
   }
   for (size_t i = 0; i < run.fit.optimizers().size(); ++i) {
