@@ -183,6 +183,8 @@ class ModelCheckpoint final : public Checkpoint {
                                       bool is_last) const;
   [[nodiscard]] bool is_taken(const Trainer& trainer, const std::string& path, const std::string& own,
                               bool is_last) const;
+  /// Returns whether the run wrote the file after the checkpoint from which it now continues: it is written anew.
+  [[nodiscard]] bool is_abandoned(const Trainer& trainer, const std::string& path) const;
   [[nodiscard]] bool wants_last() const;
   [[nodiscard]] bool last_is(const char* word) const;
   [[nodiscard]] std::string interrupted_path() const;
@@ -232,6 +234,7 @@ class ModelCheckpoint final : public Checkpoint {
   bool training_ = false;
   bool has_saved_ = false;          // in this fit, or in the one that it continues
   int64_t continued_batches_ = -2;  // of the checkpoint that is being loaded
+  int64_t continued_step_ = 0;      // global step of the same
   std::string continued_path_ = "";
   RankCollectives* ranks_ = nullptr;  // from on_load_checkpoint to load_state_dict
   bool continues_ = false;            // a fit continues with it

@@ -76,7 +76,19 @@ bool ModelCheckpoint::is_taken(const Trainer& trainer, const std::string& path, 
   const bool is_mine_already =
       is_last ? owns(path) && path != saved_files_.last_path
               : path == saved_files_.last_path || (wants_last() && path == versioned_path(dirpath_, kNewest, 0));
-  return is_mine_already || (options_.enable_version_counter && is_on_disk(path));
+  return is_mine_already || (options_.enable_version_counter && is_on_disk(path) && !is_abandoned(trainer, path));
+}
+
+// A folder of a run with auto_resume is this run's alone. From a newer whole checkpoint it would have continued.
+bool ModelCheckpoint::is_abandoned(const Trainer& trainer, const std::string& path) const {
+  if (!options_.save_weights_only || !continues_own_file_ || !trainer.auto_resumes()) return false;
+  try {
+    State saved;
+    saved.values = read_checkpoint_values(path);
+    return saved.get<bool>("weights_only") && saved.get<int64_t>("global_step") > continued_step_;
+  } catch (const Error&) {
+    return false;  // another file
+  }
 }
 
 // Rank 0 reads the folder and sends the version to all ranks; after a failure every rank is alone, and only rank 0
@@ -218,6 +230,7 @@ void ModelCheckpoint::on_load_checkpoint(Trainer& trainer, LightningModule&, con
   continued_path_ = trainer.ckpt_path();
   continues_own_file_ = is_where_callbacks_save(trainer, continued_path_);
   ranks_ = &trainer.strategy().ranks();
+  continued_step_ = checkpoint.get<int64_t>("global_step");
   const State progress = checkpoint.part("progress");
   continued_batches_ = progress.has("total_batches") ? progress.get<int64_t>("total_batches") : -2;
 }

@@ -284,5 +284,35 @@ TEST(CheckpointOwner, AFileOfWeightsDoesNotReplaceTheCheckpointOfAStop) {
   EXPECT_EQ(names_in(folder / "ck"), (Names{"epoch=0-step=6.ckpt", "interrupted.ckpt"}));
 }
 
+// Weights that were saved after the newest whole checkpoint are saved again, under the same name.
+TEST(CheckpointOwner, AKilledRunLeavesNoSecondFileOfWeights) {
+  for (const bool shared : {false, true}) {
+    const TemporaryFolder folder;
+    const auto train = [&](int64_t fail_at) {
+      TinyModule module;
+      module.on_training_step = [&](int64_t) {
+        if (module.global_step() == fail_at) throw Error("power cut");
+      };
+      const auto whole = saver({.dirpath = folder / "ck", .every_n_train_steps = 4});
+      const auto weights = saver(
+          {.dirpath = folder / "ck", .filename = "small-{epoch}", .save_weights_only = true, .every_n_train_steps = 3});
+      TrainerOptions options = quiet(2, {whole, weights}, folder.path());
+      options.auto_resume = true;
+      Trainer trainer(options);
+      (void)error_of([&] { trainer.fit(module, tiny_loader(24)); });
+      return weights->best_model_path();
+    };
+    const CapturedConsole console;
+    (void)train(7);  // whole until step 4, weights until step 6
+    EXPECT_EQ(names_in(folder / "ck"), (Names{"epoch=0-step=4.ckpt", "small-epoch=0.ckpt"}));
+    if (shared) write_file_durably(folder / "ck/small-epoch=1.ckpt", "of a different program");
+    const std::string newest = train(-1);
+    EXPECT_EQ(newest, folder / (shared ? "ck/small-epoch=1-v1.ckpt" : "ck/small-epoch=1.ckpt"));
+    EXPECT_EQ(step_of(newest), 12);
+    EXPECT_FALSE(fs::exists(folder / "ck/small-epoch=0.ckpt"));
+    EXPECT_FALSE(fs::exists(folder / "ck/small-epoch=0-v1.ckpt"));
+  }
+}
+
 }  // namespace
 }  // namespace levin::checkpoint_owner_test

@@ -172,7 +172,8 @@ TEST(SafetensorsFile, ManyKeysTakeNoQuadraticTime) {
   }
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(error_of(header + "}"), "");
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(test::kSanitized ? 100 : 20));  // 3 minutes where it is quadratic
+  EXPECT_LT(std::chrono::steady_clock::now() - start,
+            std::chrono::seconds(test::kSanitized ? 100 : 20));  // 3 minutes where it is quadratic
 }
 
 TEST(SafetensorsFile, AnErrorOfOneThreadIsThrownWhenAllAreDone) {

@@ -95,7 +95,8 @@ HuggingFaceTokenizer with(const json& changes) {
 std::string refusal(const json& changes, const std::string& text, double max_seconds = 5) {
   const std::clock_t start = std::clock();
   const std::string error = error_of<DataError>([&] { (void)with(changes).encode(text, true); });
-  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, test::kSanitized ? 10 * max_seconds : max_seconds);
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC,
+            test::kSanitized ? 10 * max_seconds : max_seconds);
   return error;
 }
 
