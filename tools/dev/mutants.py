@@ -20,9 +20,11 @@ COMPARISONS = {"<", "<=", ">", ">=", "==", "!="}
 NUMBER = re.compile(r"(\d[\d']*(?:\.\d*)?(?:e[-+]?\d+)?)([uUlLfF]*)$")
 # Calls whose arguments are messages of the log or of an error. The calls of the log change nothing else.
 LOG_CALLS = re.compile(r"(?:\w+::)*(?:log::|warn|format|print|describe|message)", re.I)
-TEXT_CALLS = re.compile(LOG_CALLS.pattern + r"|(?:\w+::)*(?:fail|error|bad_|refuse|report_exception)", re.I)
+TEXT_CALLS = re.compile(rf"{LOG_CALLS.pattern}|(?:\w+::)*(?:fail|error|bad_|refuse|report_exception)|problems\.add\b", re.I)
 # Calls that only save memory or time.
 HINT_CALLS = re.compile(r"(?:reserve|shrink_to_fit|madvise|posix_fadvise|prefetch|RECORD_FUNCTION|ignore)$")
+# Functions of two arguments that return the same when these are swapped.
+SYMMETRIC = ("min", "max", "equal", "swap")
 FUNCTIONS = ("FUNCTION_DECL", "CXX_METHOD", "CONSTRUCTOR", "DESTRUCTOR", "CONVERSION_FUNCTION", "FUNCTION_TEMPLATE")
 BODIES = ("COMPOUND_STMT", "IF_STMT", "FOR_STMT", "CXX_FOR_RANGE_STMT", "WHILE_STMT", "DO_STMT", "CASE_STMT", "DEFAULT_STMT")
 LEFT_OUT = ("CXX_THROW_EXPR", "STATIC_ASSERT", "ENUM_DECL", "TYPE_REF", "TYPE_ALIAS_DECL", "TYPEDEF_DECL", "STRING_LITERAL")
@@ -52,7 +54,7 @@ class Finder:
         self.switch_ends = set()
 
     def text(self, start, end):
-        return self.source[start:end].decode()
+        return self.source[start:end].decode(errors="replace")  # a character at the end may be cut
 
     def add(self, kind, constant, *edits):
         self.mutants.append(Mutant(self.name, kind, edits, constant))
@@ -153,6 +155,8 @@ class Finder:
             operator = cursor.spelling[len("operator"):]
             if len(arguments) == 2 and (operator in COMPARISONS or "Tensor" in cursor.type.spelling):
                 self.visit_operator(cursor, arguments, constant)
+            return
+        if cursor.spelling in SYMMETRIC and len(arguments) == 2:
             return
         spans = [(each.extent.start.offset, each.extent.end.offset) for each in arguments]
         for (a, b), (first, second) in zip(zip(arguments, arguments[1:]), zip(spans, spans[1:])):

@@ -1,7 +1,7 @@
 """mutate.py BUILD WORK FOLDER N SEED, in the root of the tree: makes N single changes to the C++ files of a folder, and tells
 which of them the folder's tests catch. ./dev mutate builds BUILD before.
 
-All mutants are in one build: the folder's files are compiled once more, in WORK, from copies in which the environment variable
+All mutants are in one build: the files that they change are compiled once more, in WORK, from copies in which the variable
 LEVIN_MUTANT chooses the mutant that runs, and are linked before BUILD's objects. The tests run as CTest would run them, with
 WORK's library in place of BUILD's; the tree itself is never changed. A first run of all tests records which mutants each of
 them reaches, and only these tests then run for a mutant, the quickest first. A test that fails, crashes or takes
@@ -33,7 +33,7 @@ EQUIVALENT = "tests/mutation/equivalent.txt"
 # CTests of folders with other names, too. A folder is also tested by programs with several ranks or devices, or with faults.
 OTHER_TESTS = {"checkpoint": r"(checkpoint|io_faults)\.", "data/loading": r"data\.", "precision": r"(precision|device)\.",
                "strategies": r"(strategies|shm_backend|several_devices|io_faults|ranks)\.",
-               "trainer": r"(trainer|gpu_paths|several_devices)\.|conformance$"}
+               "trainer": r"(trainer|gpu_paths|several_devices|ranks)\.|conformance$"}
 DEBIANS_PYTHON = "/usr/bin/python3"
 HEADER = r"""// Which mutant runs; see tools/dev/mutate.py.
 #pragma once
@@ -94,14 +94,16 @@ def read_units(root, build, folder):
 
 
 def write_unit(work, root, unit, numbered, count):
-    """Writes a unit of the folder's files alone, with these mutants, and returns (source, object file)."""
+    """Writes a unit of the files that these mutants change, and returns (source, object file)."""
     (work / "levin_mutation.h").write_text(HEADER.replace("COUNT", str(count + 1)))
     lines = [f'#include "{work}/levin_mutation.h"\n']
     for file in unit.files:
         name = str(file.relative_to(root))
+        mine = {number: mutant for number, mutant in numbered.items() if mutant.file == name}
+        if not mine:
+            continue
         copy = work / "src" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        mine = {number: mutant for number, mutant in numbered.items() if mutant.file == name}
         copy.write_bytes(switchable_source(file.read_bytes(), mine))
         lines.append(f'#include "{copy}"\n')
     source = work / "units" / (unit.output.replace("/", "_") + ".cpp")
@@ -198,6 +200,7 @@ def read_tests(build, folder):
 def run_test(test, libraries, work, seconds, **environment):
     """Returns (how it ended: "passed", "skipped", "failed", "too long"; seconds; the end of its output)."""
     folder = tempfile.mkdtemp(prefix="test-", dir=work)
+    os.chmod(folder, 0o755)  # some tests become nobody
     full = {**os.environ, "LD_LIBRARY_PATH": str(libraries), "GOMP_SPINCOUNT": "0", **test.environment, **environment,
             "TMPDIR": folder}
     start = time.monotonic()
@@ -335,9 +338,11 @@ def main():
     numbered, sources, there_are = draw(root, units, equivalent, wanted, seed)
     objects, count = {}, len(numbered)
     for unit in units:
-        print(f"mutate: compiling {Path(unit.output).name} with its mutants …")
         names = {str(file.relative_to(root)) for file in unit.files}
         mine = {number: mutant for number, mutant in numbered.items() if mutant.file in names}
+        if not mine:
+            continue
+        print(f"mutate: compiling {Path(unit.output).name} with its mutants …")
         before = set(mine)
         objects[unit.output] = compile_unit(work, root, unit, mine, sources, count)
         for number in before - set(mine):
