@@ -50,7 +50,7 @@ std::optional<StateKey> parse_key(const std::string& key) {
   StateKey parsed;
   const char* past = key.data() + key.size();
   const auto [end, code] = std::from_chars(key.data(), past, parsed.param);
-  if (code != std::errc{} || end == past || *end != '.') return std::nullopt;
+  if (code != std::errc{} || *end != '.') return std::nullopt;  // at the end of a key stands '\0'
   parsed.name = std::string(end + 1, past);
   return parsed;
 }

@@ -1,29 +1,17 @@
 // Files written in the background: what is copied, what is removed, and how failures are reported.
 #include "levin/checkpoint/checkpoint_writer.h"
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
-#include <pthread.h>
 #include <torch/torch.h>
 
-#include <cerrno>
 #include <filesystem>
 
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/core/files/files.h"
 #include "support/captured_console.h"
 #include "support/io_faults.h"
+#include "support/refused_threads.h"
 #include "support/temporary_folder.h"
-
-// Replaces libc's function for this program and its libraries: a system out of threads cannot be provided otherwise.
-static bool refuse_threads = false;
-extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t* thread,
-                                                                     const pthread_attr_t* attributes,
-                                                                     void* (*start)(void*), void* argument) {
-  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
-  static const auto real = reinterpret_cast<Create>(::dlsym(RTLD_NEXT, "pthread_create"));
-  return refuse_threads ? EAGAIN : real(thread, attributes, start, argument);
-}
 
 namespace levin::checkpoint_writer_test {
 namespace {
@@ -103,9 +91,10 @@ TEST(CheckpointWriter, WritesAtOnceWhereTheSystemGivesNoThread) {
   const CapturedConsole console;
   CheckpointWriter writer;
   std::string outcome;
-  refuse_threads = true;
-  writer.submit({request(folder / "a.ckpt", state_of(torch::ones({3})), &outcome)}, {});
-  refuse_threads = false;
+  {
+    const test::RefusedThreads refused;
+    writer.submit({request(folder / "a.ckpt", state_of(torch::ones({3})), &outcome)}, {});
+  }
   EXPECT_EQ(outcome, "good");
   EXPECT_TRUE(console.has("no thread could be started")) << console.text();
   writer.submit({request(folder / "b.ckpt", state_of(torch::ones({3})), &outcome)}, {});
@@ -145,6 +134,23 @@ TEST(CheckpointWriter, RemovesTheOldFileOnlyOnceTheNewOneIsWritten) {
   writer.finish();
   EXPECT_EQ(outcome, "good");
   EXPECT_FALSE(fs::exists(folder / "old.ckpt"));
+}
+
+TEST(CheckpointWriter, WarnsOfAnOldCheckpointThatItCannotRemoveAndOfNoOther) {
+  const TemporaryFolder folder;
+  write_checkpoint(folder / "old.ckpt", state_of(torch::ones(3)));
+  fs::create_directory(folder / "kept.ckpt");
+  write_file_durably(folder / "kept.ckpt/notes.txt", "not part of a checkpoint");
+  const CapturedConsole console;
+  CheckpointWriter writer;
+  std::string outcome;
+  CheckpointRequest wanted = request(folder / "new.ckpt", state_of(torch::ones(3)), &outcome);
+  wanted.obsolete = {folder / "old.ckpt", folder / "kept.ckpt"};
+  writer.submit({wanted}, {});
+  writer.finish();
+  EXPECT_EQ(outcome, "good");
+  EXPECT_TRUE(console.has("ModelCheckpoint: cannot remove " + (folder / "kept.ckpt") + ": ")) << console.text();
+  EXPECT_FALSE(console.has("old.ckpt")) << console.text();
 }
 
 TEST(CheckpointWriter, WritesIntoTheWorkingDirectoryWhereAPathHasNoFolder) {

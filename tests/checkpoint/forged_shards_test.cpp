@@ -112,7 +112,16 @@ TEST(ForgedShards, PartsOutOfRangeAreAnError) {
 TEST(ForgedShards, AShapeWhoseStridesOverflowIsAnError) {
   const int64_t large = int64_t{1} << 40;
   expect_has(error_with([&](Forged& forged) { forged.set_layout({0, large, large}, {0, 4}); }), "the layout of");
-  expect_has(error_with([&](Forged& forged) { forged.set_layout(Numbers(65, 1), {0, 4}); }), "the layout of");
+}
+
+TEST(ForgedShards, AShapeOfMoreDimensionsThanLibTorchHasIsAnError) {
+  const auto error_of = [](size_t dims) {
+    Numbers shape(dims, 1);
+    shape.back() = 6;
+    return error_with([&](Forged& forged) { forged.set_layout(shape, {0, 4}); });
+  };
+  EXPECT_EQ(error_of(64), "");
+  expect_has(error_of(65), "the layout of \"model.weight\" is wrong: 65 dimensions are more than LibTorch has");
 }
 
 TEST(ForgedShards, AShardsNameIsAPlainFileName) {

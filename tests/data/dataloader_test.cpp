@@ -25,6 +25,7 @@
 #include "levin/data/data_module.h"
 #include "levin/data/loading/sample_generator.h"
 #include "support/error_text.h"
+#include "support/refused_threads.h"
 #include "support/wait_until.h"
 
 namespace levin::dataloader_test {
@@ -363,9 +364,23 @@ TEST(DataLoader, KeepsOneOrderWhenOverfitting) {
   DataLoader loader(counting(20), {.batch_size = 20, .shuffle = true});
   loader.use_sequential_order();
   EXPECT_TRUE(at::equal(pass(loader, 3)[0], at::arange(20)));
-  DataLoader subset(counting(20), {.batch_size = 20}, std::make_shared<SubsetSampler>(at::arange(20), true));
+  DataLoader subset(counting(20), {.batch_size = 10}, std::make_shared<SubsetSampler>(at::arange(5, 15), true));
   subset.use_sequential_order();
   EXPECT_TRUE(same(pass(subset, 3), pass(subset, 4)));
+  EXPECT_TRUE(at::equal(std::get<0>(pass(subset, 3)[0].sort()), at::arange(5, 15)));
+}
+
+TEST(DataLoader, EndsTheWorkersThatStartedWhereTheSystemGivesNoMoreThreads) {
+  const auto before = threads();
+  DataLoader loader(counting(6), {.num_workers = 3});
+  {
+    const test::RefusedThreads refused(2);
+    EXPECT_TRUE(
+        holds(error_of<DataError>([&] { loader.start(0); }), {"cannot start worker thread 3 of 3", "num_workers"}));
+  }
+  EXPECT_TRUE(wait_until([&] { return threads() == before; }));  // the system lists a thread for a moment after its end
+  EXPECT_EQ(pass(loader, 0).size(), 6U);
+  EXPECT_EQ(threads().size(), before.size() + 3);
 }
 
 TEST(DataLoader, WorkersUseOneThreadEachAndNoAutograd) {

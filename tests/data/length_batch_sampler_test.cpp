@@ -180,16 +180,17 @@ class Rows final : public Dataset {
   int64_t length(int64_t index) const override { return 1 + index % 10; }
 };
 
+Batch pad(std::vector<Batch> samples) {
+  int64_t width = 0;
+  for (const auto& sample : samples) width = std::max(width, sample[0].size(0));
+  at::Tensor x = at::zeros({static_cast<int64_t>(samples.size()), width});
+  for (size_t i = 0; i < samples.size(); ++i) {
+    x.select(0, static_cast<int64_t>(i)).narrow(0, 0, samples[i][0].size(0)).copy_(samples[i][0]);
+  }
+  return Batch{x};
+}
+
 TEST(DataLoader, MakesBatchesByLengthFromItsOptions) {
-  const Collate pad = [](std::vector<Batch> samples) {
-    int64_t width = 0;
-    for (const auto& sample : samples) width = std::max(width, sample[0].size(0));
-    at::Tensor x = at::zeros({static_cast<int64_t>(samples.size()), width});
-    for (size_t i = 0; i < samples.size(); ++i) {
-      x.select(0, static_cast<int64_t>(i)).narrow(0, 0, samples[i][0].size(0)).copy_(samples[i][0]);
-    }
-    return Batch{x};
-  };
   DataLoader loader(std::make_shared<Rows>(), {.shuffle = true, .max_tokens = 20, .bucket_by_length = true}, nullptr,
                     pad);
   double ones = 0;
@@ -204,6 +205,20 @@ TEST(DataLoader, MakesBatchesByLengthFromItsOptions) {
   DataLoader of_four(std::make_shared<Rows>(), {.batch_size = 4, .bucket_by_length = true}, nullptr, pad);
   EXPECT_EQ(of_four.num_batches(), 10);
   EXPECT_EQ(of_four.batch_size(), 4);
+}
+
+TEST(DataLoader, KeepsOneOrderOfBatchesByLengthWhenOverfitting) {
+  DataLoader loader(std::make_shared<Rows>(), {.batch_size = 4, .shuffle = true, .bucket_by_length = true}, nullptr,
+                    pad);
+  const auto widths = [&](int64_t epoch) {
+    std::vector<int64_t> of_batches;
+    loader.start(epoch);
+    for (Batch batch; loader.next(batch);) of_batches.push_back(batch[0].size(1));
+    return of_batches;
+  };
+  EXPECT_NE(widths(3), widths(4));
+  loader.use_sequential_order();
+  EXPECT_EQ(widths(3), widths(4));
 }
 
 TEST(DataLoader, RefusesBatchesByLengthThatCannotBe) {

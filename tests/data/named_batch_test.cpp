@@ -221,6 +221,8 @@ TEST(Collate, NamesTheFieldTheSampleAndBothShapes) {
   };
   EXPECT_TRUE(holds(error({sample(0), sample(1, 3)}),
                     {"field \"x\": sample 71 has [3]", "sample 70 has [2]", "levin::Ragged", "collate function"}));
+  EXPECT_TRUE(holds(error({{{"x", row(2, 0)}, {"y", row(2, 0)}}, {{"x", row(2, 0)}, {"y", row(4, 0)}}}),
+                    {"field \"y\": sample 71 has [4]"}));
   EXPECT_TRUE(
       holds(error({sample(0), {{"x", row(2, 0)}}}), {"\"ids\": sample 71 has no such field", "1 ragged tensor"}));
   EXPECT_TRUE(holds(error({{{"x", row(2, 0)}}, {{"x", {"a"}}}}), {"\"x\": sample 71 has 1 text", "has a tensor"}));

@@ -131,6 +131,19 @@ TEST(Adafactor, UpdatesShardsAsItUpdatesFullParameters) {
   }
 }
 
+// torch.optim.Adafactor takes torch.finfo(dtype).eps for eps[0] unless it is given. These numbers are exact.
+TEST(Adafactor, DividesByNoLessThanTheMachineEpsilonOfItsType) {
+  for (const auto& [type, epsilon] : std::vector<std::pair<at::ScalarType, double>>{
+           {at::kDouble, 0x1p-52}, {at::kFloat, 0x1p-23}, {at::kHalf, 0x1p-10}, {at::kBFloat16, 0x1p-7}}) {
+    const at::Tensor param = at::ones({2}, type).requires_grad_(true);
+    Adafactor optimizer({param}, {.lr = 0.5});
+    param.mutable_grad() = at::tensor({epsilon / 8, 0.0}, at::kDouble).to(type);
+    optimizer.step();
+    EXPECT_TRUE(at::equal(param.detach().to(at::kDouble), at::tensor({1 - 0.5 / 8, 1.0}, at::kDouble)))
+        << type << ": " << param;
+  }
+}
+
 TEST(Adafactor, LoadsAFullStateIntoShards) {
   ThreadSum sum;
   ThreadShards shards(0, sum);

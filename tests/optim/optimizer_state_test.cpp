@@ -213,9 +213,11 @@ TEST(OptimizerState, NamesWhatDoesNotMatch) {
   State beyond = saved;
   beyond.tensors["3.exp_avg"] = at::ones({1});
   expect_error<CheckpointError>([&] { same.load_state_dict(beyond); }, {"\"3.exp_avg\"", "0 to 2"});
-  beyond = saved;
-  beyond.tensors["exp_avg"] = at::ones({1});
-  expect_error<CheckpointError>([&] { same.load_state_dict(beyond); }, {"\"exp_avg\""});
+  for (const std::string key : {"exp_avg", ".exp_avg", "0exp_avg", "0"}) {
+    beyond = saved;
+    beyond.tensors[key] = at::ones({1});
+    expect_error<CheckpointError>([&] { same.load_state_dict(beyond); }, {"\"" + key + "\"", "0 to 2"});
+  }
   expect_error<CheckpointError>([&] { same.load_state_dict(State{}); }, {"\"name\""});
 
   LBFGS lbfgs(make_params());

@@ -53,6 +53,7 @@ TEST(RecordableOptimizer, TakesTheSameStepsWithItsLearningRateInATensor) {
       train_step(*recordable.optimizer, recordable.params);
       ASSERT_TRUE(bitwise_equal(plain.params, recordable.params)) << setting.name << ", step " << i;
     }
+    EXPECT_FALSE(dynamic_cast<BatchedOptimizer&>(*recordable.optimizer).records_learning_rates()) << setting.name;
   }
 }
 
@@ -70,21 +71,26 @@ TEST(RecordableOptimizer, CanBeMadeSoInTheMiddleOfARun) {
 
 TEST(RecordableOptimizer, AStepThatIsLeftOutLeavesNoTrace) {
   for (const auto& setting : settings()) {
-    Trained whole(setting), left_out(setting);
-    left_out.optimizer->make_recordable();
-    train_step(*whole.optimizer, whole.params);
-    train_step(*left_out.optimizer, left_out.params);
-    left_out.backward();
-    left_out.optimizer->step_unless(flag(1));
-    EXPECT_TRUE(bitwise_equal(whole.params, left_out.params)) << setting.name;
-    for (int i = 0; i < 3; ++i) {
+    for (const bool recordable : {true, false}) {
+      const std::string what = setting.name + (recordable ? ", recordable" : "");
+      Trained whole(setting), left_out(setting);
+      if (recordable) left_out.optimizer->make_recordable();
       train_step(*whole.optimizer, whole.params);
+      train_step(*left_out.optimizer, left_out.params);
       left_out.backward();
-      left_out.optimizer->step_unless(flag(0));
+      left_out.optimizer->step_unless(flag(1));
+      EXPECT_TRUE(bitwise_equal(whole.params, left_out.params)) << what;
+      for (int i = 0; i < 3; ++i) {
+        train_step(*whole.optimizer, whole.params);
+        left_out.backward();
+        left_out.optimizer->step_unless(flag(0));
+      }
+      EXPECT_TRUE(bitwise_equal(whole.params, left_out.params)) << what;
+      const State one = whole.optimizer->state_dict(), other = left_out.optimizer->state_dict();
+      for (const auto& [name, tensor] : one.tensors) {
+        EXPECT_TRUE(at::equal(tensor, other.tensor(name))) << what << ": " << name;
+      }
     }
-    EXPECT_TRUE(bitwise_equal(whole.params, left_out.params)) << setting.name;
-    const State one = whole.optimizer->state_dict(), other = left_out.optimizer->state_dict();
-    for (const auto& [name, tensor] : one.tensors) EXPECT_TRUE(at::equal(tensor, other.tensor(name))) << name;
   }
 }
 
