@@ -68,6 +68,8 @@ void ParallelApply::rethrow(const std::vector<std::exception_ptr>& errors) const
       std::rethrow_exception(errors[k]);
     } catch (const Interrupted&) {
       throw;
+    } catch (const ConfigError& error) {
+      throw ConfigError(place + error.what());
     } catch (const std::exception& error) {
       throw Error(place + exception_text(error));
     }

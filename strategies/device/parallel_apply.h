@@ -31,8 +31,8 @@ class ParallelApply {
 
   /// Runs task(k) for the first `count` slots, each under its SlotScope, and waits for all. On CPU slots each task has
   /// its own random numbers (RandomScope), so that results do not depend on thread timing, and operators use the slot's
-  /// share of the caller's threads. If tasks throw, throws Error with the slot and message of the first by slot;
-  /// Interrupted is rethrown unchanged.
+  /// share of the caller's threads. If tasks throw, throws Error, or ConfigError after a ConfigError, with the
+  /// slot and message of the first by slot; Interrupted is rethrown unchanged.
   void operator()(size_t count, const std::function<void(size_t)>& task);
   void operator()(const std::function<void(size_t)>& task) { (*this)(slots_.size(), task); }
 

@@ -86,6 +86,7 @@ class Checkpoints(RanksTest):
                                  ranks=ranks)
             self.assert_close(alone, reports[0]["weights"], 2e-5)
 
+    # Reliability: other_world.
     def test_a_sharded_one_loads_under_other_world_sizes_and_other_strategies(self):
         self.check_other_world_sizes("optimizer=adamw_groups")
 

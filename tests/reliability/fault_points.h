@@ -17,7 +17,7 @@
 namespace levin::test {
 
 /// What user code throws.
-enum class Thrown { runtime_error, levin_error, libtorch_error, own_exception, bad_alloc, number };
+enum class Thrown { runtime_error, levin_error, config_error, libtorch_error, own_exception, bad_alloc, number };
 
 /// An exception class of the user's own.
 struct OwnException : std::exception {
@@ -27,6 +27,7 @@ struct OwnException : std::exception {
 [[noreturn]] inline void throw_fault(Thrown what) {
   switch (what) {
     case Thrown::levin_error: throw Error("the planted fault");
+    case Thrown::config_error: throw ConfigError("the planted fault");
     case Thrown::libtorch_error: TORCH_CHECK(false, "the planted fault");
     case Thrown::own_exception: throw OwnException();
     case Thrown::bad_alloc: throw std::bad_alloc();
@@ -78,9 +79,9 @@ class FaultPoints {
     return calls_;
   }
   [[nodiscard]] int64_t calls_of(const std::string& point) const {
-    const auto all = calls();
-    const auto found = all.find(point);
-    return found == all.end() ? 0 : found->second;
+    const std::lock_guard lock(mutex_);
+    const auto found = calls_.find(point);
+    return found == calls_.end() ? 0 : found->second;
   }
   /// Returns how many of the armed calls have thrown.
   [[nodiscard]] int64_t thrown() const {

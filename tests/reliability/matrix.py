@@ -19,7 +19,7 @@ each outcome, so the page promises what is tested. A file holds:
     group               the CTest reliability.GROUP runs its cells, if tests of this folder do
     cells               a list of
       phases, strategies   lists of names: each pair is a cell with this outcome
-      status               the exit status, as a shell shows it (128 + N after signal N), or a list of allowed ones
+      status               the exit status, as a shell shows it (128 + N after signal N)
       outcome              one plain sentence
       test                 "FILE: CLASS.METHOD" (unittest) or "FILE: SUITE.NAME" (GoogleTest), if a test elsewhere asserts
                            the outcome; its lines name the fault in a comment "Reliability: NAME"
@@ -158,17 +158,13 @@ def listed(names, shown):
     return ", ".join(shown[name] for name in names)
 
 
-def status_text(status):
-    return " or ".join(str(one) for one in (status if isinstance(status, list) else [status]))
-
-
 def section(part, fault):
     lines = [f"### {fault['title']}", "", fault["description"], "",
              "| when | strategy | what happens | exit status |", "| --- | --- | --- | --- |"]
     for entry in fault["cells"]:
         lines.append(f"| {listed(entry.get('phases', part.phases), part.phases)} | "
                      f"{listed(entry.get('strategies', part.strategies), part.strategies)} | "
-                     f"{entry['outcome'].replace('|', chr(92) + '|')} | {status_text(entry['status'])} |")
+                     f"{entry['outcome'].replace('|', chr(92) + '|')} | {entry['status']} |")
     lines.append("")
     if "advice" in fault:
         lines += [fault["advice"], ""]

@@ -1,14 +1,15 @@
-"""Faults of the machine and its processes: makes each fault of system_faults.json in the phase that a cell names, and
-asserts the cell's outcome.
+"""Faults of the machine and its processes, and faults of a user's code with each strategy: makes each fault of
+system_faults.json and strategy_faults.json in the phase that a cell names, and asserts the cell's outcome.
 
   system_faults.py FAULT_PROGRAM [--nightly] NAME… [unittest's arguments]
 
 runs the cells of the faults or groups NAME: those of every day, or with --nightly the others.
 
-fault_program waits in the phase for the file `go`, so a fault meets it there and nowhere else. Of every run that fails it
-is asserted that it ends within a time, with the cell's exit status and words; that no process and no file in the
-temporary folder or in /dev/shm is left; and that the same command, continued by auto_resume, ends with the weights and
-the checkpoints of an undisturbed run.
+fault_program waits in the phase for the file `go`, so a fault from outside meets it there and nowhere else; faults that
+begin inside of it need no waiting, and most of their runs are forked from a process that has loaded LibTorch. Of every
+run that fails it is asserted that it ends within a time, with the cell's exit status and words; that no process and no
+file in the temporary folder or in /dev/shm is left; and that the same run, continued by auto_resume, ends with the weights
+and the checkpoints of an undisturbed run.
 """
 import contextlib
 import ctypes
@@ -32,18 +33,23 @@ from collections.abc import Callable
 from matrix import FOLDER, Part
 
 sys.path.insert(0, str(FOLDER.parent / "support"))
+from forked_runs import ForkedRuns  # noqa: E402
 from ports import free_port  # noqa: E402
 from processes import CLEAN, marked_processes  # noqa: E402
-from waiting import wait_until  # noqa: E402
+from waiting import state, wait_until  # noqa: E402
 
 OWN_MOUNTS = FOLDER.parent / "support/own_mounts.sh"
 SKIPPED = 77  # what CTest takes for a skipped test
 MARK = "LEVIN_TEST_CELL"  # in the environment of every process of a run, to find processes that are left
 WITH_RANKS = ("ddp", "fsdp")
-EVALUATIONS = ("test", "predict")
+EVALUATIONS = ("validate", "test", "predict")
 DEADLINE = 40  # seconds that a run may take, of which loading LibTorch on a busy machine is the most
+FROZEN_TIMEOUT = 2  # seconds after which the ranks that wait for a frozen one give up
+END_OF_OTHERS = 3 + 10  # the launcher's grace time for ranks that have not ended, and what a busy machine may need
+PARTS = ("system_faults.json", "strategy_faults.json")
 
 PROGRAM = ""
+FORKED = None  # ForkedRuns of PROGRAM
 
 
 def processes_of(mark):
@@ -51,21 +57,39 @@ def processes_of(mark):
     return list(marked_processes(f"{MARK}={mark}"))
 
 
+def arguments_of(cell, out, *more):
+    task = cell.phase if cell.phase in EVALUATIONS else "fit"
+    return [f"out={out}", f"strategy={cell.strategy}", f"task={task}", "auto_resume", *more]
+
+
+def faulty_rank(cell):
+    return cell.expected.get("rank", 1 if cell.strategy in WITH_RANKS else 0)
+
+
+def rank_variables(strategy, temporary):
+    """Returns the variables that a launcher sets, for each process of a run."""
+    if strategy not in WITH_RANKS:
+        return [{"TMPDIR": str(temporary)}]
+    shared = {"TMPDIR": str(temporary), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+              "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    return [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
+
+
 class Run:
     """A run of fault_program in its own session, all of which ends with the `with` block."""
 
-    def __init__(self, cell, folder, *more, at=True, env=None, within=()):
+    def __init__(self, cell, folder, *more, at=True, waits=True, env=None, within=()):
         self.cell, self.folder = cell, folder
         self.out, self.signs, self.temporary = folder / "out", folder / "signs", folder / "tmp"
         for path in (self.out, self.signs, self.temporary):
             path.mkdir(exist_ok=True)
         for path in self.signs.iterdir():
             path.unlink()
-        self.rank = cell.expected.get("rank", 1 if cell.strategy in WITH_RANKS else 0)
+        self.rank = faulty_rank(cell)
         self.mark = f"{os.getpid()}.{time.monotonic_ns()}"
-        task = cell.phase if cell.phase in EVALUATIONS else "fit"
-        wait = [f"at={cell.phase}", f"rank={self.rank}", f"signs={self.signs}"] if at else []
-        command = [*within, PROGRAM, f"out={self.out}", f"strategy={cell.strategy}", f"task={task}", "auto_resume", *wait, *more]
+        where = [f"at={cell.phase}", f"rank={self.rank}"] if at else []
+        wait = [f"signs={self.signs}"] if at and waits else []
+        command = [*within, PROGRAM, *arguments_of(cell, self.out, *where, *wait, *more)]
         env = {**CLEAN, "TMPDIR": str(self.temporary), MARK: self.mark, **(env or {})}
         self.process = subprocess.Popen(command, env={name: value for name, value in env.items() if value is not None},
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -126,6 +150,7 @@ class Fault:
     change: Callable[[pathlib.Path], None] | None = None  # the folder of an earlier run that was killed in training
     cure: Callable[[Run], None] = lambda run: None
     waits: bool = True           # False: the fault is there from the start, and make is not called
+    inside: bool = False         # True: the arguments make it in the phase, and nothing waits
 
 
 def command(*words):
@@ -144,6 +169,18 @@ def stop_for_a_second(run):
     run.go()
     time.sleep(1)
     os.kill(run.waiting, signal.SIGCONT)
+
+
+def suspend(run):
+    """Stops all processes of the run for longer than FROZEN_TIMEOUT, as a scheduler does."""
+    pids = processes_of(run.mark)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: all(state(pid) == "T" for pid in pids), "all processes are stopped", run)
+    run.go()
+    time.sleep(3)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
 
 
 def mount_small_disk(folder):
@@ -185,12 +222,6 @@ def limit_descriptors(run):
                 used.add(int(link.name))
     next_one = min(set(range(max(used) + 2)) - used)
     resource.prlimit(run.waiting, resource.RLIMIT_NOFILE, (next_one, next_one))
-    run.go()
-
-
-def limit_memory(run):
-    kib = int(re.search(r"VmSize:\s+(\d+)", pathlib.Path(f"/proc/{run.waiting}/status").read_text())[1])
-    resource.prlimit(run.waiting, resource.RLIMIT_AS, (kib * 1024, kib * 1024))
     run.go()
 
 
@@ -274,12 +305,13 @@ def step_of(path):
     return int(re.search(r"step=(\d+)", path.name)[1])
 
 
+
 FAULTS = {
     "killed": Fault(send(signal.SIGKILL)),
     "killed_restarted": Fault(send(signal.SIGKILL), ("restarts=1",)),
     "crashed": Fault(send(signal.SIGSEGV)),
     "launcher_killed": Fault(send(signal.SIGKILL, to_launcher=True)),
-    "frozen": Fault(send(signal.SIGSTOP), ("timeout=2",)),
+    "frozen": Fault(send(signal.SIGSTOP), (f"timeout={FROZEN_TIMEOUT}",)),
     "frozen_last": Fault(end_last_rank, ("stop_grace=1",)),
     "slow": Fault(stop_for_a_second),
     "sigterm": Fault(send(signal.SIGTERM)),
@@ -287,11 +319,13 @@ FAULTS = {
     "sighup": Fault(send(signal.SIGHUP)),
     "sigusr1": Fault(send(signal.SIGUSR1)),
     "sigquit": Fault(send(signal.SIGQUIT)),
+    "suspended": Fault(suspend),
+    "suspended_long": Fault(suspend, (f"timeout={FROZEN_TIMEOUT}",)),
     "disk_full": Fault(fill_disk, prepare=mount_small_disk, cure=lambda run: (run.out / "filler").unlink()),
     "disk_read_only": Fault(make_read_only, prepare=mount_small_disk, cure=lambda run: command("umount", run.out)),
     "folder_removed": Fault(remove_folder),
     "descriptors": Fault(limit_descriptors),
-    "memory": Fault(limit_memory),
+    "memory": Fault(arguments=("allocates=4096",), inside=True),
     "threads": Fault(limit_threads, cure=remove_cgroup),
     "output_closed": Fault(stop_reading),
     "clock_forward": Fault(arguments=("clock=86400",)),
@@ -304,6 +338,11 @@ FAULTS = {
     "other_model": Fault(arguments=("width=16",), change=lambda out: None, waits=False),
     "other_precision": Fault(arguments=("precision=64-true",), change=lambda out: None, waits=False),
     "other_world": Fault(arguments=("strategy=single",), change=lambda out: None, waits=False),
+    "mistake": Fault(arguments=("throws=config_error",), inside=True),
+    **{name: Fault(arguments=(f"throws={name}",), inside=True) for name in
+       ("runtime_error", "levin_error", "libtorch_error", "bad_alloc", "number")},
+    **{f"{value}_{what}": Fault(arguments=(f"{'poison' if value == 'nan' else 'inf'}={what}",), inside=True)
+       for value in ("nan", "inf") for what in ("loss", "gradient", "input", "weights", "metric")},
 }
 
 
@@ -351,21 +390,29 @@ class Cells(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name).resolve()
 
+    def run_forked(self, cell, folder, *more, env=None):
+        """Returns (exit status, output) of a run that nothing from outside disturbs."""
+        out, temporary = folder / "out", folder / "tmp"
+        for path in (out, temporary):
+            path.mkdir(exist_ok=True)
+        statuses, output = FORKED.run(arguments_of(cell, out, *more), rank_variables(cell.strategy, temporary), DEADLINE)
+        self.assertEqual(os.listdir(temporary), [], f"the temporary folder is not empty:\n{output}")
+        return max(statuses), output
+
     def undisturbed(self, cell):
         """Returns the result of a run of the cell's strategy that nothing disturbs."""
         if cell.strategy not in self.undisturbed_runs:
             folder = self.folder / "undisturbed"
             folder.mkdir()
-            with Run(cell, folder, at=False) as run:
-                status, output = run.end(DEADLINE)
+            status, output = self.run_forked(dataclasses.replace(cell, phase="training"), folder)
             self.assertEqual(status, 0, output)
-            self.undisturbed_runs[cell.strategy] = self.result(run)
+            self.undisturbed_runs[cell.strategy] = self.result(folder / "out")
         return self.undisturbed_runs[cell.strategy]
 
-    def result(self, run):
+    def result(self, out):
         """Returns what a run has left: its weights, its metrics and the names of its checkpoints."""
-        report = json.loads((run.out / "rank0.json").read_text())
-        names = sorted(path.name for path in run.out.rglob("*") if ".ckpt" in path.name)
+        report = json.loads((out / "rank0.json").read_text())
+        names = sorted(path.name for path in out.rglob("*") if ".ckpt" in path.name)
         return report["weights"], report["global_step"], report.get("metrics"), names
 
     def expect_nothing_left(self, run, output):
@@ -386,13 +433,46 @@ class Cells(unittest.TestCase):
                 time.sleep(1)
                 cable.set("up")
             for run in nodes:
-                status, output = run.end(cell.expected.get("deadline", DEADLINE))
+                status, output = run.end(DEADLINE)
                 self.check_end(cell, status, output)
                 self.expect_nothing_left(run, output)
             cable.set("up")
             again = [ends.enter_context(run) for run in cable.start(cell, self.folder, at=False)]
             self.assertEqual([run.end(DEADLINE)[0] for run in again], [0, 0])
-            self.assertEqual(self.result(again[0]), self.undisturbed(cell))
+            self.assertEqual(self.result(self.folder / "out"), self.undisturbed(cell))
+
+    def check_frozen_alone(self, cell):
+        """Ranks that a scheduler has started: one stands still until the other has ended, and then goes on."""
+        variables = rank_variables(cell.strategy, self.folder / "tmp")
+        with contextlib.ExitStack() as ends:
+            first, frozen = [ends.enter_context(Run(cell, self.folder, f"timeout={FROZEN_TIMEOUT}", env=env))
+                             for env in variables]
+            frozen.wait_for_phase()
+            os.kill(frozen.waiting, signal.SIGSTOP)
+            frozen.go()
+            status, output = first.end(FROZEN_TIMEOUT + END_OF_OTHERS)
+            self.check_end(cell, status, output)
+            self.assertEqual(state(frozen.waiting), "T")
+            os.kill(frozen.waiting, signal.SIGCONT)
+            status, output = frozen.end(FROZEN_TIMEOUT + END_OF_OTHERS)
+            self.assertEqual(status, 1, output)
+            for words in cell.expected["own_error"]:
+                self.assertRegex(output, words)
+            for run in (first, frozen):
+                self.expect_nothing_left(run, output)
+        if cell.phase not in EVALUATIONS:
+            self.check_resumed(cell)
+
+    def check_inside(self, cell, fault):
+        """A fault that the program makes itself."""
+        where = (f"at={cell.phase}", f"rank={faulty_rank(cell)}", *fault.arguments)
+        if cell.strategy in WITH_RANKS:
+            with Run(cell, self.folder, *fault.arguments, waits=False) as run:
+                status, output = run.end(DEADLINE)
+                self.expect_nothing_left(run, output)
+        else:
+            status, output = self.run_forked(cell, self.folder, *where)
+        self.check_end(cell, status, output)
 
     def unmount(self):
         while os.path.ismount(self.folder / "out"):
@@ -408,7 +488,17 @@ class Cells(unittest.TestCase):
     def check(self, cell):
         if cell.fault in ("link_down", "link_back"):
             return self.check_link(cell)
+        if cell.fault == "frozen_alone":
+            return self.check_frozen_alone(cell)
         fault = FAULTS[cell.fault]
+        if fault.inside:
+            self.check_inside(cell, fault)
+        else:
+            self.check_from_outside(cell, fault)
+        if cell.phase not in EVALUATIONS and cell.expected.get("resumes", True):
+            self.check_resumed(cell)
+
+    def check_from_outside(self, cell, fault):
         fault.prepare(self.folder)
         if os.path.ismount(self.folder / "out"):
             self.addCleanup(self.unmount)
@@ -419,48 +509,63 @@ class Cells(unittest.TestCase):
             if fault.waits:
                 run.wait_for_phase()
                 fault.make(run)
-            status, output = run.end(cell.expected.get("deadline", DEADLINE))
+            status, output = run.end(FROZEN_TIMEOUT + END_OF_OTHERS if cell.fault == "frozen" else DEADLINE)
             self.check_end(cell, status, output)
             self.expect_nothing_left(run, output)
             if not run.process.stdout.closed:
                 run.process.stdout.close()
             fault.cure(run)
-        if cell.phase not in EVALUATIONS and cell.expected.get("resumes", True):
-            self.check_resumed(cell)
 
     def check_end(self, cell, status, output):
-        allowed = cell.expected["status"]
-        self.assertIn(status, allowed if isinstance(allowed, list) else [allowed], output)
+        self.assertEqual(status, cell.expected["status"], output)
         for words in cell.expected.get("error", []):
             self.assertRegex(output, words)
         for words in cell.expected.get("not_error", []):
             self.assertNotRegex(output, words)
 
     def check_resumed(self, cell):
-        """The same command continues the run to the same end."""
-        with Run(cell, self.folder, at=False) as run:
-            status, output = run.end(DEADLINE)
+        """The same run continues to the same end: by the same command after a kill, and forked after other faults."""
+        if cell.fault == "killed":
+            with Run(cell, self.folder, at=False) as run:
+                status, output = run.end(DEADLINE)
+        else:
+            status, output = self.run_forked(cell, self.folder)
         self.assertEqual(status, 0, output)
-        kept = 3 if cell.expected.get("loses_checkpoints", False) else 4
-        self.assertEqual(self.result(run)[:kept], self.undisturbed(cell)[:kept], output)
-        self.assertFalse([str(path) for path in run.out.rglob("*.tmp-*")], output)
+        out = self.folder / "out"
+        # Of weights, steps, metrics and checkpoints:
+        kept = 2 if cell.expected.get("other_metrics", False) else 3 if cell.expected.get("loses_checkpoints", False) else 4
+        self.assertEqual(self.result(out)[:kept], self.undisturbed(cell)[:kept], output)
+        self.assertFalse([str(path) for path in out.rglob("*.tmp-*")], output)
 
 
 def add_cells(names, nightly):
     """Makes a test of each cell of the faults and groups."""
-    part = Part(FOLDER / "system_faults.json")
-    groups = {fault["name"]: fault.get("group") for fault in part.content["faults"]}
     count = 0
-    for cell in part.cells():
-        if {cell.fault, groups[cell.fault]} & set(names) and cell.is_nightly == nightly:
-            setattr(Cells, f"test_{cell.name}", lambda self, cell=cell: self.check(cell))
-            count += 1
+    for part in (Part(FOLDER / name) for name in PARTS):
+        groups = {fault["name"]: fault.get("group") for fault in part.content["faults"]}
+        for cell in part.cells():
+            if {cell.fault, groups[cell.fault]} & set(names) and cell.is_nightly == nightly:
+                setattr(Cells, f"test_{cell.name}", lambda self, cell=cell: self.check(cell))
+                count += 1
     if count == 0:
         sys.exit(f"no cells of {names}")
 
 
+@contextlib.contextmanager
+def folders_in_memory():
+    """Lets temporary folders be in memory: the runs would wait for the disk for most of their time."""
+    with tempfile.TemporaryDirectory(prefix="levin_reliability_") as folder:
+        command("mount", "-t", "tmpfs", "levin_folders", folder)
+        tempfile.tempdir = folder
+        try:
+            yield
+        finally:
+            tempfile.tempdir = None
+            command("umount", folder)
+
+
 def main():
-    global PROGRAM
+    global PROGRAM, FORKED
     if os.environ.get("LEVIN_TEST_OWN_MOUNTS") != "1":
         # So that a disk that is full or goes away, and what is left in /dev/shm, is this test's alone.
         if os.geteuid() != 0 or subprocess.run([OWN_MOUNTS, "true"], capture_output=True).returncode != 0:
@@ -476,7 +581,9 @@ def main():
     while len(sys.argv) > 1 and not sys.argv[1].startswith(("-", "Cells")):
         names.append(sys.argv.pop(1))
     add_cells(names, nightly)
-    unittest.main(verbosity=2)
+    FORKED = ForkedRuns([PROGRAM, "serve"], CLEAN)
+    with folders_in_memory():
+        unittest.main(verbosity=2)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,12 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <optional>
 
 #include "levin/levin.h"
 #include "levin/trainer/nonfinite_loss_error.h"
 #include "levin/trainer/step/out_of_memory.h"
+#include "reliability/odd_data.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
 #include "support/limited_allocator.h"
@@ -24,63 +26,6 @@ namespace levin::user_data_faults_test {
 namespace {
 
 using namespace levin::test;
-
-TrainerOptions quiet(int64_t epochs = 2) {
-  TrainerOptions options;
-  options.max_epochs = epochs;
-  options.num_threads = 1;
-  options.logger = false;
-  options.enable_checkpointing = false;
-  options.enable_progress_bar = false;
-  options.enable_model_summary = false;
-  return options;
-}
-
-/// A loader made of functions.
-struct Source : Loader {
-  Source(std::function<bool(int64_t, Batch&)> fetch_batch, std::optional<int64_t> batches)
-      : fetch(std::move(fetch_batch)), count(batches) {}
-  void start(int64_t, int64_t first_batch) override { at = first_batch; }
-  bool next(Batch& batch) override { return fetch(at++, batch); }
-  [[nodiscard]] std::optional<int64_t> num_batches() const override { return count; }
-  std::function<bool(int64_t, Batch&)> fetch;
-  std::optional<int64_t> count;
-  int64_t at = 0;
-};
-
-Batch good_batch(int64_t rows = 4) {
-  return {torch::full({rows, 4}, 0.5), torch::full({rows, 1}, 0.25)};
-}
-
-/// A loader of `real` good batches, which claims to have `claimed`.
-std::shared_ptr<Source> batches(int64_t real, std::optional<int64_t> claimed) {
-  return std::make_shared<Source>(
-      [real](int64_t at, Batch& batch) {
-        batch = good_batch();
-        return at < real;
-      },
-      claimed);
-}
-
-/// A loader of six batches of which the one at index 2 is `odd`.
-std::shared_ptr<Source> with_odd_batch(const std::function<Batch()>& odd) {
-  return std::make_shared<Source>(
-      [odd](int64_t at, Batch& batch) {
-        batch = at == 2 ? odd() : good_batch();
-        return at < 6;
-      },
-      6);
-}
-
-struct Samples : Dataset {
-  explicit Samples(std::function<int64_t()> count) : size_now(std::move(count)) {}
-  [[nodiscard]] int64_t size() const override { return size_now(); }
-  [[nodiscard]] Batch get(int64_t index) const override {
-    if (index >= 8) throw std::out_of_range("there is no row " + std::to_string(index));
-    return {torch::full({4}, 0.1 * static_cast<double>(index)), torch::full({1}, 0.25)};
-  }
-  std::function<int64_t()> size_now;
-};
 
 // ---- empty ----------------------------------------------------------------------------------------------------------
 
@@ -504,76 +449,107 @@ TEST(OddNames, ReachEveryLoggerOrAreRefusedByLog) {
 
 // ---- memory that ends -----------------------------------------------------------------------------------------------
 
-/// Lets no CPU tensor be allocated from `phase` of step 4 on, until the test lifts that.
+/// Lets no CPU tensor be allocated from `phase` of step 4 on, until the test lifts that; `step` is inside of
+/// training_step, which replicas call on their threads.
 struct NoMemory : Callback {
   explicit NoMemory(std::string where) : phase(std::move(where)) {}
-  void on_train_batch_start(Trainer& t, LightningModule&, const Batch&, int64_t) override { at(t, "forward"); }
+  void on_train_batch_start(Trainer& t, LightningModule&, const Batch&, int64_t) override {
+    at(t, "forward");
+    ends_in_step = phase == "step" && t.global_step() >= 4;
+  }
   void on_before_backward(Trainer& t, LightningModule&, const at::Tensor&) override { at(t, "backward"); }
   void on_before_optimizer_step(Trainer& t, LightningModule&, Optimizer&) override { at(t, "optimizer"); }
   void on_train_batch_end(Trainer& t, LightningModule&, const at::Tensor&, const Batch&, int64_t) override {
     at(t, "logging");
   }
   void on_save_checkpoint(Trainer& t, LightningModule&, State&) override { at(t, "save"); }
+  void on_validation_batch_start(Trainer& t, LightningModule&, const Batch&, int64_t, int64_t) override {
+    at(t, "validation");
+  }
   void at(Trainer& trainer, const std::string& where) {
-    if (where == phase && trainer.global_step() >= 4 && memory != nullptr) {
-      LimitedAllocator& allocator = LimitedAllocator::instance();
-      allocator.limit = allocator.held();
-    }
+    if (where == phase && trainer.global_step() >= 4) end_memory();
+  }
+  void end_memory() const {
+    if (memory != nullptr) LimitedAllocator::instance().limit = LimitedAllocator::instance().held();
   }
   std::string phase;
+  bool ends_in_step = false;
   MemoryLimit* memory = nullptr;
 };
 
 struct AdamModule : TinyModule {
+  explicit AdamModule(std::shared_ptr<NoMemory> end = nullptr) : ends(std::move(end)) {}
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<torch::Device>&) const override {
+    return std::make_shared<AdamModule>(ends);
+  }
+  at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+    if (ends != nullptr && ends->ends_in_step) ends->end_memory();
+    return TinyModule::training_step(batch, batch_idx);
+  }
   OptimizerConfig configure_optimizers() override {
     return {Adam(parameters(), {.lr = 0.01}), StepLR({.step_size = 1, .gamma = 0.9})};
   }
+  std::shared_ptr<NoMemory> ends;
 };
+
+// Returns what a run that has no memory from `phase` on throws and prints; it is continued to the weights of an
+// undisturbed run.
+std::string without_memory(const std::string& strategy, const std::string& phase) {
+  const TemporaryFolder folder, elsewhere;
+  const auto options = [&](const std::shared_ptr<NoMemory>& ends, const std::string& path) {
+    TrainerOptions all = quiet(3);
+    all.default_root_dir = path;
+    all.log_every_n_steps = 1;
+    all.logger = CSVLogger({.save_dir = path});
+    all.enable_checkpointing = true;
+    all.auto_resume = true;
+    all.strategy = strategy;
+    all.devices = strategy == "single_device" ? 1 : 2;
+    all.callbacks = {ends, ModelCheckpoint({.dirpath = path + "/ckpt", .every_n_train_steps = 1})};
+    return all;
+  };
+  AdamModule whole;
+  Trainer(options(std::make_shared<NoMemory>("none"), elsewhere.path())).fit(whole, tiny_loader(12), tiny_loader(4));
+  const auto ends = std::make_shared<NoMemory>(phase);
+  AdamModule module(ends);
+  std::string error, printed;
+  {
+    const CapturedConsole console;
+    Trainer trainer(options(ends, folder.path()));
+    {
+      MemoryLimit memory;
+      ends->memory = &memory;
+      error = error_of([&] { trainer.fit(module, tiny_loader(12), tiny_loader(4)); });
+      ends->memory = nullptr;
+    }
+    printed = console.text();
+  }
+  AdamModule resumed;
+  Trainer again(options(std::make_shared<NoMemory>("none"), folder.path()));
+  again.fit(resumed, tiny_loader(12), tiny_loader(4));
+  EXPECT_TRUE(torch::equal(resumed.layer->weight, whole.layer->weight));
+  return error + printed;
+}
 
 // Reliability: no_memory.
 TEST(NoMemory, InAnyPhaseOfAStepIsAnErrorThatNamesTheSizeAndTheRemedy) {
-  for (const std::string phase : {"forward", "backward", "optimizer", "logging", "save"}) {
+  for (const std::string phase : {"forward", "step", "backward", "optimizer", "logging", "save", "validation"}) {
     SCOPED_TRACE(phase);
-    const TemporaryFolder folder;
-    const auto options = [&](const std::shared_ptr<NoMemory>& ends) {
-      TrainerOptions all = quiet(3);
-      all.default_root_dir = folder.path();
-      all.log_every_n_steps = 1;
-      all.logger = CSVLogger({.save_dir = folder.path()});
-      all.enable_checkpointing = true;
-      all.auto_resume = true;
-      all.callbacks = {ends, ModelCheckpoint({.dirpath = folder / "ckpt", .every_n_train_steps = 1})};
-      return all;
-    };
-    AdamModule whole;
-    {
-      const TemporaryFolder elsewhere;
-      TrainerOptions undisturbed = options(std::make_shared<NoMemory>("none"));
-      undisturbed.default_root_dir = elsewhere.path();
-      undisturbed.logger = CSVLogger({.save_dir = elsewhere.path()});
-      undisturbed.callbacks = {std::make_shared<NoMemory>("none")};
-      undisturbed.enable_checkpointing = false;
-      Trainer(undisturbed).fit(whole, tiny_loader(12), tiny_loader(4));
-    }
-    AdamModule module;
-    const auto ends = std::make_shared<NoMemory>(phase);
-    std::string error, printed;
-    {
-      const CapturedConsole console;
-      Trainer trainer(options(ends));
-      {
-        MemoryLimit memory;
-        ends->memory = &memory;
-        error = error_of([&] { trainer.fit(module, tiny_loader(12), tiny_loader(4)); });
-        ends->memory = nullptr;
+    EXPECT_TRUE(holds(without_memory("single_device", phase), {"out of memory", "bytes"}));
+  }
+}
+
+// Reliability: no_memory.
+TEST(NoMemory, OfAReplicaIsTheSameErrorAndNamesTheReplica) {
+  for (const std::string strategy : {"dp", "dp_balanced"}) {
+    for (const std::string phase : {"forward", "step", "backward", "validation"}) {
+      SCOPED_TRACE(strategy + " " + phase);
+      const std::string text = without_memory(strategy, phase);
+      EXPECT_TRUE(holds(text, {"out of memory", "bytes", "Largest users"}));
+      if (phase == "step") {
+        EXPECT_TRUE(has(text, "replica 0 of 2 on cpu:0: DefaultCPUAllocator: can't allocate memory")) << text;
       }
-      printed = console.text();
     }
-    EXPECT_TRUE(holds(error + printed, {"out of memory", "bytes"}));
-    AdamModule resumed;
-    Trainer again(options(std::make_shared<NoMemory>("none")));
-    again.fit(resumed, tiny_loader(12), tiny_loader(4));
-    EXPECT_TRUE(torch::equal(resumed.layer->weight, whole.layer->weight));
   }
 }
 

@@ -126,6 +126,7 @@ std::string expected_type(const Cell& cell, const Variant& variant) {
   switch (cell.what) {
     case Thrown::runtime_error: return "runtime_error";
     case Thrown::levin_error: return "Error";
+    case Thrown::config_error: return "ConfigError";
     case Thrown::libtorch_error: return cell.point.ends_with("::load_state_dict") ? "CheckpointError" : "Error";
     case Thrown::own_exception: return "OwnException";
     case Thrown::bad_alloc: return "OutOfMemoryError";
@@ -319,9 +320,9 @@ TEST(UserFaultsDeathTest, OfADestructorEndTheProcessAndItsTextIsPrinted) {
   struct Throws : Callback {
     ~Throws() override { throw_fault(Thrown::runtime_error); }
   };
+  const TemporaryFolder folder;  // this process removes it
   EXPECT_EXIT(
       {
-        const TemporaryFolder folder;
         UserRun run({}, folder.path());
         TrainerOptions options = run.options();
         options.callbacks.push_back(std::make_shared<Throws>());

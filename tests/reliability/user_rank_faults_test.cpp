@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "levin/core/process/main_guard.h"
 #include "reliability/user_run.h"
 #include "strategies/forked_ranks.h"
 #include "support/error_text.h"
@@ -29,9 +30,15 @@ struct Report {
   Outcome outcome = {};
   std::map<std::string, int64_t> calls = {};
   bool is_there = false;  // it ended in time
+  int status = -1;        // of its process, as a shell shows it
 };
 
-/// Runs fit on two ranks, in processes of their own; `point` throws in its `call`-th call on `rank`.
+struct ThrowsAtItsEnd : Callback {
+  ~ThrowsAtItsEnd() override { throw_fault(Thrown::runtime_error); }
+};
+
+/// Runs fit on two ranks, in processes of their own; `point` throws in its `call`-th call on `rank`, or a callback's
+/// destructor, which is the point "destructor".
 std::array<Report, 2> run_ranks(const std::string& strategy, int64_t rank, const std::string& point, int64_t call,
                                 Thrown what = Thrown::runtime_error) {
   const TemporaryFolder folder;
@@ -55,15 +62,25 @@ std::array<Report, 2> run_ranks(const std::string& strategy, int64_t rank, const
       points.clear();
       if (own == rank && !point.empty()) points.arm(point, call, what);
       nlohmann::json report;
+      Outcome outcome;
       {
         UserRun run({.name = strategy, .strategy = strategy, .devices = 2}, folder.path());
-        const Outcome outcome = outcome_of([&] { run.run(Entry::fit); });
+        if (own == rank && point == "destructor") {
+          TrainerOptions options = run.options();
+          options.callbacks.push_back(std::make_shared<ThrowsAtItsEnd>());
+          run.trainer = std::make_unique<Trainer>(options);
+        }
+        outcome = outcome_of([&] { run.run(Entry::fit); });
         report = {
             {"type", outcome.type}, {"text", outcome.text}, {"console", outcome.console}, {"calls", points.calls()}};
       }
       const std::string text = report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
       const bool is_written = ::write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
-      ::_exit(is_written ? 0 : 1);
+      const CapturedConsole quiet;
+      const int status = main_guard([&] {
+        if (outcome.error != nullptr) std::rethrow_exception(outcome.error);
+      });
+      ::_exit(is_written ? status : 99);
     }
     ::close(ends[1]);
     pipes.at(own) = ends[0];
@@ -84,10 +101,13 @@ std::array<Report, 2> run_ranks(const std::string& strategy, int64_t rank, const
     }
     ::close(pipes.at(own));
     if (text.empty()) ::kill(processes.at(own), SIGKILL);
-    ::waitpid(processes.at(own), nullptr, 0);
+    int status = 0;
+    ::waitpid(processes.at(own), &status, 0);
+    reports.at(own).status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     const auto report = nlohmann::json::parse(text, nullptr, false);
     if (report.is_discarded()) continue;
-    reports.at(own) = {{report["type"], report["text"], report["console"]}, report["calls"], true};
+    reports.at(own) = {
+        {report["type"], report["text"], report["console"]}, report["calls"], true, reports.at(own).status};
   }
   return reports;
 }
@@ -127,6 +147,8 @@ void try_functions(const std::string& strategy, const std::vector<std::string>& 
       EXPECT_TRUE(failed.is_there && other.is_there);
       EXPECT_TRUE(has(failed.outcome.all(), "the planted fault"));
       EXPECT_LT(took.count(), 20);
+      EXPECT_EQ(failed.status, failed.outcome.type.empty() ? 0 : 1);
+      EXPECT_EQ(other.status, other.outcome.type.empty() ? 0 : 1);
       // Where the ranks have nothing left to exchange, the other one ends well.
       const bool is_at_end =
           point.ends_with("::teardown") || point == "Logger::finalize" || point == "Logger::log_final_metrics";
@@ -163,6 +185,18 @@ TEST(UserFaultsOnRanksOfFsdp, OfHooksEndBothRanksOfFsdp) {
                  "LightningModule::training_step", "LightningModule::validation_step",
                  "LightningModule::optimizer_step", "DataModule::setup", "Optimizer::do_step"},
                 /*on_both=*/false);
+}
+
+// Reliability: destructor.
+TEST(UserFaultsOnRanks, OfADestructorEndTheProcessOfTheirRankAlone) {
+  for (const std::string strategy : {"ddp", "fsdp"}) {
+    for (const int64_t rank : {0, 1}) {
+      SCOPED_TRACE(strategy + " " + std::to_string(rank));
+      const auto reports = run_ranks(strategy, rank, "destructor", 0);
+      EXPECT_EQ(reports.at(static_cast<size_t>(rank)).status, 128 + SIGABRT);
+      EXPECT_EQ(reports.at(static_cast<size_t>(1 - rank)).status, 0);  // the fit has ended before
+    }
+  }
 }
 
 }  // namespace

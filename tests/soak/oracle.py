@@ -74,9 +74,11 @@ def listening_ports():
 
 
 def shared_memory():
-    """Only what Levin and LibTorch name: without a mount of its own, /dev/shm belongs to all processes."""
+    """Only files that Levin and LibTorch name: without a mount of its own, /dev/shm belongs to all processes, and another
+    test's folder for temporary files may be there."""
     is_own = "LEVIN_SOAK_ISOLATED" in os.environ
-    return {name for name in os.listdir("/dev/shm") if is_own or re.search("levin|torch|gloo|nccl", name)}
+    return {path.name for path in Path("/dev/shm").iterdir()
+            if is_own or (path.is_file() and re.search("levin|torch|gloo|nccl", path.name))}
 
 
 def stacks(pid):

@@ -170,6 +170,12 @@ TEST(ParallelApply, NamesTheSlotOfAnExceptionAfterAllTasksHaveEnded) {
   apply([](size_t) {});  // and it still works
 }
 
+TEST(ParallelApply, KeepsAMistakeInOptionsAndNamesItsSlot) {
+  ParallelApply apply(cpu_slots(2));
+  EXPECT_EQ(error_of<ConfigError>([&] { apply([](size_t) { throw ConfigError("a mistake"); }); }),
+            "replica 0 of 2 on cpu:0: a mistake");
+}
+
 TEST(ParallelApply, RethrowsARequestToEndUnchanged) {
   ParallelApply apply(cpu_slots(2));
   EXPECT_THROW(apply([](size_t k) {

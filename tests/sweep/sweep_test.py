@@ -82,6 +82,7 @@ class Whole(Base):
         self.write("run.yaml", RUN.replace("hidden: 4", "hidden: 5"))
         self.assertIn("was started with a different run.", self.sweep("s.yaml", status=2))
 
+    # Reliability: runtime_error.
     def test_a_failing_trial_is_retried_and_does_not_end_the_sweep(self):
         (self.folder / "empty").mkdir()
         space = f'space: {{data.root: {{grid: ["{self.folder}/empty", ""]}}}}'
@@ -219,6 +220,7 @@ class Stopped(Killed):
         output = self.levin("fit", "--config", "run.yaml", status=2, env={"LEVIN_STOP_AFTER": "later"})
         self.assertIn('LEVIN_STOP_AFTER: expected epoch=N or step=N with N >= 1, got "later"', output)
 
+    # Reliability: sigint.
     def test_ctrl_c_leaves_checkpoints_and_says_how_to_continue(self):
         self.write("run.yaml", RUN.replace("max_epochs: 4", "max_epochs: 2000"))
         self.sweep_file("max_trials: 2\nslots: 2")

@@ -1,6 +1,6 @@
 # Sweeps as users run them; their parts are tested in tools_test.
 if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)
-  foreach(case sweep.whole sweep.stopped sweep.stopped_long sweep.asked sweep.pages trials.ranked trials.ended trials.shared)
+  foreach(case sweep.whole sweep.stopped sweep.stopped_long sweep.asked sweep.pages trials.ranked trials.ended trials.disturbed trials.shared)
     string(REPLACE "." ";" parts "${case}")
     list(GET parts 0 file)
     list(GET parts 1 name)

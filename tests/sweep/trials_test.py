@@ -1,7 +1,7 @@
-"""levin sweep: which value and which checkpoint a trial has, its time limit, signals, several processes in one sweep,
-overrides.
+"""levin sweep: which value and which checkpoint a trial has, its time limit, signals, faults of one trial, several
+processes in one sweep, overrides.
 
-  trials_test.py LEVIN ranked|ended|shared [unittest's arguments]
+  trials_test.py LEVIN ranked|ended|disturbed|shared [unittest's arguments]
 """
 import csv
 import glob
@@ -9,9 +9,10 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
 
 import sweeps
-from sweeps import RUN, Base
+from sweeps import LEVIN, RUN, Base
 from waiting import alive, wait_until
 
 # The learning rate grows by a factor of 8 each epoch: the first trial's best value is not its last one.
@@ -178,6 +179,34 @@ class Ended(Base):
         self.assertIn("it has no result after 4.0 s (max_trial_time)", trial["error"])
 
 
+class Disturbed(Base):
+    """One trial meets a fault, and the other one does not."""
+
+    def expect_other_trial_completed(self, output):
+        bad, good = self.state()["trials"]
+        self.assertEqual((bad["state"], bad["failures"], good["state"]), ("failed", 1, "completed"), output)
+        self.assertEqual(self.best()["trial"], 1)
+        return bad
+
+    # Reliability: nan_loss.
+    def test_a_trial_whose_loss_is_nan_fails_and_the_others_continue(self):
+        self.sweep_file("max_retries: 0", search="{method: grid}", space="space: {optimizer.lr: {grid: [1.0e+38, 0.1]}}")
+        bad = self.expect_other_trial_completed(self.sweep("s.yaml"))
+        self.assertIn("exit status 1; its output is in", bad["error"])
+        self.assertRegex(bad["error"], r"the (loss|gradient).* is (nan|inf|not finite)")
+
+    # Reliability: disk_full.
+    def test_a_trial_that_cannot_save_fails_and_the_others_continue(self):
+        """A limit on the size of files refuses the checkpoints of the wide model alone, as a full disk does."""
+        self.sweep_file("max_retries: 0", search="{method: grid}", space="space: {model.hidden: {grid: [64, 4]}}")
+        limited = ["sh", "-c", 'trap "" XFSZ; ulimit -f 256; exec "$@"', "sh", LEVIN, "sweep", "s.yaml"]  # 128 KiB
+        done = subprocess.run(limited, cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=500)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        bad = self.expect_other_trial_completed(done.stdout)
+        self.assertRegex(bad["error"], "nothing of it is saved: all of its checkpoints failed .*File too large")
+
+
 class Shared(Base):
     def together(self, count, *arguments):
         """The statuses and outputs of several calls that run at the same time."""
@@ -238,4 +267,4 @@ class Shared(Base):
 
 
 if __name__ == "__main__":
-    sweeps.main({"ranked": Ranked, "ended": Ended, "shared": Shared})
+    sweeps.main({"ranked": Ranked, "ended": Ended, "disturbed": Disturbed, "shared": Shared})

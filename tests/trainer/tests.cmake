@@ -69,7 +69,8 @@ add_dependencies(trainer_test levin_stand_in_nvidia)
 levin_test(user_faults TORCH COST 60 FILES
   reliability/user_data_faults_test.cpp
   reliability/user_faults_test.cpp
-  reliability/user_rank_faults_test.cpp)
+  reliability/user_rank_faults_test.cpp
+  reliability/user_statuses_test.cpp)
 
 # What a GPU changes in a training, as far as a CPU can tell.
 levin_test(gpu_paths TORCH COST 30 FILES

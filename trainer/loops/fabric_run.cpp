@@ -579,6 +579,7 @@ void FabricRun::rethrow_named(const std::string& call) {
     throw CheckpointError(error_ = text_for_call(call, error.what()));
   } catch (const Error& error) {
     if (typeid(error) != typeid(Error)) throw;
+    if (is_out_of_memory(error)) fail_without_memory(call, error);  // of a replica
     throw Error(error_ = text_for_call(call, error.what()));
   }
 }

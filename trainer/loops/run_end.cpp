@@ -182,6 +182,7 @@ void fail_run(Run& run) {
     report_exception(run, wrapped);
     throw wrapped;
   } catch (const std::exception& error) {
+    if (typeid(error) == typeid(Error) && is_out_of_memory(error)) fail_without_memory(run, error);  // of a replica
     if (typeid(error) == typeid(Error)) throw_placed<Error>(run, error);
     if (typeid(error) == typeid(std::runtime_error)) throw_placed<std::runtime_error>(run, error);
     if (typeid(error) == typeid(std::logic_error)) throw_placed<std::logic_error>(run, error);

@@ -120,8 +120,9 @@ std::string original_text(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "";
   std::string text = exception_text(error);
   text = text.substr(0, text.find('\n'));
-  const size_t start = text.find("DefaultCPUAllocator: ");  // after the condition that LibTorch's check prints
-  if (start != std::string::npos) text.erase(0, start);
+  const size_t check = text.find("[enforce fail");  // the condition of LibTorch's check, after the name of a replica
+  const size_t start = text.find("DefaultCPUAllocator: ");
+  if (check < start && start != std::string::npos) text.erase(check, start - check);
   return " " + text + (text.ends_with('.') ? "" : ".");
 }
 

@@ -14,9 +14,12 @@ namespace {
 
 // LibTorch 2.11 throws a plain c10::Error on a CPU (c10/core/impl/alloc_cpu.cpp), and so do its checks of libraries'
 // status; workers of several devices wrap it in an Error with the same text.
-constexpr std::array<std::string_view, 5> kTexts{"DefaultCPUAllocator: can't allocate memory",
-                                                 "DefaultCPUAllocator: not enough memory", "out of memory",
-                                                 "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"};
+constexpr std::array<std::string_view, 6> kTexts{"DefaultCPUAllocator: can't allocate memory",
+                                                 "DefaultCPUAllocator: not enough memory",
+                                                 "out of memory",
+                                                 "std::bad_alloc",
+                                                 "CUBLAS_STATUS_ALLOC_FAILED",
+                                                 "CUDNN_STATUS_ALLOC_FAILED"};
 
 }  // namespace
 
