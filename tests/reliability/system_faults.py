@@ -305,7 +305,6 @@ def step_of(path):
     return int(re.search(r"step=(\d+)", path.name)[1])
 
 
-
 FAULTS = {
     "killed": Fault(send(signal.SIGKILL)),
     "killed_restarted": Fault(send(signal.SIGKILL), ("restarts=1",)),
@@ -390,7 +389,7 @@ class Cells(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name).resolve()
 
-    def run_forked(self, cell, folder, *more, env=None):
+    def run_forked(self, cell, folder, *more):
         """Returns (exit status, output) of a run that nothing from outside disturbs."""
         out, temporary = folder / "out", folder / "tmp"
         for path in (out, temporary):
