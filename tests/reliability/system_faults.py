@@ -411,7 +411,7 @@ class Cells(unittest.TestCase):
     def result(self, out):
         """Returns what a run has left: its weights, its metrics and the names of its checkpoints."""
         report = json.loads((out / "rank0.json").read_text())
-        names = sorted(path.name for path in out.rglob("*") if ".ckpt" in path.name)
+        names = sorted(path.name for path in out.rglob("*") if ".ckpt" in path.name and ".tmp-" not in path.name)
         return report["weights"], report["global_step"], report.get("metrics"), names
 
     def expect_nothing_left(self, run, output):
