@@ -1,7 +1,5 @@
 """Lightning, changed where docs/differences.md says that Levin differs on purpose. Each change is named in
 documented_differences.py, and notes its name in USED when it has an effect."""
-from pathlib import Path
-
 from lightning.pytorch import callbacks
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.loops import evaluation_loop, fit_loop, training_epoch_loop
@@ -11,8 +9,8 @@ from lightning.pytorch.trainer.connectors import checkpoint_connector
 from lightning.pytorch.trainer.connectors.logger_connector import logger_connector
 
 USED = set()
-LAST_OF = {}  # checkpoint -> last.ckpt that was saved with it
-LOADED = {}  # "path": the checkpoint that a run starts from
+STATES = {}  # checkpoint -> the states of all ModelCheckpoints once everything that belongs to its batch or epoch was done
+LOADED = {}  # "path": the checkpoint that a run starts from; "point": where an uninterrupted run stands for one that continues
 SAVED_AT = {}  # checkpoint -> (training batches done, what was done last: a batch, a validation or an epoch)
 
 
@@ -119,6 +117,14 @@ def on_run_start(plain, self):
     plain(self)
 
 
+@replaces(fit_loop._FitLoop, "on_advance_end")
+def on_advance_end(plain, self):
+    """resuming: a run that had stopped after an epoch, and then continues, is not stopped there."""
+    plain(self)
+    if LOADED["point"] == (batches_done(self.trainer), "epoch"):
+        self.trainer.should_stop = False
+
+
 @replaces(CSVLogger, "log_metrics")
 def log_metrics(plain, self, metrics, step=None):
     """no step yet: the first row has step 0."""
@@ -204,26 +210,45 @@ def call_on_load_checkpoint(plain, trainer, checkpoint):
     plain(trainer, checkpoint)
 
 
+REQUESTED = set()  # checkpoints whose batch or epoch is not over
+
+
+def capture(trainer):
+    states = {one.state_key: one.state_dict() for one in trainer.callbacks if isinstance(one, FreshModelCheckpoint)}
+    STATES.update((path, states) for path in REQUESTED)
+    REQUESTED.clear()
+
+
+for owner, name in ((evaluation_loop._EvaluationLoop, "run"), (training_epoch_loop._TrainingEpochLoop, "advance"),
+                    (fit_loop._FitLoop, "on_advance_end"), (fit_loop._FitLoop, "on_run_end"), (fit_loop._FitLoop, "teardown")):
+    @replaces(owner, name)
+    def capturing(plain, self, *args):
+        capture(self.trainer)
+        return plain(self, *args)
+
+
 class FreshModelCheckpoint(callbacks.ModelCheckpoint):
     """stale monitor: a save that is due waits for a value of the present weights. save at the end: a run without a save
     point saves once. newest last: save_last "newest" is Levin's save_last: true."""
     def __init__(self, save_last=None, **arguments):
         self.newest = save_last == "newest"
         super().__init__(save_last=True if save_last else None, **arguments)
-        self._last_of_top_k = ""
         self.waits, self.has_saved, self.step_seen, self.step_of_last = False, False, 0, 0
 
+    def state_dict(self):
+        return {**super().state_dict(), "step": self._last_global_step_saved, "step_of_last": self.step_of_last}
+
     def load_state_dict(self, state_dict):
-        """state of a checkpoint: it names the last.ckpt that was saved with it."""
-        super().load_state_dict(state_dict)
-        is_own = Path(LOADED["path"]).parent == Path(self.dirpath)
-        if is_own and LAST_OF.get(LOADED["path"], self.last_model_path) != self.last_model_path:
+        """state of a checkpoint: it names all files that were saved for the same batch or epoch."""
+        state = STATES[LOADED["path"]][self.state_key]
+        if any(state[key] != state_dict[key] for key in ("best_model_path", "best_model_score", "last_model_path")):
             USED.add("state of a checkpoint")
-            self.last_model_path = LAST_OF[LOADED["path"]]
+        super().load_state_dict(state)
 
     def _save_checkpoint(self, trainer, filepath):
         super()._save_checkpoint(trainer, filepath)
         SAVED_AT[str(filepath)] = (batches_done(trainer), self.done)
+        REQUESTED.add(str(filepath))
 
     def can_judge(self, trainer):
         fresh = self.monitor is None or self.save_top_k == 0 or is_measured_now(trainer, self.monitor)
@@ -247,8 +272,9 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
             self.save_or_wait(trainer, due and not self.validation_follows(trainer))
 
     def on_train_epoch_start(self, trainer, pl_module):
-        if self.continued_at == (batches_done(trainer), "epoch"):  # the end of the interrupted run saved here
-            self._last_global_step_saved = self.step_of_last = trainer.global_step
+        if self.continues and LOADED["point"] == (batches_done(trainer), "epoch"):  # the end of the interrupted run saved here
+            state = self.continues[self.state_key]
+            self._last_global_step_saved, self.step_of_last = state["step"], state["step_of_last"]
 
     @staticmethod
     def may_still_be_measured(trainer):
@@ -311,12 +337,9 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
         before = self._last_global_step_saved
         self._save_topk_checkpoint(trainer, candidates)
         top_k = self._last_global_step_saved == trainer.global_step and before != trainer.global_step
-        if top_k:
-            self._last_of_top_k = self._last_checkpoint_saved
         if self.save_last and (top_k or self.newest):
             self.step_of_last = trainer.global_step
             self._save_last_checkpoint(trainer, candidates)
-            LAST_OF[self._last_of_top_k] = self.last_model_path
         self.has_saved = self.has_saved or self._last_global_step_saved == trainer.global_step
 
     def save_newest(self, trainer):
@@ -333,9 +356,9 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
             USED.add("save at the end")
             if not self.can_judge(trainer):
                 self.step_of_last = trainer.global_step
-                self.save_last, save_last = True, self.save_last
+                self.save_last, save_last, before = True, self.save_last, self._last_global_step_saved
                 self._save_last_checkpoint(trainer, self._monitor_candidates(trainer))
-                self.save_last = save_last
+                self.save_last, self._last_global_step_saved = save_last, before
             elif self.save_top_k == 0:
                 self.save_newest(trainer)
             else:

@@ -12,11 +12,11 @@ import logging
 import math
 import os
 import pathlib
-import signal
 import sys
 import warnings
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
 warnings.filterwarnings("ignore")
 logging.disable(logging.WARNING)
 
@@ -24,9 +24,11 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.utilities import CombinedLoader
 from torch.utils.data import DataLoader, TensorDataset
 
 import lightning_models
+from forked_runs import serve_runs
 
 torch.set_num_threads(1)
 
@@ -98,8 +100,8 @@ class ScenarioModule(pl.LightningModule):
         self.batches = 0
 
     def loss_of(self, batch):
-        x, y = batch
-        return (self.layer(x) - y).pow(2).mean()
+        several = not isinstance(batch[0], torch.Tensor)  # training loaders; None of one that has ended
+        return sum((self.layer(x) - y).pow(2).mean() for x, y in (filter(None, batch) if several else [batch]))
 
     def log_all(self, stage, loss=None, batch_idx=0):
         for entry in self.options.get("log", []):
@@ -218,7 +220,7 @@ class Marks(pl.Callback):
         count = len(rows.read_text().splitlines()) - 1 if rows.exists() else 0
         for point in points:
             self.marks.setdefault((len(self.trace.lrs), point),
-                                  (len(self.trace.hooks), len(self.trace.validations_at), max(0, count)))
+                                  (len(self.trace.hooks), len(self.trace.validations_at), len(self.trace.losses), max(0, count)))
 
     def on_validation_start(self, trainer, pl_module):
         self.mark(trainer, "batch")
@@ -265,7 +267,10 @@ class ScenarioData(pl.LightningDataModule):
 
     def train_dataloader(self):
         self.trace.hooks.append("datamodule.train_dataloader")
-        return self.loader(self.data.get("train", 24), self.data.get("drop_last", False), ResumableLoader)
+        sizes, drop_last = self.data.get("train", 24), self.data.get("drop_last", False)
+        if not isinstance(sizes, list):
+            return self.loader(sizes, drop_last, ResumableLoader)
+        return CombinedLoader([self.loader(size, drop_last) for size in sizes], self.data.get("train_mode", "max_size_cycle"))
 
     def evaluation(self, stage):
         self.trace.hooks.append(f"datamodule.{stage}_dataloader")
@@ -317,7 +322,7 @@ def callbacks_of(scenario, phase, folder):
             arguments["scheduling"] = {int(epoch): count for epoch, count in arguments["scheduling"].items()}
         made.append(lightning_models.callback_class(given["class_path"])(**arguments))
         if given["class_path"] == "ModelCheckpoint":
-            made[-1].has_saved, made[-1].continued_at = saved, saved and phase["point"]
+            made[-1].has_saved, made[-1].continues = saved, saved and lightning_models.STATES[phase["continued"]]
     return made, checkpoints
 
 
@@ -330,12 +335,13 @@ def continued(scenario, phase, folder):
     file = files[int(phase["ckpt_path"][1:]) % len(files)]
     point = lightning_models.SAVED_AT[str(folder / file)]
     lightning_models.USED.add("resuming")
-    whole = {**phase, "ckpt_path": "", "saved_in": file.split("/")[0], "point": point}
+    whole = {**phase, "ckpt_path": "", "saved_in": file.split("/")[0], "continued": str(folder / file), "point": point}
     out = run_phase(scenario, whole, folder.parent / "uninterrupted")
-    hooks, validations, rows = out.pop("marks")[point]
+    hooks, validations, losses, rows = out.pop("marks")[point]
     out["hooks"] = out["hooks"][hooks:]
     out["validations_at"] = out["validations_at"][validations:]
-    for key in ("losses", "lrs", "global_step_after_batch"):
+    out["losses"] = out["losses"][losses:]
+    for key in ("lrs", "global_step_after_batch"):
         out[key] = out[key][point[0]:]
     if "metrics_csv" in out:
         out["metrics_csv"] = out["metrics_csv"][rows:]
@@ -359,6 +365,8 @@ def run_phase(scenario, phase, folder):
     if "min_steps" in options and "min_epochs" not in options:
         lightning_models.USED.add("least steps")
         options["min_epochs"] = 0
+    if options.get("precision") == "bf16-true":
+        lightning_models.USED.add("updates in bfloat16")
     if type(options.get("val_check_interval")) is int:
         options["val_check_interval"] = lightning_models.Batches(options["val_check_interval"])
     trainer = pl.Trainer(**options, logger=CSVLogger(folder, name="logs", flush_logs_every_n_steps=1),
@@ -370,7 +378,7 @@ def run_phase(scenario, phase, folder):
         ckpt_path = files[int(ckpt_path[1:]) % len(files)] if files else None
     if ckpt_path not in (None, "best", "last"):
         ckpt_path = str(folder / ckpt_path)
-    lightning_models.LOADED["path"] = ckpt_path
+    lightning_models.LOADED.update(path=ckpt_path, point=phase.get("point"))
     run = phase["run"]
     try:
         if run == "fit":
@@ -411,6 +419,15 @@ def run_phase(scenario, phase, folder):
 
 
 def run(arguments):
+    try:
+        return run_phases(arguments)
+    except Exception:
+        logging.disable(logging.NOTSET)
+        logging.exception("%s", arguments)
+        return 1
+
+
+def run_phases(arguments):
     scenario = json.loads(pathlib.Path(arguments[0]).read_text())
     folder = pathlib.Path(arguments[1]).resolve().parent / "run"  # one for all ranks
     folder.mkdir(parents=True, exist_ok=True)
@@ -421,50 +438,8 @@ def run(arguments):
     return 0
 
 
-def become_rank(request, variables):
-    os.setpgid(0, 0)
-    os.environ.update(variables)
-    output = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    if "folder" in request:
-        os.chdir(request["folder"])
-    status = 1
-    try:
-        status = run(request["arguments"])
-    except Exception:
-        logging.disable(logging.NOTSET)
-        logging.exception("%s", request["arguments"])
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-
-
-def serve():
-    """The protocol of support/forked_runs.h: each rank of each run is a process forked from this one."""
-    for line in sys.stdin:
-        request = json.loads(line)
-        running = {}
-        for rank, variables in enumerate(request["ranks"]):
-            process = os.fork()
-            if process == 0:
-                become_rank(request, variables)
-            running[process] = rank
-        statuses = [0] * len(running)
-        while running:
-            process, status = os.wait()
-            status = os.waitstatus_to_exitcode(status)
-            statuses[running.pop(process)] = status
-            if status != 0:
-                for other in running:
-                    os.kill(other, signal.SIGKILL)
-        print(json.dumps(statuses), flush=True)
-
-
 if __name__ == "__main__":
     if sys.argv[1:] == ["serve"]:
-        serve()
+        serve_runs(run)
     else:
         sys.exit(run(sys.argv[1:]))

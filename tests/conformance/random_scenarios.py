@@ -3,18 +3,25 @@ import math
 import random
 
 OPTIMIZERS = {
-    "SGD": [{"lr": 0.1}, {"lr": 0.05, "momentum": 0.9}, {"lr": 0.05, "momentum": 0.8, "nesterov": True, "weight_decay": 0.01},
+    "SGD": [{"lr": 0.1}, {"lr": 0.1, "weight_decay": 0.02}, {"lr": 0.05, "momentum": 0.9}, {"lr": 0.05, "momentum": 0.8, "nesterov": True, "weight_decay": 0.01},
             {"lr": 0.05, "momentum": 0.5, "dampening": 0.2}, {"lr": 0.01, "maximize": True}],
-    "Adam": [{"lr": 0.02}, {"lr": 0.05, "betas": [0.8, 0.95], "weight_decay": 0.02}, {"lr": 0.03, "amsgrad": True}],
+    "Adam": [{"lr": 0.02}, {"lr": 0.05, "betas": [0.8, 0.95], "weight_decay": 0.02}, {"lr": 0.03, "amsgrad": True},
+             {"lr": 0.01, "maximize": True}, {"lr": 0.02, "weight_decay": 0.1, "decoupled_weight_decay": True}],
     "AdamW": [{"lr": 0.02}, {"lr": 0.03, "weight_decay": 0.1, "amsgrad": True}],
     "Adamax": [{"lr": 0.02}, {"lr": 0.02, "weight_decay": 0.02}],
     "NAdam": [{"lr": 0.02}, {"lr": 0.02, "weight_decay": 0.05, "decoupled_weight_decay": True}],
-    "RAdam": [{"lr": 0.02}, {"lr": 0.05, "weight_decay": 0.05}],
+    "RAdam": [{"lr": 0.02}, {"lr": 0.05, "weight_decay": 0.05},
+              {"lr": 0.05, "weight_decay": 0.05, "decoupled_weight_decay": True}],
     "Adagrad": [{"lr": 0.1}, {"lr": 0.1, "lr_decay": 0.02, "weight_decay": 0.01, "initial_accumulator_value": 0.1}],
     "Adadelta": [{"lr": 1.0}, {"lr": 0.5, "rho": 0.8, "weight_decay": 0.01}],
     "RMSprop": [{"lr": 0.01}, {"lr": 0.01, "alpha": 0.9, "momentum": 0.5, "centered": True}],
-    "Adafactor": [{"lr": 0.05}],
+    "Adafactor": [{"lr": 0.05}, {"lr": 0.1, "beta2_decay": -0.5, "d": 2.0, "weight_decay": 0.05}],
 }
+# Optimizers that are drawn less often, because they exclude other options (draw_optimizer).
+OF_MATRICES = {"Muon": [{"lr": 0.02}, {"lr": 0.05, "weight_decay": 0.0, "momentum": 0.8, "nesterov": False},
+                        {"lr": 0.05, "adjust_lr_fn": "match_rms_adamw", "ns_steps": 3}]}
+WITH_CLOSURE = {"LBFGS": [{"lr": 0.3, "max_iter": 3}, {"lr": 0.1, "max_iter": 2, "history_size": 1},
+                          {"max_iter": 4, "line_search_fn": "strong_wolfe"}]}
 
 
 class Draw:
@@ -36,12 +43,7 @@ def draw(seed):
     data, batches, val_loaders = draw_data(d)
     trainer = draw_trainer(d, batches, val_loaders)
     per_epoch = batches_of(trainer, batches)
-    module = {}
-    if d.chance(0.8):
-        name = d.one(*OPTIMIZERS)
-        module["optimizer"] = {"class_path": name, "init_args": dict(d.one(*OPTIMIZERS[name]))}
-    if d.chance(0.15):
-        module["param_groups"] = [{"params": "weight"}, {"params": "bias", "lr": 0.02, "weight_decay": 0.0}]
+    module = draw_optimizer(d, trainer)
     module["log"] = draw_log(d, val_loaders)
     scheduler = draw_scheduler(d, module, per_epoch, trainer)
     if scheduler:
@@ -49,7 +51,8 @@ def draw(seed):
     if d.chance(0.15):
         module["stop"] = {"hook": d.one("training_step", "on_train_batch_start", "on_train_batch_end", "on_train_epoch_end"),
                           "batch": d.between(1, 3 * per_epoch)}
-    if d.chance(0.05) and trainer.get("gradient_clip_algorithm") != "value":  # PyTorch clips no values without gradients
+    takes_no_loss = trainer.get("gradient_clip_algorithm") != "value" and not is_lbfgs(module)
+    if d.chance(0.05) and takes_no_loss:  # PyTorch clips no values without gradients
         module["skip_every"] = d.between(2, 4)
     callbacks = draw_callbacks(d, module, trainer, val_loaders)
     scenario = {"name": f"seed_{seed}", "data": data, "trainer": trainer, "module": module, "callbacks": callbacks,
@@ -58,12 +61,41 @@ def draw(seed):
     return scenario
 
 
+def optimizer_from(d, kinds):
+    name = d.one(*kinds)
+    return {"class_path": name, "init_args": dict(d.one(*kinds[name]))}
+
+
+def is_lbfgs(module):
+    return module.get("optimizer", {}).get("class_path") == "LBFGS"
+
+
+def draw_optimizer(d, trainer):
+    module = {}
+    if d.chance(0.8):
+        module["optimizer"] = optimizer_from(d, OPTIMIZERS)
+    if d.chance(0.15):
+        module["param_groups"] = [{"params": "weight"}, {"params": "bias", "lr": 0.02, "weight_decay": 0.0}]
+    elif d.chance(0.06):
+        module["optimizer"], module["param_groups"] = optimizer_from(d, OF_MATRICES), [{"params": "weight"}]
+    elif d.chance(0.06) and "accumulate_grad_batches" not in trainer and not trainer.get("precision", "").startswith("bf16"):
+        module["optimizer"] = optimizer_from(d, WITH_CLOSURE)  # takes one group, and a window of one batch
+    return module
+
+
 def draw_data(d):
     size, batches = d.between(1, 5), d.between(2, 8)
     data = {"batch_size": size, "train": size * batches - (d.between(0, size - 1) if d.chance(0.4) else 0)}
     if d.chance(0.2):
         data["drop_last"] = True
         batches = data["train"] // size
+    if d.chance(0.1):  # several training loaders; with max_size the longest comes first
+        samples = [d.between(size, size * 6) for _ in range(d.between(1, 2))] + [data["train"]]
+        data["train"] = sorted(samples, reverse=True) if d.chance(0.6) else samples
+        longest_first = data["train"][0] == max(data["train"])
+        data["train_mode"] = d.one("min_size", "max_size_cycle", *(["max_size"] if longest_first else []))
+        each = [count // size if data.get("drop_last") else math.ceil(count / size) for count in data["train"]]
+        batches = min(each) if data["train_mode"] == "min_size" else max(each)
     kind = d.between(0, 9)
     if kind == 0:
         data["val"] = 0
@@ -107,6 +139,8 @@ def draw_trainer(d, batches, val_loaders):
         trainer["min_epochs"] = d.between(1, max(1, trainer["max_epochs"]))
     if d.chance(0.15):
         trainer["min_steps"] = d.between(1, trainer.get("max_steps", steps * max(1, trainer["max_epochs"])))
+    if d.chance(0.3) and ("min_steps" in trainer or "min_epochs" in trainer):
+        trainer["max_time"] = "00:00:00:00"  # stops as soon as these allow it; a time later than 0 would not be exact
     if d.chance(0.3):
         trainer["gradient_clip_val"] = d.one(0.05, 0.2, 0.5)
         if d.chance(0.5):
@@ -125,8 +159,8 @@ def draw_trainer(d, batches, val_loaders):
         trainer["num_sanity_val_steps"] = d.one(0, 1, 3, -1)
     if d.chance(0.6):
         trainer["log_every_n_steps"] = d.between(1, 4)
-    if d.chance(0.05):
-        trainer["precision"] = "64-true"
+    if d.chance(0.1):
+        trainer["precision"] = d.one("64-true", "bf16-mixed", "bf16-true")
     if d.chance(0.1):
         trainer["reload_dataloaders_every_n_epochs"] = d.between(1, 2)
     return trainer
@@ -202,17 +236,15 @@ def draw_scheduler(d, module, per_epoch, trainer):
         "PolynomialLR": lambda: {"total_iters": d.between(2, 12), "power": d.one(1.0, 2.0)},
         "CosineAnnealingLR": lambda: {"T_max": d.between(2, 12), "eta_min": d.one(0.0, 0.001)},
         "CosineAnnealingWarmRestarts": lambda: {"T_0": d.between(1, 4), "T_mult": d.between(1, 2)},
+        "SWALR": lambda: {"swa_lr": d.one(0.05, 0.2), "anneal_epochs": d.between(0, 6), "anneal_strategy": d.one("cos", "linear")},
     }
-    kind = d.between(0, 11)
-    if kind <= 7:
+    kind = d.between(0, 13)
+    if kind <= 8:
         name = d.one(*simple)
         schedule = {"class_path": name, "init_args": simple[name]()}
-    elif kind == 8:
-        schedule = {"class_path": "OneCycleLR", "init_args": {"max_lr": 0.1, "total_steps": 200, "cycle_momentum": False}}
-    elif kind == 9:
-        schedule = {"class_path": "CyclicLR", "init_args": {"base_lr": 0.01, "max_lr": 0.1, "step_size_up": d.between(1, 4),
-                                                           "mode": d.one("triangular", "triangular2"), "cycle_momentum": False}}
-    elif kind == 10:
+    elif kind <= 10:
+        schedule = draw_cycle(d, module, per_epoch * abs(trainer["max_epochs"]) if "max_steps" not in trainer else 200)
+    elif kind == 11:
         names = [d.one("ConstantLR", "LinearLR", "ExponentialLR", "StepLR") for _ in range(2)]
         inner = [{"class_path": name, "init_args": simple[name]()} for name in names]
         schedule = d.one({"class_path": "SequentialLR", "init_args": {"schedulers": inner, "milestones": [d.between(1, 5)]}},
@@ -220,7 +252,8 @@ def draw_scheduler(d, module, per_epoch, trainer):
     else:
         schedule = {"class_path": "ReduceLROnPlateau",
                     "init_args": {"patience": d.between(0, 1), "factor": 0.5, "mode": d.one("min", "max"),
-                                  "cooldown": d.between(0, 1)}}
+                                  "cooldown": d.between(0, 1), **d.one({}, {"min_lr": 0.03}),
+                                  **d.one({}, {"threshold": 0.2, "threshold_mode": "abs"})}}
     if schedule["class_path"] == "ReduceLROnPlateau":
         names = monitors(module, 1)
         if not names:
@@ -233,6 +266,26 @@ def draw_scheduler(d, module, per_epoch, trainer):
     if d.chance(0.25):
         schedule["frequency"] = d.between(2, 3)
     return schedule
+
+
+WITHOUT_MOMENTUM = ("Adagrad", "Adadelta", "Adafactor", "LBFGS")
+
+
+def draw_cycle(d, module, steps):
+    """OneCycleLR of enough steps, or CyclicLR; with cycles of momentum where the optimizer has one."""
+    name = module.get("optimizer", {"class_path": "SGD"})["class_path"]
+    cycle = {"cycle_momentum": name not in WITHOUT_MOMENTUM and d.chance(0.6)}
+    if cycle["cycle_momentum"]:
+        cycle |= d.one({}, {"base_momentum": 0.6, "max_momentum": 0.8})
+    if d.chance(0.5):
+        cycle |= {"max_lr": 0.1, "total_steps": max(25, steps + d.between(1, 10)), "pct_start": d.one(0.3, 0.1, 0.6),
+                  "anneal_strategy": d.one("cos", "linear"), "three_phase": d.chance(0.3), **d.one({}, {"div_factor": 5.0})}
+        return {"class_path": "OneCycleLR", "init_args": cycle}
+    cycle |= {"base_lr": 0.01, "max_lr": 0.1, "step_size_up": d.between(1, 4),
+              "mode": d.one("triangular", "triangular2", "exp_range"), **d.one({}, {"step_size_down": d.between(1, 4)})}
+    if cycle["mode"] == "exp_range":
+        cycle["gamma"] = 0.9
+    return {"class_path": "CyclicLR", "init_args": cycle}
 
 
 def draw_callbacks(d, module, trainer, val_loaders):
@@ -248,7 +301,7 @@ def draw_callbacks(d, module, trainer, val_loaders):
         add("EMAWeightAveraging", decay=d.one(0.5, 0.9))
     elif d.chance(0.08) and trainer["max_epochs"] > 1:
         add("StochasticWeightAveraging", swa_lrs=0.05, swa_epoch_start=1, annealing_epochs=d.between(1, 3))
-    if "accumulate_grad_batches" not in trainer and d.chance(0.1):
+    if "accumulate_grad_batches" not in trainer and d.chance(0.1) and not is_lbfgs(module):
         add("GradientAccumulationScheduler", scheduling={"0": d.between(1, 3), str(d.between(1, 2)): d.between(1, 4)})
     if d.chance(0.15):
         add("LearningRateMonitor", **d.one({}, {"logging_interval": "step"}, {"logging_interval": "epoch"}))
@@ -323,15 +376,21 @@ def resume(d, scenario):
         arguments.pop("save_weights_only", None)
         if d.chance(0.5):
             arguments["save_top_k"] = -1
-    for key in ("max_steps", "min_steps", "reload_dataloaders_every_n_epochs"):
+    for key in ("max_steps", "min_steps", "max_time"):
         trainer.pop(key, None)
-    scenario["module"].pop("stop", None)
+    lengthen_cycle(scenario)
     first = next(one for one in scenario["callbacks"] if one["class_path"] == "ModelCheckpoint")
-    scenario["callbacks"] = [one for one in scenario["callbacks"] if one["class_path"] != "EarlyStopping" and
-                             (one["class_path"] != "ModelCheckpoint" or one is first)]
+    scenario["callbacks"] = [one for one in scenario["callbacks"] if one["class_path"] != "ModelCheckpoint" or one is first]
     scenario["phases"][0]["trainer"] = trainer
     later = {**trainer, "max_epochs": trainer["max_epochs"] + d.between(1, 2)}
     scenario["phases"].append({"run": "fit", "trainer": later, "ckpt_path": f"#{d.between(0, 5)}", "continues": True})
+
+
+def lengthen_cycle(scenario):
+    """The run has become longer, and OneCycleLR must not end before it."""
+    schedule = scenario["module"].get("lr_scheduler", {})
+    if schedule.get("class_path") == "OneCycleLR":
+        schedule["init_args"]["total_steps"] = 200
 
 
 def use_ranks(d, scenario):
@@ -339,6 +398,8 @@ def use_ranks(d, scenario):
     data, size = scenario["data"], scenario["data"]["batch_size"]
     data["train"] = 2 * size * d.between(2, 5)
     data.pop("drop_last", None)
+    data.pop("train_mode", None)
+    lengthen_cycle(scenario)
     if data["val"]:
         data["val"] = 2 * size * d.between(1, 3)
     kept = ("accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm", "log_every_n_steps",
@@ -358,14 +419,17 @@ def use_ranks(d, scenario):
 def optimize_by_hand(d, scenario):
     """Manual optimization, of one optimizer or of one for each parameter."""
     module, trainer = scenario["module"], scenario["trainer"]
-    for key in ("accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm", "max_steps", "min_steps"):
+    for key in ("accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm", "max_steps", "min_steps", "max_time"):
         trainer.pop(key, None)
     trainer["max_epochs"] = abs(trainer["max_epochs"])
     for key in ("skip_every", "lr_scheduler", "param_groups"):
         module.pop(key, None)
     module["manual"] = True
     module["manual_every"] = d.between(1, 3)
+    if is_lbfgs(module):  # it needs a closure
+        del module["optimizer"]
     if d.chance(0.5):
-        module["optimizers"] = [{"class_path": name, "init_args": dict(d.one(*OPTIMIZERS[name]))}
-                                for name in (d.one(*OPTIMIZERS), d.one(*OPTIMIZERS))]
+        module["optimizers"] = [optimizer_from(d, OPTIMIZERS | OF_MATRICES), optimizer_from(d, OPTIMIZERS)]
+    elif module.get("optimizer", {}).get("class_path") in OF_MATRICES:
+        del module["optimizer"]
     scenario["callbacks"] = [one for one in scenario["callbacks"] if one["class_path"] in ("EarlyStopping", "ModelCheckpoint")]

@@ -7,6 +7,7 @@
 #include <limits>
 #include <regex>
 
+#include "levin/data/loading/combined_loader.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/loading/dataset.h"
 
@@ -67,8 +68,13 @@ ScenarioModule::ScenarioModule(const Json& scenario, Trace& trace)
 }
 
 at::Tensor ScenarioModule::loss_of(const Batch& batch) {
-  auto [x, y] = batch.unpack<2>();
-  return (linear->forward(x) - y).pow(2).mean();
+  at::Tensor loss;
+  for (size_t k = 0; k + 1 < batch.count(); k += 2) {  // of each training loader that has not ended
+    if (batch[k].size(0) == 0) continue;
+    const at::Tensor part = (linear->forward(batch[k]) - batch[k + 1]).pow(2).mean();
+    loss = loss.defined() ? loss + part : part;
+  }
+  return loss;
 }
 
 void ScenarioModule::log_all(const std::string& stage, const at::Tensor& loss, int64_t batch_idx) {
@@ -109,7 +115,6 @@ void ScenarioModule::note(const std::string& hook) {
 void ScenarioModule::note_and_act(const std::string& hook) {
   note(hook);
   if (hook == "on_train_batch_end") {
-    ++batches_;
     trace_.lrs.push_back(rounded(optimizer().optimizer().param_groups()[0].lr));
     trace_.global_step_after_batch.push_back(global_step());
   }
@@ -119,7 +124,7 @@ void ScenarioModule::note_and_act(const std::string& hook) {
 
 void ScenarioModule::stop_in(const std::string& hook) {
   if (!options_.contains("stop") || options_["stop"].at("hook") != hook) return;
-  const int64_t batches = batches_ + static_cast<int64_t>(hook == "training_step");
+  const int64_t batches = trainer().seen_batches() + static_cast<int64_t>(hook == "training_step");
   if (batches >= options_["stop"].at("batch").get<int64_t>()) trainer().request_stop();
 }
 
@@ -343,7 +348,17 @@ class ScenarioData : public levin::DataModule {
   void teardown(levin::Stage) override { note("teardown"); }
   std::shared_ptr<levin::Loader> train_dataloader() override {
     note("train_dataloader");
-    const int64_t samples = data_.value("train", 24);
+    const Json given = data_.value("train", Json(24));
+    if (given.is_array()) {
+      levin::Loaders all;
+      for (const auto& samples : given) all.push_back(loader(samples.get<int64_t>(), data_.value("drop_last", false)));
+      levin::CombinedLoaderOptions options;
+      for (const auto& [name, mode] : levin::EnumNames<levin::CombinedMode>::names) {
+        if (data_.value("train_mode", "max_size_cycle") == name) options.mode = mode;
+      }
+      return std::make_shared<levin::CombinedLoader>(std::move(all), options);
+    }
+    const auto samples = given.get<int64_t>();
     const auto order = several_ranks_ ? std::make_shared<LightningsShuffle>(samples) : nullptr;
     return loader(samples, data_.value("drop_last", false), order);
   }

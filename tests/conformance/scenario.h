@@ -98,7 +98,6 @@ class ScenarioModule : public levin::LightningModule {
 
   Json options_;
   Trace& trace_;
-  int64_t batches_ = 0;  // that this phase has trained
 };
 
 /// The recorded callback: notes every hook.
@@ -154,7 +153,8 @@ class TracingCallback final : public levin::Callback {
   Trace& trace_;
 };
 
-/// The scenario's data: x[i][j] = ((7i + 3j) % 17) / 17 - 0.5, y[i] = (i % 5) / 5, never shuffled.
+/// The scenario's data: x[i][j] = ((7i + 3j) % 17) / 17 - 0.5, y[i] = (i % 5) / 5, never shuffled. Several training
+/// loaders are one CombinedLoader, whose batches hold x and y of each.
 [[nodiscard]] std::unique_ptr<levin::DataModule> make_data_module(const Json& scenario, Trace& trace);
 
 }  // namespace conformance

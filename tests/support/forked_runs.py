@@ -7,6 +7,7 @@ import pathlib
 import select
 import signal
 import subprocess
+import sys
 import tempfile
 
 
@@ -98,3 +99,63 @@ class ForkedRuns:
                         os.kill(int(entry.name), signal.SIGKILL)
                 except ProcessLookupError:
                     continue
+
+
+def serve_runs(run):
+    """The protocol of forked_runs.h for a Python program: `run` gets the arguments in a separate process for each rank, and
+    returns its exit status. When a rank fails, the others are killed. When standard input is closed, a run that has not
+    ended is killed."""
+    while line := os.read(0, 1 << 20):  # not sys.stdin, whose buffer would hide that the other end was closed
+        while not line.endswith(b"\n"):
+            line += os.read(0, 1 << 20)
+        request = json.loads(line)
+        running = {}
+        for rank, variables in enumerate(request["ranks"]):
+            process = os.fork()
+            if process == 0:
+                _become_run(request, variables, run)
+            os.setpgid(process, process)
+            running[process] = rank
+        statuses = [0] * len(running)
+        while running:
+            ended = _wait_for_one_of(running)
+            if ended:
+                statuses[running.pop(ended[0])] = os.waitstatus_to_exitcode(ended[1])
+            if not ended or ended[1] != 0:
+                for other in running:
+                    os.killpg(other, signal.SIGKILL)
+            if not ended:
+                return
+        print(json.dumps(statuses), flush=True)
+
+
+def _wait_for_one_of(running):
+    """(process, status) of a rank that has ended; nothing if standard input was closed before."""
+    poll, files = select.poll(), [os.pidfd_open(process) for process in running]
+    poll.register(0, 0)
+    for file in files:
+        poll.register(file, select.POLLIN)
+    ready = poll.poll()
+    for file in files:
+        os.close(file)
+    if any(file == 0 for file, _ in ready):
+        return None
+    return next((process, status) for process, status in (os.waitpid(one, os.WNOHANG) for one in running) if process)
+
+
+def _become_run(request, variables, run):
+    status = 1
+    try:
+        os.setpgid(0, 0)
+        os.environ.update(variables)
+        output = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        if "folder" in request:
+            os.chdir(request["folder"])
+        status = run(request["arguments"])
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
