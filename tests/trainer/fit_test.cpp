@@ -1,13 +1,18 @@
 // When a fit continues and when it ends, and what runs around the training batches.
 #include <gtest/gtest.h>
+#include <torch/nn.h>
 
+#include <algorithm>
 #include <csignal>
 #include <thread>
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
+#include "levin/callbacks/model_checkpoint.h"
 #include "levin/core/options/error.h"
+#include "levin/trainer/random_state.h"
 #include "support/captured_console.h"
+#include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 
 namespace levin::fit_test {
@@ -328,6 +333,64 @@ TEST(Fit, MakesItsLoadersAnewEveryNEpochs) {
       Trainer(options).fit(module, data);
       EXPECT_EQ(data.train, expected) << "every " << every << ", sanity " << sanity;
       EXPECT_EQ(data.val, expected) << "every " << every << ", sanity " << sanity;
+    }
+  }
+}
+
+/// Notes a random number whenever it makes a loader, and in each training batch.
+struct DrawingData : LightningDataModule {
+  std::shared_ptr<Loader> train_dataloader() override {
+    train.push_back(at::rand({1}).item<double>());
+    return tiny_loader(8);
+  }
+  Loaders val_dataloader() override {
+    val.push_back(at::rand({1}).item<double>());
+    return tiny_loader(8);
+  }
+  Batch on_after_batch_transfer(Batch batch, int64_t) override {
+    batches.push_back(at::rand({1}).item<double>());
+    return batch;
+  }
+  std::vector<double> train = {}, val = {}, batches = {};
+};
+
+/// The four epochs of a run, and those that remain after a checkpoint.
+struct WholeAndResumed {
+  WholeAndResumed(int64_t every, int64_t sanity, const std::string& checkpoint) {
+    const TemporaryFolder folder;
+    const auto fit = [&](DrawingData& data, const std::string& ckpt_path) {
+      TinyModule module;
+      TrainerOptions options =
+          quiet(4, ModelCheckpoint({.dirpath = folder.path(), .filename = "{epoch}", .save_top_k = -1}));
+      options.reload_dataloaders_every_n_epochs = every;
+      options.num_sanity_val_steps = sanity;
+      Trainer(options).fit(module, data, ckpt_path);
+    };
+    seed_everything(3);
+    fit(whole, "");
+    seed_everything(4);
+    fit(resumed, folder / checkpoint);
+  }
+  DrawingData whole, resumed;
+};
+
+std::vector<double> last(size_t count, const std::vector<double>& all) {
+  return {all.end() - static_cast<std::ptrdiff_t>(std::min(count, all.size())), all.end()};
+}
+
+TEST(Fit, MakesTheLoaderOfTheEpochThatItResumesWithOnceAndWithTheSameRandomNumbers) {
+  const WholeAndResumed run(1, 0, "epoch=1.ckpt");
+  EXPECT_EQ(run.resumed.train, last(2, run.whole.train));
+  EXPECT_EQ(run.resumed.batches, last(run.resumed.batches.size(), run.whole.batches));
+}
+
+TEST(Fit, ThatResumesMakesValidationLoadersAnewInTheSameEpochs) {
+  for (const int64_t sanity : {0, 2}) {
+    for (const char* checkpoint : {"epoch=0.ckpt", "epoch=1.ckpt"}) {
+      const WholeAndResumed run(2, sanity, checkpoint);
+      ASSERT_EQ(run.whole.val.size(), 2U);  // for epochs 0 and 2
+      EXPECT_EQ(run.resumed.val.size(), 2U) << checkpoint << ", sanity " << sanity;
+      EXPECT_EQ(run.resumed.val.back(), run.whole.val.back()) << checkpoint << ", sanity " << sanity;
     }
   }
 }

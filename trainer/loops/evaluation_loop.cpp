@@ -175,8 +175,10 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   std::optional<RandomState> training_numbers;  // restored at the end: how often a fit validates must not change them
   if (inside_fit) training_numbers.emplace();
   const int64_t every = run_.plan.reload_dataloaders_every_n_epochs;
-  if (inside_fit && every > 0 && run_.progress.epoch - run_.fit.eval_loaded_in_epoch >= every)
+  const bool makes_loaders_anew = inside_fit && every > 0 && !run_.entry.sanity_checking;
+  if (makes_loaders_anew && run_.progress.epoch - run_.fit.eval_loaded_in_epoch >= every) {
     load_eval_loaders(run_, stage_);
+  }
   const GradientsOff gradients_off(run_.plan.inference_mode && !inside_fit);
   EvalMode eval_mode(run_.entry, *run_.entry.module, hooks.phase);
   WholeWeights whole_weights(*run_.strategy);

@@ -34,7 +34,7 @@ void FitLoop::run() {
   run_.entry.phase = Phase::train;
   expect_monitors(run_);
   call_plain(run_, Hook::on_train_start, &Callback::on_train_start, &LightningModule::on_train_start);
-  restore_random_numbers(run_);
+  continue_random_numbers();
   validation_.restart_clock();
   memory_keeping_ = MemoryKeeping::of(run_);
   thread_tuning_ = ThreadTuning::of(run_);
@@ -67,7 +67,7 @@ void FitLoop::train_nothing() {
   Console::instance().print("Nothing to train: " + why_nothing_is_trained(run_));
   keep_averages(run_);
   if (run_.fit.train.loaders.empty() || !run_.fit.resumed || !run_.auto_resume) return;
-  restore_random_numbers(run_);
+  continue_random_numbers();
   end_training();
 }
 
@@ -105,10 +105,25 @@ void FitLoop::sanity_check() {
   run_.entry.sanity_checking = false;
 }
 
+bool FitLoop::train_loader_is_due() const {
+  const int64_t every = run_.plan.reload_dataloaders_every_n_epochs;
+  return every > 0 && run_.progress.epoch - run_.fit.train_loaded_in_epoch >= every;
+}
+
+void FitLoop::continue_random_numbers() {
+  restore_random_numbers(run_);
+  if (numbers_after_loading_) restore_random_state(*std::exchange(numbers_after_loading_, std::nullopt));
+}
+
 void FitLoop::prepare_loaders() {
   const int64_t loaded_in_epoch = run_.fit.train_loaded_in_epoch;
+  // The epoch that a run continues with makes its loader anew: that is this one, made with the same random numbers.
+  const bool is_of_new_epoch = run_.fit.resumed && !run_.fit.epoch.running && train_loader_is_due();
+  if (is_of_new_epoch) restore_random_numbers(run_);
   load_train_loader(run_);
-  if (run_.fit.resumed) {
+  if (is_of_new_epoch) {
+    numbers_after_loading_ = random_state();
+  } else if (run_.fit.resumed) {
     run_.fit.train_loaded_in_epoch = loaded_in_epoch;  // reloads happen when they would have happened
     restore_loader_state(run_);
   }
@@ -122,8 +137,7 @@ void FitLoop::prepare_loaders() {
 }
 
 void FitLoop::start_epoch() {
-  const int64_t every = run_.plan.reload_dataloaders_every_n_epochs;
-  if (every > 0 && run_.progress.epoch - run_.fit.train_loaded_in_epoch >= every) {
+  if (train_loader_is_due()) {
     load_train_loader(run_);
     validation_.use_loader();
   }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "levin/core/state.h"
 #include "levin/trainer/loops/keep_memory.h"
 #include "levin/trainer/loops/outside_requests.h"
 #include "levin/trainer/loops/plan_recomputation.h"
@@ -32,6 +33,9 @@ class FitLoop {
   void end_training();
   void train_nothing();
   void prepare_loaders();
+  /// Whether reload_dataloaders_every_n_epochs makes the training loader anew for the epoch that comes.
+  [[nodiscard]] bool train_loader_is_due() const;
+  void continue_random_numbers();
   void start_epoch();
   void train_epoch(bool resumed);
   [[nodiscard]] bool epoch_must_end() const;
@@ -54,8 +58,9 @@ class FitLoop {
   ValidationSchedule validation_;
   int64_t validated_after_ = -1;  // Progress::total_batches of the last validation
   bool warned_of_short_pass_ = false;
-  std::unique_ptr<MemoryKeeping> memory_keeping_ = nullptr;  // null: malloc's behaviour is unchanged
-  std::unique_ptr<ThreadTuning> thread_tuning_ = nullptr;    // null: the number of threads is fixed
+  std::optional<State> numbers_after_loading_ = std::nullopt;  // of the loader that a resumed run's first epoch makes
+  std::unique_ptr<MemoryKeeping> memory_keeping_ = nullptr;    // null: malloc's behaviour is unchanged
+  std::unique_ptr<ThreadTuning> thread_tuning_ = nullptr;      // null: the number of threads is fixed
 };
 
 }  // namespace levin

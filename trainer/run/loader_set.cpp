@@ -158,7 +158,8 @@ void load_eval_loaders(Run& run, Stage stage) {
   check_same_loaders(run.strategy->ranks(), dataloader_hook(stage), set.loaders);
   set.loaded = true;
   run.entry.eval = std::move(set);
-  run.fit.eval_loaded_in_epoch = run.progress.epoch;
+  // What a resumed run makes before its first batch does not change when its loaders are made anew.
+  if (!run.fit.resumed) run.fit.eval_loaded_in_epoch = run.progress.epoch;
 }
 
 void copy_ahead(Run& run, BatchStream& stream) {

@@ -31,6 +31,7 @@ State progress_state(const Run& run) {
   set("world_size", run.strategy->ranks().world_size());
   set("batch_size", run.fit.train.loaders.empty() ? 0 : run.fit.train.loaders[0]->batch_size().value_or(0));
   set("train_loaded_in_epoch", run.fit.train_loaded_in_epoch);
+  set("eval_loaded_in_epoch", run.fit.eval_loaded_in_epoch);
   set("seed", static_cast<int64_t>(default_seed()));
   state.set("epoch_cut", epoch.cut && !epoch_is_over);
   state.set("pass_ended", epoch.pass_ended && !epoch_is_over);
@@ -69,6 +70,8 @@ void load_progress(Run& run, const State& saved) {
   p.num_threads = saved.has("num_threads") ? saved.get<int64_t>("num_threads") : 0;
   epoch.window_batches = p.total_batches - run.fit.engine->window().seen;
   run.fit.train_loaded_in_epoch = saved.get<int64_t>("train_loaded_in_epoch");
+  const bool has_eval = saved.has("eval_loaded_in_epoch");
+  run.fit.eval_loaded_in_epoch = has_eval ? saved.get<int64_t>("eval_loaded_in_epoch") : p.epoch;
   set_default_seed(static_cast<uint64_t>(saved.get<int64_t>("seed")));
   epoch.cut = saved.get<bool>("epoch_cut");
   epoch.pass_ended = saved.has("pass_ended") && saved.get<bool>("pass_ended");
