@@ -43,7 +43,7 @@ def draw(seed):
     data, batches, val_loaders = draw_data(d)
     trainer = draw_trainer(d, batches, val_loaders)
     per_epoch = batches_of(trainer, batches)
-    module = draw_optimizer(d, trainer)
+    module = draw_optimizer(d, data, trainer)
     module["log"] = draw_log(d, val_loaders)
     scheduler = draw_scheduler(d, module, per_epoch, trainer)
     if scheduler:
@@ -70,7 +70,7 @@ def is_lbfgs(module):
     return module.get("optimizer", {}).get("class_path") == "LBFGS"
 
 
-def draw_optimizer(d, trainer):
+def draw_optimizer(d, data, trainer):
     module = {}
     if d.chance(0.8):
         module["optimizer"] = optimizer_from(d, OPTIMIZERS)
@@ -78,8 +78,9 @@ def draw_optimizer(d, trainer):
         module["param_groups"] = [{"params": "weight"}, {"params": "bias", "lr": 0.02, "weight_decay": 0.0}]
     elif d.chance(0.06):
         module["optimizer"], module["param_groups"] = optimizer_from(d, OF_MATRICES), [{"params": "weight"}]
-    elif d.chance(0.06) and "accumulate_grad_batches" not in trainer and not trainer.get("precision", "").startswith("bf16"):
+    elif d.chance(0.06) and "accumulate_grad_batches" not in trainer and data["batch_size"] > 1:
         module["optimizer"] = optimizer_from(d, WITH_CLOSURE)  # takes one group, and a window of one batch
+        trainer["precision"] = "64-true"  # it divides by differences of gradients, which may be no more than rounding
     return module
 
 
@@ -403,13 +404,13 @@ def use_ranks(d, scenario):
     if data["val"]:
         data["val"] = 2 * size * d.between(1, 3)
     kept = ("accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm", "log_every_n_steps",
-            "check_val_every_n_epoch", "num_sanity_val_steps")
+            "check_val_every_n_epoch", "num_sanity_val_steps", "precision")
     scenario["trainer"] = {"max_epochs": d.between(1, 3), "strategy": "ddp", "devices": 2,
                            **{key: value for key, value in scenario["trainer"].items() if key in kept}}
     if scenario["trainer"].get("check_val_every_n_epoch", 1) is None:
         del scenario["trainer"]["check_val_every_n_epoch"]
-    scenario["module"].pop("skip_every", None)
-    scenario["module"].pop("stop", None)
+    for key in ("skip_every", "stop", *(["optimizer"] if is_lbfgs(scenario["module"]) else [])):
+        scenario["module"].pop(key, None)  # LBFGS: each rank decides by its own loss, and Lightning's ranks wait forever
     scenario["callbacks"] = [one for one in scenario["callbacks"] if one["class_path"] != "StochasticWeightAveraging"]
     for entry in scenario["module"]["log"]:
         if not entry.get("on_step", entry["stage"] == "train") and entry["stage"] in ("val", "train"):
