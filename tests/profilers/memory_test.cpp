@@ -13,6 +13,7 @@
 #include "levin/callbacks/progress_bar.h"
 #include "levin/callbacks/throughput_monitor.h"
 #include "support/captured_console.h"
+#include "support/sanitized.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 
@@ -44,6 +45,7 @@ struct Logging : TinyModule {
 };
 
 TEST(Memory, StaysFlatOverManyStepsWithLoggingAndValidation) {
+  if (test::kSanitized) GTEST_SKIP() << "a sanitizer keeps freed memory";
   constexpr int64_t kWarmup = 2'000;
   const TemporaryFolder folder;
   const CapturedConsole console;

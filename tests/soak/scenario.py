@@ -211,6 +211,11 @@ def _fit(seed, chance):
         run["optimizer"] = optimizer
         if chance.random() < 0.5 and optimizer["class_path"] not in ("ScheduleFreeAdamW",):
             run["lr_scheduler"] = _schedule(chance)
+    # SAM evaluates each batch twice, and accumulates none.
+    if optimizer and optimizer["class_path"] == "SAM":
+        trainer.pop("accumulate_grad_batches", None)
+        trainer["callbacks"] = [each for each in trainer["callbacks"] if each["class_path"] != "GradientAccumulationScheduler"]
+        chosen = [name for name in chosen if name != "accumulation"]
     # An average of the optimizer's own is refused together with a callback's, and these models have no test_step.
     if optimizer and optimizer["class_path"] == "ScheduleFreeAdamW":
         trainer["callbacks"] = [each for each in trainer["callbacks"] if "Averaging" not in each["class_path"]]
