@@ -27,13 +27,24 @@ class WrongVersion : public Error {
   using Error::Error;
 };
 
-// Never destroyed, because a program may call from destructors of its own.
-std::string& last_text() {
-  thread_local auto* text = new std::string;
-  return *text;
-}
-
 thread_local bool lacks_memory = false;
+thread_local bool has_ended = false;
+
+// A thread's text ends with it.
+struct ThreadText {
+  ~ThreadText() { has_ended = true; }
+  std::string text = "";
+};
+
+// A program may call from destructors of its own, when the thread's text is gone: those use one that is never destroyed.
+std::string& last_text() {
+  if (has_ended) {
+    thread_local auto* late_text = new std::string;
+    return *late_text;
+  }
+  thread_local ThreadText own;
+  return own.text;
+}
 
 levin_status status_of_exception() {
   try {

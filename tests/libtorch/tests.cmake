@@ -14,4 +14,4 @@ add_test(NAME libtorch.configure COMMAND Python3::Interpreter -B "${CMAKE_CURREN
 set_tests_properties(libtorch.configure PROPERTIES LABELS unit TIMEOUT 120)
 
 add_test(NAME libtorch.vector_math COMMAND "${levin_programs}/vector_math_program")
-set_tests_properties(libtorch.vector_math PROPERTIES LABELS unit TIMEOUT 120)
+set_tests_properties(libtorch.vector_math PROPERTIES LABELS unit TIMEOUT 600)

@@ -92,10 +92,12 @@ def stacks(pid):
 
 
 class Before:
-    """Ports and shared memory that other programs had before a start: they are not leftovers."""
+    """What is no leftover of a start: the ports and shared memory that other programs had before, and the locks of killed
+    starts, until one gets as far as the folder."""
 
-    def __init__(self):
+    def __init__(self, folder=None):
         self.ports, self.memory = listening_ports(), shared_memory()
+        self.locks = set(folder.rglob("run.lock")) if folder else set()
 
 
 def leftovers(mark, before, folder, temporary, was_killed, has_one_folder=True, seconds=15.0):
@@ -116,7 +118,7 @@ def leftovers(mark, before, folder, temporary, was_killed, has_one_folder=True, 
         for name in sorted(path.name for path in temporary.iterdir()):
             faults.append(f"a file in TMPDIR is left over: {name}")
         for path in folder.rglob("*"):
-            if ".tmp-" in path.name or path.name == "run.lock" and has_one_folder:
+            if ".tmp-" in path.name or path.name == "run.lock" and has_one_folder and path not in before.locks:
                 faults.append(f"a temporary file is left over: {path}")
     faults += [f"a core file: {path}" for path in folder.parent.glob("core*")]
     return faults

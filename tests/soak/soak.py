@@ -100,7 +100,7 @@ class Soak:
 
     def run_to_end(self, acts, deadline):
         """One start. Raises Failure; returns its exit status and output."""
-        place, before = self.place, Before()
+        place, before = self.place, Before(self.place.root)
         stop_file = place.logs / "stop"
         had_stop_file = stop_file.exists()
         self.starts += 1
@@ -122,6 +122,8 @@ class Soak:
                 self.outputs.append(f"start {self.starts}, {acts or 'undisturbed'}, done {disturbance.done}:\n{run.report()}")
             output = run.output()
         killed = any(act[0] == "kill" for act in disturbance.done) or status < 0
+        if "before training" not in output:
+            before.locks.clear()
         place.free_disk()
         faults = faults_of_output(status, output, expected_statuses(self.scenario, disturbance.done, had_stop_file))
         if self.scenario.kind != "sweep" or not killed:  # a killed sweep's trials continue, and the next start waits for them
