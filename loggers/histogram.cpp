@@ -1,5 +1,7 @@
 #include "levin/loggers/histogram.h"
 
+#include <ATen/core/Tensor.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>

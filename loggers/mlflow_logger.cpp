@@ -332,8 +332,8 @@ void MLFlowLogger::load_state_dict(const State& saved) {
   const int64_t number = saved.empty() ? 0 : saved.get<int64_t>("events");
   outbox_->cut(number, [](const SpilledEvent& event) {
     const Json json = Json::parse(event.line, nullptr, false);
-    const std::string kind = json.is_object() ? json.value("k", "") : "";
-    return kind == "metrics" || kind == "text";
+    const auto kind = json.is_object() ? json.find("k") : json.end();  // of any type, if the file is damaged
+    return kind != json.end() && (*kind == "metrics" || *kind == "text");
   });
 }
 

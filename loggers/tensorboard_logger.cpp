@@ -21,6 +21,7 @@ namespace levin {
 namespace {
 
 constexpr const char* kEventFile = "events.out.tfevents.";
+constexpr long long kLatestTime = 9'999'999'998;  // of ten digits, as names have; one more is left for a new file
 
 LogPoint timed(const LogPoint& at) {
   return at.time > 0 ? at : LogPoint(at.step, seconds_since_1970());
@@ -80,7 +81,8 @@ std::vector<TensorBoardLogger::EarlierFile> TensorBoardLogger::find_event_files(
     const std::string path = (std::filesystem::path(event_folder()) / name).string();
     struct stat info {};
     if (!name.starts_with(kEventFile) || ::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
-    newest_ = std::max(newest_, std::atoll(name.c_str() + std::string(kEventFile).size()));
+    const long long time = std::atoll(name.c_str() + std::string(kEventFile).size());
+    if (time <= kLatestTime) newest_ = std::max(newest_, time);
     if (begins_as_own(path)) found.push_back({name, info.st_size});
   }
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });

@@ -202,6 +202,7 @@ SearchStep Asha::next(const std::vector<Trial>& trials) const {
 
 Hyperband::Hyperband(SweepOptions options, Space space, int64_t max_resource)
     : options_(std::move(options)), space_(std::move(space)) {
+  constexpr int64_t kMostTrials = int64_t{1} << 55;  // of a bracket; there are fewer than 64
   const int64_t factor = options_.search.reduction_factor;
   const auto rungs = rungs_between(options_.search.min_resource, factor, max_resource);
   const auto most = static_cast<int64_t>(rungs.size());
@@ -209,8 +210,8 @@ Hyperband::Hyperband(SweepOptions options, Space space, int64_t max_resource)
   for (int64_t bracket = most; bracket > 0; --bracket) {  // the number of its rungs
     Bracket made;
     int64_t power = 1;
-    for (int64_t k = 1; k < bracket; ++k) power *= factor;
-    int64_t count = (most * power + bracket - 1) / bracket;
+    for (int64_t k = 1; k < bracket; ++k) power = power > kMostTrials / factor ? kMostTrials : power * factor;
+    int64_t count = power > kMostTrials / most ? kMostTrials : (most * power + bracket - 1) / bracket;
     for (int64_t k = most - bracket; k < most; ++k) {
       made.resources.push_back(rungs[static_cast<size_t>(k)]);
       made.trials.push_back(count);

@@ -20,6 +20,8 @@ constexpr std::array kKinds{std::pair{"choice", Range::Kind::choice}, std::pair{
                             std::pair{"uniform", Range::Kind::uniform},
                             std::pair{"log_uniform", Range::Kind::log_uniform}, std::pair{"int", Range::Kind::integer}};
 
+constexpr int64_t kLargestEnd = int64_t{1} << 53;  // of integers: up to here doubles hold each of them
+
 std::string quoted_text(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -50,6 +52,10 @@ void read_ends(const ConfigNode& node, const std::string& path, Range& range, Pr
     const std::string here = path + "[" + std::to_string(k) + "]";
     if (range.kind == Range::Kind::integer) {
       if (!ValueType<int64_t>::read(node.items[k], whole, here, problems)) return;
+      if (whole < -kLargestEnd || whole > kLargestEnd) {
+        return problems.add(node.items[k].mark, here,
+                            "must be from -2^53 to 2^53, got " + std::to_string(whole) + ". Use a choice of values.");
+      }
       end = static_cast<double>(whole);
     } else if (!ValueType<double>::read(node.items[k], end, here, problems)) {
       return;
@@ -209,7 +215,10 @@ std::string Range::value_at(double u) const {
       const auto count = static_cast<double>(choices.size());
       return choices[std::min(choices.size() - 1, static_cast<size_t>(u * count))];
     }
-    case Kind::uniform: return number_text(rounded(low + u * (high - low), low, high));
+    case Kind::uniform: {
+      const double width = high - low;  // infinite between the largest doubles
+      return number_text(rounded(std::isfinite(width) ? low + u * width : std::lerp(low, high, u), low, high));
+    }
     case Kind::log_uniform:
       return number_text(rounded(std::exp(std::log(low) + u * (std::log(high) - std::log(low))), low, high));
     case Kind::integer: break;
@@ -228,8 +237,9 @@ std::vector<std::string> Range::all_values() const {
   if (kind != Kind::integer) return {};
   std::vector<std::string> values;
   const auto last = static_cast<int64_t>(high);
-  for (auto value = static_cast<int64_t>(low); value <= last && std::ssize(values) <= kMaxIntegers; value += step) {
+  for (auto value = static_cast<int64_t>(low); std::ssize(values) <= kMaxIntegers; value += step) {
     values.push_back(std::to_string(value));
+    if (last - value < step) break;
   }
   return values;
 }

@@ -212,7 +212,7 @@ TrialCommand trial_command(const SweepStore& store, const std::string& program, 
   const int64_t slots = alone ? 1 : options.slots;
   const int64_t slot = alone ? 0 : trial.slot;
   const int64_t each = options.cores_per_slot > 0 ? options.cores_per_slot : std::max<int64_t>(1, usable / slots);
-  if (each * slots <= usable && slots > 1) {
+  if (each <= usable / slots && slots > 1) {
     for (int64_t k = 0; k < each; ++k) command.cores.push_back(cores[static_cast<size_t>(slot * each + k)]);
   }
   command.variables = {{"OMP_NUM_THREADS", std::to_string(each)}, {"LEVIN_RESULT_FILE", result_file(store, trial)}};

@@ -4,10 +4,12 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "levin/checkpoint/checkpoint_values.h"
 #include "levin/core/files/files.h"
+#include "levin/core/files/json_depth.h"
 #include "levin/core/options/error.h"
 #include "levin/core/options/value.h"
 
@@ -18,6 +20,18 @@ namespace fs = std::filesystem;
 namespace {
 
 using nlohmann::json;
+
+constexpr uint64_t kMaxResultBytes = 64 << 20;
+
+// The member `key`; the fallback if there is none, or one of another type: the file may be damaged.
+template <class T>
+T member_or(const json& object, const char* key, T fallback) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (found == object.end()) return fallback;
+  if constexpr (std::is_same_v<T, std::string>) return found->is_string() ? found->get<std::string>() : fallback;
+  if constexpr (std::is_same_v<T, int64_t>) return found->is_number_integer() ? found->get<int64_t>() : fallback;
+  if constexpr (std::is_same_v<T, json>) return found->type() == fallback.type() ? *found : fallback;
+}
 
 // nlohmann-json writes nan as null.
 std::optional<double> metric_in(const json& result, const std::string& metric) {
@@ -42,13 +56,14 @@ bool take_last(const json& result, const std::string& metric, TrialOutcome& outc
   const auto value = metric_in(result, metric);
   if (!value) return false;
   outcome.value = *value;
-  const json measured = result.value("measured_at", json::object());
-  const json checkpoints = result.value("checkpoints", json::object());
+  const json measured = member_or(result, "measured_at", json::object());
+  const json checkpoints = member_or(result, "checkpoints", json::object());
   for (const auto& [path, saved] : checkpoints.items()) {
-    if (!measured.contains(metric) || !saved.is_object() || saved.value("batches", json()) != measured[metric])
+    if (!measured.contains(metric) || !saved.is_object() || !saved.contains("batches") ||
+        saved["batches"] != measured[metric])
       continue;
     outcome.checkpoint = path;
-    outcome.checkpoint_step = saved.value("step", int64_t{-1});
+    outcome.checkpoint_step = member_or(saved, "step", int64_t{-1});
     break;
   }
   return true;
@@ -56,11 +71,12 @@ bool take_last(const json& result, const std::string& metric, TrialOutcome& outc
 
 // The best value that a checkpoint callback has saved, and its file.
 bool take_best(const json& result, const std::string& metric, const std::string& mode, TrialOutcome& outcome) {
-  for (const json& best : result.value("best", json::array())) {
-    if (best.value("monitor", "") != metric || best.value("mode", "") != mode) continue;
+  for (const json& best : member_or(result, "best", json::array())) {
+    const auto text = [&best](const char* key) { return member_or(best, key, std::string()); };
+    if (text("monitor") != metric || text("mode") != mode) continue;
     const auto value = best.find("value");
     outcome.value = value != best.end() && value->is_number() ? value->get<double>() : std::nan("");
-    outcome.checkpoint = best.value("checkpoint", "");
+    outcome.checkpoint = text("checkpoint");
     outcome.checkpoint_step = step_of_checkpoint(outcome.checkpoint);
     return true;
   }
@@ -98,9 +114,9 @@ TrialOutcome read_outcome(const SweepStore& store, const Trial& trial, bool ends
   std::error_code code;
   const std::string path = result_file(store, trial);
   if (!fs::exists(path, code)) return {};
-  const json result = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  const json result = parse_json(read_file(path, kMaxResultBytes));
   if (!result.is_object()) return {};
-  const std::string status = result.value("status", "");
+  const std::string status = member_or(result, "status", std::string());
   if (status == "interrupted" && !ends) return {.kind = TrialOutcome::Kind::stopped};
   TrialOutcome outcome{.kind = TrialOutcome::Kind::value, .finished = status == "success" || ends};
   const SweepOptions& options = store.options();

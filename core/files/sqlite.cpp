@@ -9,8 +9,9 @@ namespace levin {
 
 namespace {
 
+// SQLite's messages quote the file's schema, which may be damaged.
 [[noreturn]] void fail_sqlite(sqlite3* connection, const std::string& path, int code) {
-  const std::string reason = connection != nullptr ? sqlite3_errmsg(connection) : sqlite3_errstr(code);
+  const std::string reason = cut_text(connection != nullptr ? sqlite3_errmsg(connection) : sqlite3_errstr(code), 300);
   throw SqliteError(path + ": " + reason + ".", code & 0xff);
 }
 
@@ -66,7 +67,7 @@ bool SqliteStatement::step() {
   const int code = sqlite3_step(statement_);
   if (code == SQLITE_ROW) return true;
   if (code == SQLITE_DONE) return false;
-  const std::string reason = sqlite3_errmsg(connection_);
+  const std::string reason = cut_text(sqlite3_errmsg(connection_), 300);
   sqlite3_reset(statement_);
   throw SqliteError(path_ + ": " + reason + ".", code & 0xff);
 }
@@ -101,7 +102,8 @@ SqliteFile::SqliteFile(std::string path, Seconds patience, bool read_only) : pat
   const int flags = read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
   const int code = sqlite3_open_v2(path_.c_str(), &connection_, flags | SQLITE_OPEN_NOMUTEX, nullptr);
   if (code != SQLITE_OK) {
-    const std::string reason = connection_ != nullptr ? sqlite3_errmsg(connection_) : sqlite3_errstr(code);
+    const std::string reason =
+        cut_text(connection_ != nullptr ? sqlite3_errmsg(connection_) : sqlite3_errstr(code), 300);
     sqlite3_close(connection_);
     throw SqliteError(path_ + ": " + reason + ".", code & 0xff);
   }

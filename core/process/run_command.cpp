@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -17,6 +18,7 @@ namespace levin {
 
 namespace {
 
+// The rest of a long output is read too: a program whose pipe is closed may end before its work is done.
 std::string read_to_end(int descriptor) {
   std::string text;
   std::array<char, 4096> buffer = {};
@@ -24,7 +26,7 @@ std::string read_to_end(int descriptor) {
     const ssize_t got = ::read(descriptor, buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return text;
-    text.append(buffer.data(), static_cast<size_t>(got));
+    text.append(buffer.data(), std::min(static_cast<size_t>(got), kMaxCommandOutput - text.size()));
   }
 }
 

@@ -7,6 +7,13 @@
 namespace levin::run_command_test {
 namespace {
 
+TEST(RunCommand, ReadsALongOutputToItsEndAndKeepsItsBegin) {
+  const CommandResult result = run_command({"sh", "-c", "echo begin; head -c 3000000 /dev/zero; exit 5"});
+  EXPECT_EQ(result.status, 5);
+  EXPECT_EQ(result.output.size(), kMaxCommandOutput);
+  EXPECT_EQ(result.output.substr(0, 6), "begin\n");
+}
+
 TEST(RunCommand, ReturnsBothStreamsAndTheStatus) {
   const CommandResult result = run_command({"sh", "-c", "echo one; echo two >&2; exit 3"});
   EXPECT_EQ(result.status, 3);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <future>
 #include <memory>
 
@@ -186,6 +187,30 @@ TEST(MLFlowLogger, KeepsNamesApartThatBecomeTheSame) {
   EXPECT_EQ(saved.get<ConfigNode>("names").find("a;b")->text, "a_b_2");
   log({{"a;b", 5}}, saved);  // the run continues, and logs the second one first
   EXPECT_EQ(saved.get<ConfigNode>("names").find("a;b")->text, "a_b_2");
+}
+
+TEST(MLFlowLogger, ResumesWhereAnEventIsDamaged) {
+  const TemporaryFolder folder;
+  const test::CapturedConsole console;
+  State saved;
+  const auto log = [&](bool resume) {
+    MLFlowLogger logger(
+        {.tracking_uri = "http://127.0.0.1:1", .save_dir = folder.path(), .finish_timeout = Seconds(0)});
+    logger.start(folder.path(), resume);
+    logger.own_folder();
+    if (resume) logger.load_state_dict(saved);
+    logger.log_metrics({{"a", 1}}, {1, 1.0});
+    saved = logger.state_dict();
+    return logger.log_dir();
+  };
+  const std::string queue = log(false) + "/outbox.jsonl";
+  const int64_t events = saved.get<int64_t>("events");
+  for (const char* kind : {"3", "[]", "null", "{\"k\": 1}"}) {
+    std::ofstream(queue, std::ios::app) << R"({"n":)" << saved.get<int64_t>("events") + 1 << R"(,"v":1,"k":)" << kind
+                                        << "}\n";
+    log(true);
+    EXPECT_GT(saved.get<int64_t>("events"), events) << kind;
+  }
 }
 
 TEST(LoggerOptions, ListEveryField) {

@@ -150,6 +150,21 @@ TEST(TensorBoardLogger, LeavesOtherProgramsFilesAlone) {
   EXPECT_NE(logger->event_path().find("events.out.tfevents.9999999999."), std::string::npos) << "sorted after it";
 }
 
+TEST(TensorBoardLogger, IgnoresTimesInNamesThatNoClockHas) {
+  for (const std::string time : {"9223372036854775807", "99999999999", "-9223372036854775808"}) {
+    const TemporaryFolder folder;
+    make_folder(folder / "run");
+    write_file_durably(folder / "run/events.out.tfevents." + time + ".host.1.0", version_record(1));
+    const auto logger = started(in(folder));
+    logger->load_state_dict(State());
+    logger->log_metrics({{"a", 1}}, 0);
+    const std::string name = std::filesystem::path(logger->event_path()).filename().string();
+    const int64_t own = std::stoll(name.substr(std::string("events.out.tfevents.").size()));
+    EXPECT_GT(own, 1'700'000'000) << time;
+    EXPECT_LT(own, 9'999'999'999) << time;
+  }
+}
+
 TEST(TensorBoardLogger, ANamedVersionKeepsTheFilesOfEarlierRuns) {
   const TemporaryFolder folder;
   started(in(folder))->log_metrics({{"a", 1}}, 0);

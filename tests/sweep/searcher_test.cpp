@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -164,6 +165,21 @@ TEST(SweepHyperband, HasTheBracketsOfThePaper) {
   EXPECT_EQ(brackets[3].trials, (std::vector<int64_t>{8, 2}));
   EXPECT_EQ(brackets[4].trials, (std::vector<int64_t>{5}));
   EXPECT_EQ(hyperband.total(), 81 + 34 + 15 + 8 + 5);
+}
+
+TEST(SweepHyperband, CountsTrialsUpToTheLargestResource) {
+  SweepOptions options;
+  options.search.method = SearchMethod::hyperband;
+  options.search.reduction_factor = 2;
+  const Hyperband searcher(options, lr_and_hidden(), std::numeric_limits<int64_t>::max());
+  int64_t before = 0;
+  for (const Hyperband::Bracket& bracket : searcher.brackets()) {
+    EXPECT_EQ(bracket.first, before);
+    for (const int64_t trials : bracket.trials) EXPECT_GT(trials, 0);
+    before += bracket.trials[0];
+  }
+  EXPECT_EQ(searcher.total(), before);
+  EXPECT_EQ(searcher.next({}).target, 1);
 }
 
 TEST(SweepHyperband, GivesTheBestOfEachRungMore) {

@@ -9,6 +9,8 @@
 #include "levin/cli/sweep/sweep_report.h"
 #include "levin/cli/sweep/sweep_store.h"
 #include "levin/cli/sweep/sweep_tables.h"
+#include "levin/cli/sweep/trial_result.h"
+#include "levin/core/files/files.h"
 #include "levin/core/files/sqlite.h"
 #include "levin/yaml/yaml_file.h"
 #include "support/error_text.h"
@@ -57,6 +59,17 @@ TEST(SweepRange, TakesBothEnds) {
   const Range log = range_of("{log_uniform: [1e-4, 1e-2]}");
   EXPECT_NEAR(std::stod(log.value_at(0.5)), 1e-3, 1e-15);
   EXPECT_EQ(log.values_to_check(), (std::vector<std::string>{"1e-04", "0.01"}));
+}
+
+TEST(SweepRange, HoldsItsValuesAlsoBetweenTheLargestNumbers) {
+  const Range wide = range_of("{uniform: [-1.7e308, 1.7e308]}");
+  for (const double u : {0.0, 0.25, 0.5, 0.999}) EXPECT_TRUE(wide.contains(wide.value_at(u))) << wide.value_at(u);
+  EXPECT_NEAR(std::stod(wide.value_at(0.25)), -0.85e308, 1e302);
+  EXPECT_EQ(range_of("{int: [5, 9], step: 9223372036854775807}").all_values(), std::vector<std::string>{"5"});
+  EXPECT_EQ(range_of("{int: [-9007199254740992, 9007199254740992], step: 9007199254740992}").all_values(),
+            (std::vector<std::string>{"-9007199254740992", "0", "9007199254740992"}));
+  EXPECT_TRUE(
+      holds(wrong_range("{int: [0, 9223372036854775807]}"), {"must be from -2^53 to 2^53", "9223372036854775807"}));
 }
 
 TEST(SweepRange, ALogarithmicIntegerHasEqualMassForEqualFactors) {
@@ -192,6 +205,39 @@ TEST(SweepStore, ReportsWhatIsDamaged) {
   EXPECT_TRUE(holds(message(), {"sweep.sqlite is damaged", "values of a trial -1, and 1 trials"}));
   change("DELETE FROM rungs; UPDATE trials SET id = 3; UPDATE parameters SET trial = 3");
   EXPECT_TRUE(holds(message(), {"sweep.sqlite is damaged", "it has no trial 0"}));
+}
+
+TEST(TrialResult, IsTakenOnlyWhereItsPartsHaveTheirTypes) {
+  const TemporaryFolder folder;
+  const std::string place = folder / "sweep";
+  for (const std::string rank_by : {"last", "best"}) {
+    SweepStore store = SweepStore::create(
+        place + rank_by,
+        {"s", std::string(kHead) + "rank_by: " + rank_by + "\nspace: {model.x: {choice: [1, 2]}}\n", "/", 9});
+    EXPECT_EQ(add_trial(store, {{"model.x", "1"}}), 0);
+    const std::string path = result_file(store, store.trial(0));
+    make_folder(store.trial_folder(0));
+    const auto kind_of = [&](const std::string& text) {
+      write_file_durably(path, text);
+      return read_outcome(store, store.trial(0), /*ends=*/true).kind;
+    };
+    using Kind = TrialOutcome::Kind;
+    const std::string metric = store.options().metric;
+    EXPECT_EQ(kind_of(R"({"status": "success", "metrics": {")" + metric + R"(": 0.5}, "best": [{"monitor": ")" +
+                      metric + R"(", "mode": "min", "value": 0.5}]})"),
+              Kind::value);
+    for (const char* damaged : {R"({"status": 3})", R"({"best": 3, "metrics": [1]})", R"({"best": [3, null, "a"]})",
+                                R"({"best": [{"monitor": 3, "mode": []}], "measured_at": 1, "checkpoints": []})"}) {
+      EXPECT_EQ(kind_of(damaged), Kind::unlogged) << damaged;
+    }
+    const std::string with_checkpoint =
+        R"({"metrics": {")" + metric + R"(": 0.5}, "measured_at": {")" + metric +
+        R"(": 4}, "checkpoints": {"a": {"batches": 4, "step": "x"}}, "best": [{"monitor": ")" + metric +
+        R"(", "mode": "min", "value": 1, "checkpoint": []}]})";
+    write_file_durably(path, with_checkpoint);
+    EXPECT_EQ(read_outcome(store, store.trial(0), true).checkpoint_step, -1);
+    EXPECT_EQ(kind_of(std::string(1'000'000, '[')), Kind::lost);
+  }
 }
 
 TEST(SweepImportance, IsSpearmansRankCorrelation) {
