@@ -551,8 +551,8 @@ open(sys.argv[2] + "/compile_commands.json", "w").write('[{"file": "/unity_0_cxx
         self.calls.write_text("")
         self.assertEqual(self.dev("fuzz")[0], 1)
         self.assertEqual(self.calls.read_text().splitlines()[1:],
-                         [f"{script} run {target} 600" for target in ("checkpoint", "data", "exported", "images", "mlflow", "ranks", "runs",
-                                                                      "tokenizer", "yaml")])
+                         [f"{script} run {target} 600" for target in ("checkpoint", "data", "exported", "images", "loggers", "mlflow", "onnx",
+                                                                      "ranks", "runs", "sweep", "tokenizer", "weights", "yaml")])
 
     def test_an_unknown_benchmark_is_refused_with_the_known_benchmarks(self):
         status, output = self.dev("bench", "speed")

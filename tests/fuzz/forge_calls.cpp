@@ -45,22 +45,6 @@ constexpr std::array kStrings = {"none",  "mean",    "sum",      "reflect",   "c
                                  "prod",  "linear",  "higher",   "ij,jk->ik", "same",     "valid",     "reduced"};
 constexpr std::array<int64_t, 8> kDtypes = {7, 8, 5, 12, 13, 1, 10, 4};
 
-const std::vector<c10::OperatorHandle>& operators() {
-  static const std::vector<c10::OperatorHandle> all = [] {
-    std::vector<c10::OperatorHandle> found;
-    for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
-      const auto op = c10::Dispatcher::singleton().findSchema(name);
-      if (op && exported::is_allowed_operator(op->schema())) found.push_back(*op);
-    }
-    std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
-      return a.schema().name() + "." + a.schema().overload_name() <
-             b.schema().name() + "." + b.schema().overload_name();
-    });
-    return found;
-  }();
-  return all;
-}
-
 class Caller {
  public:
   explicit Caller(Bytes& bytes) : bytes_(bytes), tensors_(kTensors.begin(), kTensors.end()) {}
@@ -132,13 +116,29 @@ class Caller {
 
 }  // namespace
 
-nlohmann::json calls_of(std::string_view text) {
+const std::vector<c10::OperatorHandle>& program_operators() {
+  static const std::vector<c10::OperatorHandle> all = [] {
+    std::vector<c10::OperatorHandle> found;
+    for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
+      const auto op = c10::Dispatcher::singleton().findSchema(name);
+      if (op && exported::is_allowed_operator(op->schema())) found.push_back(*op);
+    }
+    std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
+      return a.schema().name() + "." + a.schema().overload_name() <
+             b.schema().name() + "." + b.schema().overload_name();
+    });
+    return found;
+  }();
+  return all;
+}
+
+nlohmann::json calls_of(std::string_view text, const std::vector<c10::OperatorHandle>& operators) {
   Bytes bytes(text);
   Caller caller(bytes);
   json calls = json::array();
   for (size_t k = 0; k < 5 && !bytes.is_empty(); ++k) {
     const size_t index = bytes.next() * 256 + bytes.next();
-    calls.push_back(caller.call(operators()[index % operators().size()].schema(), "r" + std::to_string(k)));
+    calls.push_back(caller.call(operators[index % operators.size()].schema(), "r" + std::to_string(k)));
   }
   return calls;
 }

@@ -1,6 +1,7 @@
 // libFuzzer target: the first byte of an input selects the kind of data file that the rest is: 'n' .npy, 'i' IDX, plain
-// or gzipped, 'c' CSV, 't' text, plain or compressed, 'k' token ids, 'r' a file of BPE ranks. For any bytes, the reader
-// returns no more than the file holds or throws DataError, and a tokenizer of ranks restores any text.
+// or gzipped, 'c' CSV, 't' text, plain or compressed, 'k' token ids, 'r' a file of BPE ranks, 's' a SentencePiece
+// model, 'x' a CSV file of documents. For any bytes, the reader returns no more than the file holds or throws
+// DataError, and a tokenizer of ranks restores any text.
 #include <ATen/Parallel.h>
 #include <ATen/ops/sum.h>
 
@@ -17,7 +18,9 @@
 #include "levin/data/files/token_file.h"
 #include "levin/data/sets/csv.h"
 #include "levin/data/sets/idx.h"
+#include "levin/data/sets/text_csv.h"
 #include "levin/data/text/bpe.h"
+#include "levin/data/text/sentence_piece.h"
 #include "levin/data/text/text_reader.h"
 #include "support/temporary_folder.h"
 
@@ -87,6 +90,37 @@ void read_ranks(std::string_view bytes) {
   }
 }
 
+void read_pieces() {
+  const SentencePieceTokenizer tokenizer(file().path());
+  for (const std::string& text :
+       {std::string("a\u00e9 \u2460 B-1\r\n\u4e2d\U0001f600 a's  \xff\xc3"), std::string(400, 'a'), std::string()}) {
+    const std::vector<int32_t> tokens = tokenizer.encode(text);
+    for (const int32_t token : tokens) {
+      expect(token >= 0 && token < tokenizer.vocab_size(), "every token is one of the model's", text);
+    }
+    (void)tokenizer.decode(std::vector<int64_t>(tokens.begin(), tokens.end()));
+  }
+}
+
+void read_documents() {
+  for (const char* label : {"label", "1", "none"}) {
+    TextCsv data({.path = file().path(),
+                  .test_path = file().path(),
+                  .text = "text",
+                  .label = label,
+                  .max_length = 8,
+                  .batch_size = 2,
+                  .num_workers = 0});
+    data.setup(Stage::test);
+    for (const auto& loader : data.test_dataloader()) {
+      loader->start(0);
+      for (Batch batch; loader->next(batch);) {
+        expect(batch[0].size(1) == 8, "a document has the length that was asked for");
+      }
+    }
+  }
+}
+
 void read_kind(char kind, std::string_view bytes) {
   switch (kind) {
     case 'n': return read_array(bytes);
@@ -95,6 +129,8 @@ void read_kind(char kind, std::string_view bytes) {
     case 't': return expect(read_text(file().path(), kMaxUnpackedBytes).size() <= kMaxUnpackedBytes, "a limit holds");
     case 'k': return read_tokens(bytes);
     case 'r': return read_ranks(bytes);
+    case 's': return read_pieces();
+    case 'x': return read_documents();
     default: return;
   }
 }

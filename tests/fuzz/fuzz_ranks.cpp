@@ -7,24 +7,36 @@
 //   g  bytes that rank 0 gets at its gate, and a rank from a gate
 //   e  environment variables of schedulers and launchers, one per line: NAME=VALUE
 //   i  arguments of a program, one per line
+//   l  the rank file of LSF
+//   q  an exit status, and what scontrol prints
+//   a  what a program answers that listens in place of rank 0's store
+//   k  run.lock of a folder in which another run is active
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <map>
+#include <thread>
 
 #include "fuzz_support.h"
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
+#include "levin/core/process/folder_lock.h"
 #include "levin/core/process/rank_status.h"
 #include "levin/strategies/launch/cluster_environment.h"
 #include "levin/strategies/launch/init_method.h"
 #include "levin/strategies/launch/listening_socket.h"
 #include "levin/strategies/launch/store_gate.h"
 #include "levin/strategies/process/rank_error.h"
+#include "levin/strategies/process/roll_call.h"
 #include "levin/strategies/process/shm_segment.h"
+#include "levin/trainer/plan/auto_requeue.h"
+#include "support/temporary_folder.h"
 
 namespace levin::fuzz {
 namespace {
@@ -154,6 +166,79 @@ void read_arguments(const std::string& text) {
   for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", kInitMethodVariable}) ::unsetenv(name);
 }
 
+void read_rank_file(std::string_view bytes) {
+  static const ScratchFile file;
+  file.write(bytes);
+  const std::map<std::string, std::string> values{{"LSB_JOBID", "77"},
+                                                  {"LSB_DJOB_RANKFILE", file.path()},
+                                                  {"JSM_NAMESPACE_RANK", "0"},
+                                                  {"JSM_NAMESPACE_SIZE", "2"},
+                                                  {"JSM_NAMESPACE_LOCAL_RANK", "0"}};
+  try {
+    const auto world = find_world([&](const std::string& name) -> std::optional<std::string> {
+      const auto found = values.find(name);
+      return found == values.end() ? std::nullopt : std::optional(found->second);
+    });
+    expect(world && world->num_nodes >= 1 && !world->master_address.empty(), "a rank file names a host");
+    ++Counts::instance().whole;
+  } catch (const ConfigError& error) {
+    expect_good_message(error.what(), 3000);
+  }
+}
+
+// A program of this name on PATH prints the bytes.
+void requeue(std::string_view bytes) {
+  static const test::TemporaryFolder folder;
+  static const bool is_written = [] {
+    const std::string path = folder.write("scontrol", "#!/bin/sh\ncat '" + folder.path() + "/said'\nread status < '" +
+                                                          folder.path() + "/status'\nexit $status\n");
+    ::chmod(path.c_str(), 0755);
+    return ::setenv("PATH", (folder.path() + ":" + std::getenv("PATH")).c_str(), 1) == 0;
+  }();
+  expect(is_written, "a program can be put on PATH");
+  const int status = bytes.empty() ? 0 : static_cast<uint8_t>(bytes[0]) % 4;
+  folder.write("status", std::to_string(status) + "\n");
+  folder.write("said", std::string(bytes.substr(std::min<size_t>(1, bytes.size()))));
+  const std::string outcome = requeue_job([](const std::string& name) -> std::optional<std::string> {
+    if (name == "SLURM_JOB_ID") return "4711";
+    return name == "SLURM_NTASKS" ? std::optional<std::string>("1") : std::nullopt;
+  });
+  expect_good_message(outcome, 1000);
+  expect((outcome.find("starts job 4711 again") != std::string::npos) == (status == 0), "the status decides", outcome);
+  ++Counts::instance().whole;
+}
+
+// Once it has answered, it closes the connection.
+void ask_for_store(std::string_view bytes) {
+  ListeningSocket socket("127.0.0.1", 0);
+  std::thread program([&] {
+    const Connection connection(::accept4(socket.descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
+    (void)::send(connection.descriptor(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  });
+  try {
+    await_store("127.0.0.1", socket.port(), std::chrono::milliseconds(0));
+    expect(bytes.starts_with("\n\n\n\n"), "only a store passes for a store", bytes);
+    ++Counts::instance().whole;
+  } catch (const Error& error) {
+    expect_good_message(error.what(), 1000);
+  }
+  program.join();
+}
+
+void read_lock(std::string_view bytes) {
+  static const test::TemporaryFolder folder;
+  const std::string path = folder.write("run.lock", std::string(bytes));
+  const Connection other(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  expect(::flock(other.descriptor(), LOCK_EX | LOCK_NB) == 0, "a file can be locked");
+  try {
+    const FolderLock lock(folder.path(), std::chrono::milliseconds(0));
+    expect(false, "a folder is locked once");
+  } catch (const Error& error) {
+    expect_good_message(error.what(), 2000);
+  }
+  ++Counts::instance().whole;
+}
+
 }  // namespace
 
 void run_one(std::string_view input) {
@@ -167,6 +252,10 @@ void run_one(std::string_view input) {
     case 'g': return pass_gate(rest.substr(0, 4096));
     case 'e': return read_environment(std::string(rest));
     case 'i': return read_arguments(std::string(rest));
+    case 'l': return read_rank_file(rest);
+    case 'q': return requeue(rest);
+    case 'a': return ask_for_store(rest.substr(0, 4096));
+    case 'k': return read_lock(rest);
     default: return;
   }
 }

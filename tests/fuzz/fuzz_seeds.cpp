@@ -1,13 +1,26 @@
 // fuzz_seeds FOLDER: writes the inputs that fuzzing starts from to FOLDER/TARGET for each target.
 #include <ATen/ops/ones.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <span>
 
+#include "levin/adapters/lora.h"
 #include "levin/checkpoint/checkpoint_file.h"
+#include "levin/checkpoint/safetensors_writer.h"
+#include "levin/cli/sweep/sweep_store.h"
 #include "levin/core/files/files.h"
+#include "levin/core/files/sqlite.h"
+#include "levin/core/files/wire_message.h"
+#include "levin/libtorch/version.h"
+#include "levin/loggers/event_records.h"
+#include "levin/loggers/sqlite_logger.h"
+#include "levin/models/huggingface/auto_model.h"
 #include "models/forged_archive.h"
 #include "models/hostile_calls.h"
 #include "support/paths.h"
@@ -64,6 +77,20 @@ constexpr const char* kYaml[] = {
     "a: 1\n%%%%\nb: 1\nb: 2\n",
 };
 
+constexpr const char* kLightning[] = {
+    "# pytorch_lightning==2.5\nseed_everything: 3\ntrainer:\n  accelerator: gpu\n  devices: auto\n  precision: "
+    "16-mixed\n"
+    "  callbacks:\n  - class_path: lightning.pytorch.callbacks.ModelCheckpoint\n    init_args: {monitor: val_loss, "
+    "save_top_k: 2}\n  max_epochs: 3\n  barebones: false\nmodel:\n  class_path: a.b.Net\n  init_args: {lr: 0.1}\n"
+    "optimizer: {class_path: torch.optim.AdamW, init_args: {lr: 1e-3}}\nckpt_path: null\n",
+    "fit:\n  trainer: {logger: {class_path: TensorBoardLogger, init_args: {save_dir: logs}}, strategy: ddp, devices: "
+    "2}\n"
+    "  data: {class_path: MNISTDataModule, init_args: {batch_size: 32}}\n  model: {hidden: 3}\n",
+    "trainer:\n  callbacks: [EarlyStopping, {class_path: RichProgressBar}]\n  gradient_clip_val: 0.5\n  "
+    "sync_batchnorm: true\n"
+    "lr_scheduler: {class_path: torch.optim.lr_scheduler.StepLR, init_args: {step_size: 2}}\n",
+};
+
 // See fuzz_exported.cpp for the first byte. Leaves out the programs' references to Python source, most of their bytes.
 void write_programs(const std::string& folder) {
   make_folder(folder);
@@ -100,10 +127,10 @@ void write_tokenizers(const std::string& folder) {
   }
 }
 
-void write_yaml(const std::string& folder) {
+void write_yaml(const std::string& folder, std::span<const char* const> texts) {
   make_folder(folder);
   int number = 0;
-  for (const char* text : kYaml) write_file_durably(folder + "/" + std::to_string(number++), std::string(text));
+  for (const char* text : texts) write_file_durably(folder + "/" + std::to_string(number++), std::string(text));
 }
 
 // Calls by chance; each begins with a run and two tensors of a batch (fuzz_c_api.cpp).
@@ -119,11 +146,11 @@ void write_calls(const std::string& folder) {
   }
 }
 
-void write_texts(const std::string& folder, std::initializer_list<std::string_view> texts) {
+void write_texts(const std::string& folder, const std::vector<std::string>& texts) {
   make_folder(folder);
   int number = 0;
-  for (const std::string_view text : texts) {
-    write_file_durably(folder + "/" + std::to_string(number++), std::string(text));
+  for (const std::string& text : texts) {
+    write_file_durably(folder + "/" + std::to_string(number++), text);
   }
 }
 
@@ -218,7 +245,17 @@ void write_rank_messages(const std::string& folder) {
        "eJOB_COMPLETION_INDEX=1\nJOB_COMPLETIONS=2\nMASTER_ADDR=a",
        "eLEVIN_LAUNCHED=1\nRANK=0\nWORLD_SIZE=1",
        "i--init-method\ntcp://10.0.0.1:23456\n--rank=0\n--world_size\n2\nother",
-       "i--init-method=file:///tmp/x\n--rank=0\n--world-size=2"});
+       "i--init-method=file:///tmp/x\n--rank=0\n--world-size=2",
+       "lbatch\nnode1\nnode1\nnode2\n",
+       "l\n\n",
+       std::string("q\0", 2),
+       "q\1Job/step already completing or completed\nslurm_requeue: error",
+       "a\n\n\n\n",
+       "a\n\n",
+       "aLEVIN 1\n",
+       "aSSH-2.0-OpenSSH_9.2\r\n",
+       "knode1\n4711\n2026-11-28 12:00:00\n",
+       "k"});
 }
 
 nlohmann::json reference(const std::string& name) {
@@ -242,6 +279,24 @@ void write_images(const std::string& folder) {
   }
 }
 
+// A file of SentencePiece with a unigram model of a few pieces.
+std::string sentence_pieces() {
+  const auto piece = [](const std::string& text, float score, uint64_t kind) {
+    WireMessage message;
+    message.text(1, text).real32(2, score).number(3, kind);
+    return message;
+  };
+  WireMessage model;
+  model.message(1, piece("<unk>", 0, 2)).message(1, piece("<s>", 0, 3)).message(1, piece("</s>", 0, 3));
+  float score = 0;
+  for (const char* text : {"\u2581", "a", "b", "ab", "\u2581a", "<0x0A>"}) {
+    model.message(1, piece(text, --score, *text == '<' ? 6 : 1));
+  }
+  WireMessage trainer, normalizer;
+  model.message(2, trainer.number(3, 1)).message(3, normalizer.text(1, "identity").number(3, 1));
+  return model.encoded();
+}
+
 // See fuzz_data.cpp for the first byte.
 void write_data(const std::string& folder) {
   const std::string tokens{1, 0, 2, 0, 3, 0, 4, 0};
@@ -254,7 +309,8 @@ void write_data(const std::string& folder) {
                        std::string("t\x1f\x8b\x08\0\0\0\0\0\0\x03\xcb\x48\x04\0\x47\x8c\x15\x8a\x02\0\0\0", 24),
                        std::string("t\x1f\x9d\x90\x61\xc4\x8c\x01", 8), "k" + tokens,
                        std::string("i\0\0\x08\x02\0\0\0\x02\0\0\0\x03\1\2\3\4\5\6", 19),
-                       std::string("i\0\0\x0d\x01\0\0\0\x01\x3f\x80\0\0", 13), ranks + "YWE= 256\nYWFh 257\n"});
+                       std::string("i\0\0\x0d\x01\0\0\0\x01\x3f\x80\0\0", 13), ranks + "YWE= 256\nYWFh 257\n",
+                       "s" + sentence_pieces(), "xtext,label\na b,1\n\"c,\nd\",2\ne,1\n", "x0,1\na,b\n"});
   const nlohmann::json arrays = reference("arrays.json");
   int number = 100;
   for (const char* list : {"good", "bad"}) {
@@ -267,6 +323,202 @@ void write_data(const std::string& folder) {
   }
 }
 
+// Programs for fuzz_onnx.cpp; the second byte selects the version of the operators.
+void write_onnx(const std::string& folder) {
+  make_folder(folder);
+  int number = 0;
+  const auto write = [&](char kind, const std::string& rest) {
+    const char choice = static_cast<char>(7 * number + 8);
+    write_file_durably(folder + "/" + std::to_string(number++), std::string{kind, choice} + rest);
+  };
+  for (const std::string name : {"mlp_eval", "state", "norms"}) {
+    test::ForgedArchive archive(test::source_dir() + "/tests/models/data/" + name + ".pt2");
+    auto model = nlohmann::json::parse(archive["models/model.json"]);
+    for (auto& node : model["graph_module"]["graph"]["nodes"]) node["metadata"] = nlohmann::json::object();
+    if (name == "mlp_eval") write('m', model.dump());
+    write('a', read_file(test::source_dir() + "/tests/models/data/" + name + ".pt2"));
+  }
+  for (
+      const char* calls :
+      {R"([["linear.default", {"input": "$x", "weight": "$p_first_weight", "bias": "$p_first_bias"}, "y"],
+            ["gelu.default", {"self": "$y"}, "z"], ["softmax.int", {"self": "$z", "dim": 1}, "u"]])",
+       R"([["unsqueeze.default", {"self": "$x", "dim": 1}, "y"], ["cat.default", {"tensors": ["$y", "$y"], "dim": 1}, "z"],
+            ["layer_norm.default", {"input": "$z", "normalized_shape": [4]}, "u"]])",
+       R"([["topk.default", {"self": "$x", "k": 2}, "y"]])",
+       R"([["view.default", {"self": "$x", "size": [-1, 1, 2, 2]}, "y"],
+            ["avg_pool2d.default", {"self": "$y", "kernel_size": [2, 2]}, "z"], ["flatten.using_ints", {"self": "$z", "start_dim": 1}, "u"]])",
+       R"([["sum.dim_IntList", {"self": "$x", "dim": [1], "keepdim": true}, "y"], ["div.Tensor", {"self": "$x", "other": "$y"}, "z"],
+            ["clamp.default", {"self": "$z", "min": 0.1}, "u"], ["pow.Tensor_Scalar", {"self": "$u", "exponent": 2}, "v"]])",
+       R"([["transpose.int", {"self": "$x", "dim0": 0, "dim1": 1}, "y"], ["matmul.default", {"self": "$x", "other": "$y"}, "z"]])",
+       R"([["gather.default", {"self": "$f46", "dim": 0, "index": "$i23"}, "y"], ["where.self", {"condition": "$mask", "self": "$f46", "other": "$d46"}, "z"]])"}) {
+    write('c', calls);
+  }
+  std::mt19937 engine(1);
+  for (int k = 0; k < 24; ++k) {
+    std::string bytes;
+    for (int n = 0; n < 30; ++n) bytes += static_cast<char>(engine() % 256);
+    write('o', bytes);
+  }
+}
+
+// A database of few bytes: pages of 512, and nothing in a second file.
+std::string small_database(const std::string& path) {
+  {
+    SqliteFile file(path, Seconds(1));
+    file.execute("PRAGMA journal_mode = DELETE");
+    file.execute("PRAGMA page_size = 512");
+    file.execute("VACUUM");
+  }
+  return read_file(path);
+}
+
+// See fuzz_loggers.cpp for the first byte.
+void write_loggers(const std::string& folder) {
+  const std::string path = folder + ".sqlite";
+  {
+    SqliteStore store(path, Seconds(1));
+    store.open_run("0123456789abcdef", "fuzz", folder);
+    using Table = SqliteRow::Table;
+    store.write({{Table::metrics, "loss", {3, 1.8e9}, 0.5},
+                 {Table::metrics, "loss", {4, 1.8e9}, 0.25},
+                 {Table::metrics, "loss", {5, 1.8e9}, 0.125},
+                 {Table::texts, "note", {5, 1.8e9}, 0, "a note"}},
+                4);
+    store.write_hparams({{"lr", "0.1"}});
+    store.write_final_metrics({{"loss", 0.5}});
+  }
+  const std::string database = small_database(path);
+  const std::string events = version_record(1.8e9) + session_start_record(1.8e9, 0) +
+                             scalars_record({{"loss", 0.5}, {"acc", 1}}, "", {3, 1.8e9}) +
+                             text_record("note", "a note", {4, 1.8e9});
+  const std::string lines =
+      "{\"time\":1764000000.5,\"step\":1,\"epoch\":0.0,\"metrics\":{\"loss\":0.5}}\n"
+      "{\"time\":1764000001.5,\"step\":2,\"text\":{\"name\":\"a\",\"text\":\"b\"}}\n";
+  const std::string record =
+      R"({"format": 1, "command": "fit", "status": "running", "started": 1764000000, "updated": 1764000009,
+ "sessions": [{"started": 1764000000.5, "first_step": 0, "status": "running"}], "trained_seconds": 9,
+ "metrics": {"loss": {"last": 0.5, "last_step": 9, "min": "nan", "min_step": 1, "max": "inf", "max_step": 2}},
+ "checkpoints": [{"path": "a.ckpt", "step": 9, "epoch": 0, "time": 1764000008, "score": 0.5}],
+ "time_split": {"data": 1.5}, "clock": [[1, 0.5], [9, 9]]})";
+  const std::string queue =
+      "{\"n\":1,\"v\":1,\"k\":\"metrics\",\"t\":1764000000,\"step\":1,\"i\":{\"loss\":0.5}}\n"
+      "{\"n\":2,\"v\":1,\"k\":\"status\",\"status\":\"FINISHED\",\"t\":1764000000009}\n";
+  write_texts(folder, {"c2\nepoch,loss,step\n0,0.5,1\n0,0.25,2\n0,0.125,3\n",
+                       "c1\n\"a,\"\"b\"\"\",loss\n1.0,2\n3,nan\n4", "c-1\nstep\r\n1\r\n", "c9\n",
+                       "j" + std::to_string(lines.size()) + "\n" + lines + "{\"time\":", "j60\n" + lines,
+                       "j-1\n" + lines, "t" + std::to_string(events.size()) + "\n" + events, "t80\n" + events,
+                       "t0\n" + events.substr(0, 50), "q" + database, "q" + database.substr(0, 100), "q", "r" + record,
+                       "r{}", "r", "o" + queue + "%%%%\n{\"acknowledged\": 1, \"dropped\": 2, \"refused\": 3}\n",
+                       "o" + queue + "{\"n\":3", "o%%%%\n{\"acknowledged\": 7}"});
+  std::filesystem::remove(path);
+}
+
+// See fuzz_sweep.cpp for the first byte.
+void write_sweeps(const std::string& folder) {
+  const std::string file =
+      "run: run.yaml\nmetric: val_loss\nmode: max\nmax_trials: 4\nmax_time: 1h\nslots: 2\nsearch: {method: hyperband, "
+      "max_resource: 9}\n"
+      "space:\n  optimizer.lr: {log_uniform: [1e-4, 1e-1]}\n  model.hidden: {choice: [64, 'a']}\n"
+      "  model.layers: {int: [1, 8], step: 2, log: false}\n  x: {uniform: [0, 1]}\n";
+  const std::string folder_of_sweep = folder + "_of_a_sweep";
+  std::string database;
+  {
+    SweepStore store = SweepStore::create(folder_of_sweep, {.name = "fuzz", .sweep = file, .max_resource = 9});
+    for (int64_t k = 0; k < 3; ++k) {
+      (void)store.add([](int64_t) {
+        return SweepStore::NewTrial{.parameters = {{"optimizer.lr", "0.01"}, {"model.hidden", "64"}}, .target = 1};
+      });
+      (void)store.take(k, k % 2, 1.8e9);
+      store.set_process(k, 4711, "12 boot");
+    }
+    store.record_result(0, {.resource = 1, .value = 0.5, .checkpoint = "a.ckpt", .checkpoint_step = 3}, false, true,
+                        1.8e9);
+    store.record_failure(1, "exit status 1", false, 1.8e9);
+  }
+  database = small_database(folder_of_sweep + "/sweep.sqlite");
+  std::filesystem::remove_all(folder_of_sweep);
+  const std::string result =
+      R"({"status": "success", "metrics": {"val_loss": 0.5, "acc": null}, "measured_at": {"val_loss": 40},
+ "checkpoints": {"a.ckpt": {"step": 9, "batches": 40}}, "best": [{"monitor": "val_loss", "mode": "min", "value": 0.25,
+ "checkpoint": "a.ckpt"}]})";
+  write_texts(
+      folder,
+      {"d" + database, "d" + database.substr(0, 700), "f" + file,
+       "frun: run.yaml\nmetric: a\nsearch: {method: grid}\nspace:\n  a: {choice: [1, 2]}\n  b: {int: [0, 3]}\n",
+       "frun: run.yaml\nmetric: a\nmax_trials: 5\nsearch: {method: sobol}\nspace: {a: {int: [1, 100], log: true}}\n",
+       "frun: run.yaml\nmetric: a\nmax_trials: 5\nsearch: {method: asha, max_resource: 81, reduction_factor: "
+       "3}\nspace: {}\n",
+       "r" + result, R"(r{"status": "interrupted"})", "r[]"});
+}
+
+// A folder that save_pretrained writes, as one input of fuzz_weights.cpp.
+std::string model_files(const std::string& config, const std::string& scratch) {
+  huggingface::model_from_config(PretrainedConfig::parse(config, "seed"), huggingface::Task::base)
+      ->save_pretrained(scratch);
+  return "h" + read_file(scratch + "/config.json") + "%%%%\n" + read_file(scratch + "/model.safetensors");
+}
+
+// See fuzz_weights.cpp for the first byte.
+void write_weights(const std::string& folder) {
+  make_folder(folder);
+  const std::string scratch = folder + "_scratch";
+  make_folder(scratch);
+  const auto saved = [&](const std::map<std::string, at::Tensor>& tensors) {
+    write_safetensors(scratch + "/a.safetensors", tensors, {{"format", "pt"}});
+    return read_file(scratch + "/a.safetensors");
+  };
+  int number = 0;
+  const auto write = [&](const std::string& input) {
+    write_file_durably(folder + "/" + std::to_string(number++), input);
+  };
+  write("s" + saved({{"first.weight", at::ones({3, 4})},
+                     {"model.first.bias", at::ones({3}, at::TensorOptions(at::kHalf))},
+                     {"skip.a", at::ones({}, at::TensorOptions(at::kLong))},
+                     {"words.weight", at::ones({5, 3})}}));
+  write("s" + saved({{"first.bias", at::ones({3}, at::TensorOptions(at::kBFloat16))}, {"none", at::ones({0, 2})}}));
+  write(R"(i{"metadata": {"total_size": 92}, "weight_map": {"a": "a.safetensors", "first.weight": "a.safetensors",
+ "b": "b.safetensors", "first.bias": "b.safetensors"}})");
+  for (
+      const char* config :
+      {R"({"model_type": "bert", "vocab_size": 5, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2,
+            "intermediate_size": 4, "max_position_embeddings": 4, "type_vocab_size": 1})",
+       R"({"model_type": "roberta", "vocab_size": 5, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2,
+            "intermediate_size": 4, "max_position_embeddings": 6, "id2label": {"0": "no", "1": "yes"}})",
+       R"({"model_type": "distilbert", "vocab_size": 5, "dim": 4, "n_layers": 1, "n_heads": 2, "hidden_dim": 4,
+            "max_position_embeddings": 4})",
+       R"({"model_type": "gpt2", "vocab_size": 5, "n_embd": 4, "n_head": 2, "n_layer": 1, "n_positions": 4})",
+       R"({"model_type": "llama", "vocab_size": 5, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2,
+            "num_key_value_heads": 1, "intermediate_size": 4, "max_position_embeddings": 4,
+            "rope_parameters": {"rope_type": "linear", "factor": 2.0}})",
+       R"({"model_type": "qwen3", "vocab_size": 5, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2,
+            "num_key_value_heads": 1, "intermediate_size": 4, "max_position_embeddings": 4, "head_dim": 2})",
+       R"({"model_type": "phi3", "vocab_size": 5, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2,
+            "num_key_value_heads": 2, "intermediate_size": 4, "max_position_embeddings": 4, "pad_token_id": 0})",
+       R"({"model_type": "vit", "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 4,
+            "image_size": 8, "patch_size": 4})"}) {
+    write(model_files(config, scratch));
+  }
+  torch::nn::Sequential net(torch::nn::Linear(4, 3), torch::nn::Linear(3, 2));
+  apply_lora(*net, {.target_modules = {"0", "1"}, .r = 2});
+  save_lora(*net, scratch + "/adapter");
+  write("p" + read_file(scratch + "/adapter/adapter_config.json") + "%%%%\n" +
+        read_file(scratch + "/adapter/adapter_model.safetensors"));
+  write(R"(p{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "use_dora": true, "rank_pattern": {"^0$": 3, "(1|2).*": 4},
+ "alpha_pattern": {"1": 8}, "target_modules": ["0"], "bias": "all", "modules_to_save": ["1"]}%%%%
+)" + read_file(scratch + "/adapter/adapter_model.safetensors"));
+  write(R"(m{"format": "levin-compiled-1", "torch": ")" + torch_version() + R"(", "device": "cpu", "machine": "x86_64",
+ "cpu_flags": ["sse"], "parameters": [{"name": "w", "shape": [2], "dtype": "float32", "requires_grad": true}],
+ "buffers": [], "constants": [], "batch": [{"shape": [4, 2], "dtype": "float32"}],
+ "graphs": {"training": {"dynamic_batch": false, "inputs": ["tensor:w", "batch:0"], "outputs": ["loss", "gradient:w"]},
+ "evaluation": {"dynamic_batch": true, "inputs": ["tensor:w", "batch:0"], "outputs": ["loss", "unused"]}}}%%%%
+flags : sse sse2)");
+  write("0[[0.5, 1, -2e-3], [0, 0, 1]]");
+  write("4[1, -9223372036854775808]");
+  write("9[[true], [false]]");
+  write("2[1e5, null]");
+  std::filesystem::remove_all(scratch);
+}
+
 }  // namespace
 }  // namespace levin::fuzz
 
@@ -277,13 +529,18 @@ int main(int argc, char** argv) {
     levin::fuzz::write_checkpoints(folder + "/checkpoint");
     levin::fuzz::write_programs(folder + "/exported");
     levin::fuzz::write_tokenizers(folder + "/tokenizer");
-    levin::fuzz::write_yaml(folder + "/yaml");
+    levin::fuzz::write_yaml(folder + "/yaml", levin::fuzz::kYaml);
+    levin::fuzz::write_yaml(folder + "/lightning", levin::fuzz::kLightning);
     levin::fuzz::write_calls(folder + "/c_api");
     levin::fuzz::write_runs(folder + "/runs");
     levin::fuzz::write_mlflow(folder + "/mlflow");
     levin::fuzz::write_rank_messages(folder + "/ranks");
     levin::fuzz::write_images(folder + "/images");
     levin::fuzz::write_data(folder + "/data");
+    levin::fuzz::write_onnx(folder + "/onnx");
+    levin::fuzz::write_loggers(folder + "/loggers");
+    levin::fuzz::write_sweeps(folder + "/sweep");
+    levin::fuzz::write_weights(folder + "/weights");
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "fuzz_seeds: %s\n", error.what());

@@ -38,8 +38,10 @@ class GuardedMemory final : public c10::Allocator {
     char* const begin = unused.back();
     unused.pop_back();
     char* const data = begin + pages * kPage - (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    return {data, new Block{this, begin, pages}, &release, c10::Device(c10::kCPU)};
+    used_[data] = {begin, pages};
+    return {data, data, &release, c10::Device(c10::kCPU)};  // its own context: kernels may ask for bare memory
   }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
 
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 
@@ -47,18 +49,16 @@ class GuardedMemory final : public c10::Allocator {
   static constexpr size_t kPage = 4096, kAlignment = 16;
 
   struct Block {
-    GuardedMemory* memory;
-    char* begin;
-    size_t pages;
+    char* begin = nullptr;
+    size_t pages = 0;
   };
 
-  static void release(void* context) {
-    auto* const block = static_cast<Block*>(context);
-    {
-      const std::lock_guard lock(block->memory->mutex_);
-      block->memory->unused_[block->pages].push_back(block->begin);
-    }
-    delete block;
+  static void release(void* data) {
+    GuardedMemory& memory = install();
+    const std::lock_guard lock(memory.mutex_);
+    const auto used = memory.used_.find(static_cast<char*>(data));
+    memory.unused_[used->second.pages].push_back(used->second.begin);
+    memory.used_.erase(used);
   }
 
   static char* map(size_t pages) {
@@ -71,6 +71,7 @@ class GuardedMemory final : public c10::Allocator {
 
   std::mutex mutex_;
   size_t budget_ = SIZE_MAX;
+  std::map<char*, Block> used_ = {};                  // by where their data begin
   std::map<size_t, std::vector<char*>> unused_ = {};  // by their number of pages
 };
 

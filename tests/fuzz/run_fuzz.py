@@ -33,8 +33,8 @@ SKIPPED = 77
 MAX_CORPUS_BYTES = 200_000  # of an archive: a clone of the repository holds them all
 
 # Bytes of an input at most. What a reader may take: 5 s an input, 64 MB in one piece, both far above what is needed.
-TARGETS = {"checkpoint": 16384, "data": 16384, "exported": 32768, "images": 8192, "mlflow": 8192, "ranks": 4096,
-           "runs": 16384, "tokenizer": 16384, "yaml": 8192}
+TARGETS = {"checkpoint": 16384, "data": 16384, "exported": 32768, "images": 8192, "loggers": 32768, "mlflow": 8192,
+           "onnx": 32768, "ranks": 4096, "runs": 16384, "sweep": 32768, "tokenizer": 16384, "weights": 16384, "yaml": 8192}
 # A second thread frees memory after an input has ended, which libFuzzer would take for a leak and search for, each time.
 THREADED = {"mlflow"}
 LIMITS = ["-timeout=5", "-malloc_limit_mb=64", "-rss_limit_mb=1500"]
@@ -134,6 +134,8 @@ def fuzz(target, seconds, fresh, planted=False):
         if target in THREADED:
             command.append("-detect_leaks=0")
         environment = {**os.environ, **SANITIZERS, "OMP_NUM_THREADS": "1"}
+        if os.access("/dev/shm", os.W_OK):
+            environment.setdefault("TMPDIR", "/dev/shm")  # a disk would be what is measured
         if planted:
             environment["LEVIN_FUZZ_PLANTED"] = "1"
         done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -145,10 +147,10 @@ def report(target, status, output):
     """Prints the summary; True if all is well."""
     executed = re.search(r"stat::number_of_executed_units: (\d+)", output)
     covered = re.findall(r"cov: (\d+)", output)
-    counts = re.search(r"levin: (\d+) inputs, (\d+) past the header's checksum, (\d+) read whole", output)
+    counts = re.search(r"levin: (\d+) inputs, (\d+) past the header's checksum, (\d+) read whole(.*)", output)
     line = f"fuzz {target}: {executed[1] if executed else 'unknown'} executions, {covered[-1] if covered else 0} edges"
     if counts:
-        line += f", {counts[2]} inputs past the header's checksum, {counts[3]} read whole"
+        line += f", {counts[2]} inputs past the header's checksum, {counts[3]} read whole{counts[4]}"
     artifact = re.search(r"Test unit written to (\S+)", output)
     if status != 0 or artifact or not executed:
         print(output[-6000:])

@@ -1,8 +1,8 @@
 # The fuzz targets on their seeds and on fixed changes to them, in this build.
-set(fuzz_targets checkpoint data exported images mlflow ranks runs tokenizer yaml)
+set(fuzz_targets checkpoint data exported images loggers mlflow onnx ranks runs sweep tokenizer weights yaml)
 set(fuzz_programs fuzz_seeds)
 add_executable(fuzz_seeds fuzz/fuzz_seeds.cpp)
-foreach(target IN LISTS fuzz_targets ITEMS c_api)  # which needs the whole library, so libFuzzer's build does not have it
+foreach(target IN LISTS fuzz_targets ITEMS c_api lightning)  # both need the whole library: libFuzzer's build lacks them
   list(APPEND fuzz_programs replay_${target})
   add_executable(replay_${target} fuzz/replay.cpp fuzz/fuzz_${target}.cpp)
   add_test(NAME fuzz.replayed_${target} COMMAND replay_${target} "${CMAKE_CURRENT_BINARY_DIR}/fuzz_seeds/${target}"
@@ -10,12 +10,13 @@ foreach(target IN LISTS fuzz_targets ITEMS c_api)  # which needs the whole libra
   set_tests_properties(fuzz.replayed_${target} PROPERTIES LABELS fuzz FIXTURES_REQUIRED "fuzz_seeds;fuzz_corpora"
     TIMEOUT 120)
 endforeach()
-foreach(target IN LISTS fuzz_targets)
+foreach(target IN LISTS fuzz_targets ITEMS lightning)
   target_sources(replay_${target} PRIVATE fuzz/fuzz_main.cpp)
 endforeach()
 target_sources(replay_checkpoint PRIVATE fuzz/forge.cpp)
 target_sources(replay_c_api PRIVATE c/guest_model.cpp)
-target_sources(replay_exported PRIVATE fuzz/forge_calls.cpp)
+target_sources(replay_exported PRIVATE fuzz/forge_calls.cpp fuzz/forge_program.cpp)
+target_sources(replay_onnx PRIVATE fuzz/forge_calls.cpp fuzz/forge_program.cpp)
 foreach(program IN LISTS fuzz_programs)
   target_link_libraries(${program} PRIVATE levin_test_options PkgConfig::xxhash ZLIB::ZLIB)
   target_precompile_headers(${program} REUSE_FROM levin_test_module_pch)

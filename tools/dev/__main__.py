@@ -16,7 +16,8 @@ from packages import HOME, LOGS, PEERS, apt_packages, set_up, torch_folder, torc
 from steps import Failed, die, exit_on_signals, group, lock, run, status_of, step, wait_with_signs_of_life
 
 PRESETS = ("release", "dev", "asan", "tsan", "coverage")
-FUZZ_TARGETS = ("checkpoint", "data", "exported", "images", "mlflow", "ranks", "runs", "tokenizer", "yaml")
+FUZZ_TARGETS = ("checkpoint", "data", "exported", "images", "loggers", "mlflow", "onnx", "ranks", "runs", "sweep", "tokenizer", "weights",
+                "yaml")
 TOOL_TARGETS = ("bin/levin", "levin_sentencepiece")  # with all parts
 FIRST_EXAMPLE = "bin/01_minimal"  # README's first command builds, and installs, what this program needs alone
 CALLER = Path(sys.argv[1])  # relative paths in arguments of the tool start here
