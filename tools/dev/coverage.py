@@ -32,8 +32,9 @@ def main():
     build, folder = Path(sys.argv[1]), "".join(sys.argv[2:])
     lines, covered = Counter(), Counter()
     for file in gcovr(build, folder):
-        # Of a chosen folder each file, otherwise each folder.
-        name = file["filename"] if folder else file["filename"].split("/")[0]
+        # Of a chosen folder each file, otherwise each folder. Headers are found through BUILD/include, which leads back here.
+        path = os.path.relpath(os.path.realpath(file["filename"]))
+        name = path if folder else path.split("/")[0]
         lines[name] += file["line_total"]
         covered[name] += file["line_covered"]
     if not lines.total():
