@@ -9,6 +9,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -45,6 +46,16 @@ int mappings(const std::string& folder) {
   std::ifstream maps("/proc/self/maps");
   int count = 0;
   for (std::string line; std::getline(maps, line);) count += line.find(folder + "/") != std::string::npos ? 1 : 0;
+  return count;
+}
+
+// How many files of the folder this process has open.
+int descriptors(const std::string& folder) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code code;  // the iterator's own descriptor may be closed by now
+    count += std::filesystem::read_symlink(entry.path(), code).string().starts_with(folder + "/") ? 1 : 0;
+  }
   return count;
 }
 
@@ -196,7 +207,9 @@ TEST(SpilledMemory, MovesToMemoryWhereItIs) {
     for (int i = 0; i < 3; ++i) tensors.push_back(numbers(i));
     tensors.push_back(torch::ones({100'001}, torch::kByte));  // no whole number of pages
   }
+  EXPECT_GT(descriptors(folder.path()), 0);
   memory.give_back();
+  EXPECT_EQ(descriptors(folder.path()), 0) << "only the mappings are needed from now on";
   const at::Tensor view = tensors[1].slice(0, 10, 20);
   const void* address = tensors[1].data_ptr();
   const int64_t before = resident("RssAnon");

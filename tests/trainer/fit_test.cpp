@@ -464,5 +464,32 @@ TEST(Fit, OverfitTrainsAndValidatesOnAFewBatchesInOrder) {
   EXPECT_TRUE(train->ordered && val->ordered);
 }
 
+/// Ends its pass of six batches early.
+struct ShortLoader : Loader {
+  explicit ShortLoader(int64_t batches) : batches(batches) {}
+  void start(int64_t epoch, int64_t first_batch) override {
+    left = batches;
+    inner->start(epoch, first_batch);
+  }
+  bool next(Batch& batch) override { return left-- > 0 && inner->next(batch); }
+  [[nodiscard]] std::optional<int64_t> num_batches() const override { return inner->num_batches(); }
+  std::shared_ptr<Loader> inner = tiny_loader(24);
+  int64_t batches, left = 0;
+};
+
+TEST(Fit, WarnsOfAPassThatEndsBeforeItsLastBatch) {
+  for (const auto& [batches, warning] : std::vector<std::pair<int64_t, std::string>>{
+           {0, "the training loader has ended before its first batch"},
+           {1, "the training loader has ended after 1 batch of the 6 that its num_batches() returned"},
+           {5, "the training loader has ended after 5 batches of the 6 that its num_batches() returned"}}) {
+    const CapturedConsole console;
+    TinyModule module;
+    Trainer trainer(quiet(1, {}));
+    trainer.fit(module, std::make_shared<ShortLoader>(batches));
+    EXPECT_EQ(trainer.global_step(), batches);
+    EXPECT_TRUE(console.has(warning)) << console.text();
+  }
+}
+
 }  // namespace
 }  // namespace levin::fit_test

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
+#include <stdexcept>
 
 #include "levin/core/files/files.h"
 #include "levin/levin.h"
@@ -20,6 +22,8 @@
 
 namespace levin::run_records_test {
 namespace {
+
+namespace fs = std::filesystem;
 
 using test::CapturedConsole;
 using test::error_of;
@@ -163,6 +167,34 @@ TEST(RunRecords, AreWrittenOnlyOnceTrainingContinues) {
   options.limit_val_batches = 0.001;  // leaves no batch, which shows when the loaders are looked at
   EXPECT_NE(error_of([&] { fit(other, options); }), "");
   EXPECT_EQ(read_file(record), before);
+}
+
+// Whether the folder of a run that ends before its first batch is left, if `add` puts something into it.
+bool is_left(const std::function<void(const fs::path& log_dir)>& add) {
+  const TemporaryFolder folder;
+  {
+    TrainerOptions options = options_in(folder.path());
+    options.callbacks = {LambdaCallback({.on_fit_start = [&](Trainer& trainer, LightningModule&) {
+      add(trainer.log_dir());
+      throw std::runtime_error("ends");
+    }})};
+    WithHparams module(0.1);
+    Trainer trainer(options);
+    EXPECT_THROW(trainer.fit(module, tiny_loader(24), {tiny_loader(16)}), std::exception);
+    EXPECT_TRUE(fs::exists(folder / "levin_logs/version_0"));
+  }
+  return fs::exists(folder / "levin_logs/version_0");
+}
+
+TEST(FolderOfARun, IsRemovedWhereTheRunTrainedNothingAndLeftNoResult) {
+  EXPECT_FALSE(is_left([](const fs::path&) {}));
+  EXPECT_FALSE(is_left([](const fs::path& log_dir) { fs::create_directories(log_dir / "checkpoints"); }));
+  EXPECT_TRUE(is_left([](const fs::path& log_dir) {
+    fs::create_directories(log_dir / "checkpoints");
+    write_file_durably((log_dir / "checkpoints/last.ckpt").string(), "a checkpoint");
+  }));
+  EXPECT_TRUE(is_left([](const fs::path& log_dir) { write_file_durably((log_dir / "plot.svg").string(), "a plot"); }));
+  EXPECT_TRUE(is_left([](const fs::path& log_dir) { fs::create_directories(log_dir / "plots"); }));
 }
 
 TEST(FolderOfARun, IsGivenBackWithEachEntryPointAndTakenByOneTrainerAtATime) {

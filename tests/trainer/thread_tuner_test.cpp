@@ -15,6 +15,7 @@ std::set<int> measure(ThreadTuner& tuner, const Cost& cost) {
   std::set<int> tried;
   for (int k = 0; k < 100000; ++k) {
     tried.insert(tuner.threads());
+    EXPECT_GE(tuner.windows(), 1);
     if (tuner.add(cost(tuner.threads()))) return tried;
   }
   ADD_FAILURE() << "no measurement ended";

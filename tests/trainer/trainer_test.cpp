@@ -272,6 +272,16 @@ TEST(Trainer, TakesADataModuleThatIsMadeInTheCall) {
   EXPECT_EQ(trainer.predict(module, Data()).at(0).size(), 2U);
 }
 
+TEST(Trainer, ShowsCallbacksTheTrainingLoader) {
+  const std::shared_ptr<Loader> loader = tiny_loader(8);
+  std::shared_ptr<Loader> seen;
+  LambdaCallback watch(
+      {.on_train_start = [&](Trainer& trainer, LightningModule&) { seen = trainer.train_dataloader(); }});
+  TinyModule module;
+  Trainer(quiet(1, watch)).fit(module, loader);
+  EXPECT_EQ(seen, loader);
+}
+
 TEST(Trainer, AFailureIsReportedOnceAndTheRunIsTornDown) {
   struct Data : DataModule {
     std::shared_ptr<Loader> train_dataloader() override { return tiny_loader(24); }
