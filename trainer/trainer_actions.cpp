@@ -123,7 +123,7 @@ void Trainer::forward_training_batches() {
     end_together(run.strategy->ranks(), stream);
     stream.start(run.progress.epoch);
     for (Batch fetched; stream.next(fetched);) {
-      run.entry.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
+      run.entry.place = {.batch_size = std::max<int64_t>(1, fetched.size())};
       const Batch batch = transfer_batch(run, fetched, 0);
       (void)run.fit.engine->forward(batch, stream.index());
     }

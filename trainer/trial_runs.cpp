@@ -198,7 +198,7 @@ double TrialRuns::run_step(TrialStream& stream, int64_t accumulate) {
   for (int64_t k = 0; k < accumulate; ++k) {
     Batch fetched = stream.next();
     run.fit.epoch.batch_idx = stream.index();
-    run.entry.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
+    run.entry.place = {.batch_size = std::max<int64_t>(1, fetched.size())};
     const Batch batch = transfer_batch(run, std::move(fetched), 0);
     const at::Tensor loss = engine.step(batch, {.epoch = run.progress.epoch,
                                                 .batch_idx = stream.index(),

@@ -189,13 +189,13 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   run_.entry.eval_metrics.reset();
   run_.entry.eval_on_step = true;
   run_.entry.eval_batch_idx = -1;
-  run_.entry.place = {Hook::none, 1, -1, 1};
+  run_.entry.place = {.dataloader_idx = -1};
   call_plain(run_, hooks.start, hooks.on_start, hooks.module_start);
   call_plain(run_, hooks.epoch_start, hooks.on_epoch_start, hooks.module_epoch_start);
   buffers->renew();
   run_batches(limit);
   run_.entry.eval_on_step = false;
-  run_.entry.place = {Hook::none, 1, -1, 1};
+  run_.entry.place = {.dataloader_idx = -1};
   call_plain(run_, hooks.epoch_end, hooks.on_epoch_end, hooks.module_epoch_end);
   std::vector<Metrics> results = finish_metrics();
   if (inside_fit && !run_.entry.sanity_checking) {

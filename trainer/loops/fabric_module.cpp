@@ -55,7 +55,7 @@ void FabricRun::evaluate_batch(Run& run, Phase phase, Hook hook, const Batch& ba
   LightningModule& module = lightning_module();
   const auto attached = set_in_scope(ModuleAccess::trainer_of(module), trainer_.get());
   const auto in_phase = set_in_scope(run.entry.phase, phase);
-  const auto placed = set_in_scope(run.entry.place, {Hook::none, std::max<int64_t>(1, batch.size()), 0, 1});
+  const auto placed = set_in_scope(run.entry.place, {.batch_size = std::max<int64_t>(1, batch.size())});
   WholeWeights whole(*run.strategy);
   std::optional<RankZeroBuffers> buffers(std::in_place, run);
   EvalMode mode(run.entry, module, phase);

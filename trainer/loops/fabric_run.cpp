@@ -231,7 +231,7 @@ at::Tensor FabricRun::train_batch(Run& run, const Batch& batch, OpenPass* pass) 
   epoch.batch_running = true;
   note_place(run, epoch.batch_idx);
   const int64_t samples = std::max<int64_t>(1, batch.size());
-  run.entry.place = {Hook::none, samples, 0, 1};
+  run.entry.place = {.batch_size = samples};
   const int64_t steps_before = progress.global_step;
   const bool is_last = pass != nullptr && pass->is_last();
   const at::Tensor loss = engine.step(batch, {.epoch = progress.epoch,

@@ -145,7 +145,7 @@ void FitLoop::start_epoch() {
   run_.fit.engine->drop_window();
   log::trainer.debug("epoch {} begins", run_.progress.epoch);
   run_.entry.train_metrics.reset();
-  run_.entry.place = {Hook::none, 1, -1, 1};
+  run_.entry.place = {.dataloader_idx = -1};
   call_plain(run_, Hook::on_train_epoch_start, &Callback::on_train_epoch_start, &LightningModule::on_train_epoch_start);
 }
 
@@ -185,7 +185,7 @@ void FitLoop::train_epoch(bool resumed) {
   if (resumed) {
     epoch.logs_steps = true;
     epoch.has_loss = true;  // not known: a batch before the restart may have had one
-    run_.entry.place = {Hook::none, 1, -1, 1};
+    run_.entry.place = {.dataloader_idx = -1};
     epoch.last_batch = epoch.pass_ended || !stream.has_next();  // all were processed before the restart
     if (epoch.pending != PendingWork::none) {
       finish_batch();
@@ -245,7 +245,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   note_place(run_, epoch.batch_idx);
   epoch.last_batch = stream.is_last();
   const int64_t samples = std::max<int64_t>(1, fetched.size());
-  run_.entry.place = {Hook::none, samples, 0, 1};
+  run_.entry.place = {.batch_size = samples};
   const Batch batch = change_batch(run_, transfer_batch(run_, std::move(fetched), 0));
   run_.entry.time_split.enter(StepPart::callbacks);
   call_hook(
@@ -396,7 +396,7 @@ void FitLoop::end_epoch() {
   epoch.logs_steps = false;
   ++progress.processed;
   run_.fit.engine->drop_window();  // gradients of a window that the end of the epoch cuts are dropped
-  run_.entry.place = {Hook::none, 1, -1, 1};
+  run_.entry.place = {.dataloader_idx = -1};
   run_epoch_end_hooks();
   if (automatic && (cut || epoch.last_batch)) step_schedulers(run_, Interval::epoch, true);
   run_.refresh_callback_metrics();

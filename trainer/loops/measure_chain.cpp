@@ -119,7 +119,7 @@ std::optional<Stations> try_pass(Run& run, ChainBlocks& blocks, MemoryMeter& met
     visit_values(seen, [&known](at::Tensor& tensor) { known.push_back(tensor); });
   }
   ChainRecorder recorder(meter, known);
-  run.entry.place = {Hook::none, std::max<int64_t>(1, batch.size()), 0, 1};
+  run.entry.place = {.batch_size = std::max<int64_t>(1, batch.size())};
   blocks.set_recorder(&recorder);
   run.entry.outputs.clear();
   recorder.begin_forward();
@@ -350,7 +350,7 @@ std::optional<BatchToMeasure> largest_of_next_batches(Run& run) {
     for (const auto& each : set->loaders) each->stop();
   }
   if (largest.batches_seen == 0) return std::nullopt;
-  run.entry.place = {Hook::none, std::max<int64_t>(1, largest.batch.size()), 0, 1};
+  run.entry.place = {.batch_size = std::max<int64_t>(1, largest.batch.size())};
   largest.batch = transfer_batch(run, std::move(largest.batch), 0);
   return largest;
 }
