@@ -39,6 +39,16 @@ class LossWeights(RanksTest):
         self.assert_close(undisturbed["weights"], resumed["weights"])
 
 
+class Streams(RanksTest):
+    """Loaders that keep their place themselves."""
+
+    def test_each_rank_continues_its_stream_from_its_own_state(self):
+        arguments = ["stream=6", "epochs=2", "optimizer=adamw"]
+        undisturbed = self.train(*arguments, "save_at=3", ranks=2)[0]
+        resumed = self.train(*arguments, f"ckpt={self.out}/mid.ckpt", ranks=2)[0]
+        self.assertEqual(undisturbed["weights"], resumed["weights"])
+
+
 class BatchesByLength(RanksTest):
     """At most ten tokens a batch, whose samples have one to five."""
 
