@@ -58,6 +58,7 @@ void fit(LightningModule& module, const TrainerOptions& options) {
 
 // Its position counts the rows that are written, as SQLiteLogger's does.
 struct BufferingLogger final : Logger {
+  void start(const std::string&, bool) override {}
   void log_metrics(const MetricList&, const LogPoint&) override { ++waiting; }
   void save() override { written += std::exchange(waiting, 0); }
   [[nodiscard]] State state_dict() const override {
