@@ -7,10 +7,12 @@ from lightning.pytorch.loops.optimization import automatic
 from lightning.pytorch.trainer import call
 from lightning.pytorch.trainer.connectors import checkpoint_connector
 from lightning.pytorch.trainer.connectors.logger_connector import logger_connector
+from torch.optim import lbfgs
 
 USED = set()
 STATES = {}  # checkpoint -> the states of all ModelCheckpoints once everything that belongs to its batch or epoch was done
-LOADED = {}  # "path": the checkpoint that a run starts from; "point": where an uninterrupted run stands for one that continues
+LOADED = {}  # "path": the checkpoint that a run starts from; "point": where an uninterrupted run stands for one that continues;
+             # "marks": of such a run
 SAVED_AT = {}  # checkpoint -> (training batches done, what was done last: a batch, a validation or an epoch)
 
 
@@ -79,6 +81,14 @@ def is_stale(trainer, config, interval, update_plateau_schedulers):
     if stale and config.monitor in trainer.callback_metrics:
         USED.add("stale judgement")
     return stale and config.monitor in trainer.callback_metrics
+
+
+@replaces(lbfgs, "_strong_wolfe")
+def strong_wolfe(plain, *args, max_ls, **kwargs):
+    """line search of LBFGS: max_eval does not end it."""
+    if max_ls < 25:
+        USED.add("line search of LBFGS")
+    return plain(*args, max_ls=25, **kwargs)
 
 
 class Batches(int):
@@ -224,6 +234,8 @@ for owner, name in ((evaluation_loop._EvaluationLoop, "run"), (training_epoch_lo
     @replaces(owner, name)
     def capturing(plain, self, *args):
         capture(self.trainer)
+        if isinstance(self, evaluation_loop._EvaluationLoop) and LOADED.get("marks"):
+            LOADED["marks"].mark(self.trainer, "batch")
         return plain(self, *args)
 
 

@@ -222,9 +222,6 @@ class Marks(pl.Callback):
             self.marks.setdefault((len(self.trace.lrs), point),
                                   (len(self.trace.hooks), len(self.trace.validations_at), len(self.trace.losses), max(0, count)))
 
-    def on_validation_start(self, trainer, pl_module):
-        self.mark(trainer, "batch")
-
     def on_train_epoch_end(self, trainer, pl_module):
         self.mark(trainer, "batch", "validation")
 
@@ -378,7 +375,7 @@ def run_phase(scenario, phase, folder):
         ckpt_path = files[int(ckpt_path[1:]) % len(files)] if files else None
     if ckpt_path not in (None, "best", "last"):
         ckpt_path = str(folder / ckpt_path)
-    lightning_models.LOADED.update(path=ckpt_path, point=phase.get("point"))
+    lightning_models.LOADED.update(path=ckpt_path, point=phase.get("point"), marks=marks and marks[0])
     run = phase["run"]
     try:
         if run == "fit":

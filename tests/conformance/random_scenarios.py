@@ -21,7 +21,7 @@ OPTIMIZERS = {
 OF_MATRICES = {"Muon": [{"lr": 0.02}, {"lr": 0.05, "weight_decay": 0.0, "momentum": 0.8, "nesterov": False},
                         {"lr": 0.05, "adjust_lr_fn": "match_rms_adamw", "ns_steps": 3}]}
 WITH_CLOSURE = {"LBFGS": [{"lr": 0.3, "max_iter": 3}, {"lr": 0.1, "max_iter": 2, "history_size": 1},
-                          {"max_iter": 4, "line_search_fn": "strong_wolfe"}]}
+                          {"max_iter": 4, "line_search_fn": "strong_wolfe", "tolerance_grad": 1e-3}]}
 
 
 class Draw:
@@ -79,8 +79,12 @@ def draw_optimizer(d, data, trainer):
     elif d.chance(0.06):
         module["optimizer"], module["param_groups"] = optimizer_from(d, OF_MATRICES), [{"params": "weight"}]
     elif d.chance(0.06) and "accumulate_grad_batches" not in trainer and data["batch_size"] > 1:
-        module["optimizer"] = optimizer_from(d, WITH_CLOSURE)  # takes one group, and a window of one batch
-        trainer["precision"] = "64-true"  # it divides by differences of gradients, which may be no more than rounding
+        # LBFGS takes one group, and a window of one batch. It divides by differences of gradients, which may be rounding alone,
+        # and ends a line search by rounding if the gradients are clipped and contradict the loss.
+        module["optimizer"] = optimizer_from(d, WITH_CLOSURE)
+        trainer["precision"] = "64-true"
+        for key in ("gradient_clip_val", "gradient_clip_algorithm"):
+            trainer.pop(key, None)
     return module
 
 
