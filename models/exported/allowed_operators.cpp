@@ -171,6 +171,9 @@ void require_batch_norm(const CallArguments& call) {
   const at::Tensor input = call.defined_tensor("input");
   require(input.dim() >= 2, "the input has fewer than 2 dimensions");
   require_if_given(call, {"weight", "bias", "running_mean", "running_var"}, input.size(1));
+  if (call.boolean("training")) return;
+  (void)call.defined_tensor("running_mean");
+  (void)call.defined_tensor("running_var");
 }
 
 void require_group_norm(const CallArguments& call) {

@@ -19,7 +19,7 @@ namespace {
 
 using test::TemporaryFolder;
 
-constexpr size_t kHeaderBytes = 10'000'000;
+constexpr size_t kHeaderBytes = 40'000'000;
 constexpr size_t kMaxTimesTheHeader = test::kSanitized ? 20 : 6;  // a sanitizer adds to each allocation
 
 size_t peak_kib() {

@@ -58,7 +58,7 @@ def findings(root):
     tests, counts = root / "tests", {}
     for path in sorted(tests.rglob("*")):
         name = path.relative_to(tests).as_posix()
-        if path.suffix not in SUFFIXES or name.startswith("layers/sleeps"):
+        if path.suffix not in SUFFIXES or name.startswith(("layers/sleeps", "mutation/")):
             continue
         lines = [number for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1)
                  if SLEEP.search(line)]
