@@ -25,6 +25,7 @@ ROWS = {
     "least steps": "`min_steps` without `min_epochs`",
     "updates in bfloat16": "an optimizer's update of `bf16-true` weights",  # compared with more tolerance
     "line search of LBFGS": "`max_eval` of `LBFGS` with `line_search_fn`",
+    "a metric of each rank": "an epoch metric without `sync_dist`",
     "no step yet": "the row of an epoch that a stop ends before its first optimizer step",
     "without validation":
         "`EarlyStopping` and `ModelCheckpoint` without validation and with `check_val_every_n_epoch` other than 1",

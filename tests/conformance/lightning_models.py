@@ -175,6 +175,16 @@ def is_measured_now(trainer, name):
     return measured_at(trainer, name) == batches_done(trainer)
 
 
+def of_rank_zero(trainer, value):
+    """a metric of each rank: rank 0's decides, on all ranks."""
+    if trainer.world_size == 1 or value is None:
+        return value
+    its = trainer.strategy.broadcast(value)
+    if trainer.strategy.reduce_boolean_decision(bool(its != value), all=False):
+        USED.add("a metric of each rank")
+    return its
+
+
 def has_validation(trainer):
     loaders = trainer.num_val_batches if trainer.enable_validation else []
     return sum(loaders if isinstance(loaders, list) else [loaders]) > 0
@@ -207,8 +217,11 @@ class FreshEarlyStopping(callbacks.EarlyStopping):
         if at is not None and at == self.judged_at:
             USED.add("stale judgement")
             return
-        self.judged_at = at
+        self.judged_at, self.trainer = at, trainer
         super()._run_early_stopping_check(trainer)
+
+    def _evaluate_stopping_criteria(self, current):
+        return super()._evaluate_stopping_criteria(of_rank_zero(self.trainer, current))
 
 
 @replaces(call, "_call_callbacks_on_load_checkpoint")
@@ -256,6 +269,12 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
         if any(state[key] != state_dict[key] for key in ("best_model_path", "best_model_score", "last_model_path")):
             USED.add("state of a checkpoint")
         super().load_state_dict(state)
+
+    def _monitor_candidates(self, trainer):
+        candidates = super()._monitor_candidates(trainer)
+        if self.monitor in candidates:
+            candidates[self.monitor] = of_rank_zero(trainer, candidates[self.monitor])
+        return candidates
 
     def _save_checkpoint(self, trainer, filepath):
         super()._save_checkpoint(trainer, filepath)

@@ -165,6 +165,9 @@ class ScenarioModule(pl.LightningModule):
         config = {key: schedule[key] for key in ("interval", "frequency", "monitor", "strict") if key in schedule}
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler_of(schedule, optimizer), **config}}
 
+    def lr_scheduler_step(self, scheduler, metric):
+        super().lr_scheduler_step(scheduler, lightning_models.of_rank_zero(self.trainer, metric))
+
     def stop_in(self, hook):
         stop = self.options.get("stop")
         if stop and stop["hook"] == hook and self.batches + (hook == "training_step") >= stop["batch"]:

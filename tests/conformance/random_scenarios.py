@@ -42,6 +42,8 @@ def draw(seed):
     d = Draw(seed)
     data, batches, val_loaders = draw_data(d)
     trainer = draw_trainer(d, batches, val_loaders)
+    if "train_mode" in data and isinstance(trainer.get("limit_train_batches"), float):  # in Lightning of each loader
+        trainer["limit_train_batches"] = batches_of(trainer, batches)
     per_epoch = batches_of(trainer, batches)
     module = draw_optimizer(d, data, trainer)
     module["log"] = draw_log(d, val_loaders)
@@ -217,13 +219,9 @@ def monitors(module, val_loaders, stages=("train", "val")):
     names = []
     for entry in module["log"]:
         epoch = entry.get("on_epoch", entry["stage"] in ("val", "on_train_epoch_end", "on_validation_epoch_end"))
-        if entry["stage"] not in stages or not epoch:
+        if entry["stage"] not in stages or not epoch or (entry["stage"] == "val" and not val_loaders):
             continue
-        if entry["stage"] == "val":
-            if val_loaders:
-                names.append(entry["name"] + ("/dataloader_idx_0" if val_loaders > 1 else ""))
-        else:
-            names.append(entry["name"])
+        names.append(entry["name"] + ("/dataloader_idx_0" if entry["stage"] == "val" and val_loaders > 1 else ""))
     return names
 
 
@@ -299,7 +297,7 @@ def draw_callbacks(d, module, trainer, val_loaders):
     def add(name, **arguments):
         callbacks.append({"class_path": name, "init_args": arguments})
 
-    names = monitors(module, val_loaders)
+    names = monitors(module, val_loaders if trainer.get("limit_val_batches") != 0 else 0)
     if names and d.chance(0.25):
         add("EarlyStopping", monitor=d.one(*names), patience=d.between(1, 2), mode=d.one("min", "max"), strict=False)
     if d.chance(0.12):
@@ -416,6 +414,9 @@ def use_ranks(d, scenario):
     for key in ("skip_every", "stop", *(["optimizer"] if is_lbfgs(scenario["module"]) else [])):
         scenario["module"].pop(key, None)  # LBFGS: each rank decides by its own loss, and Lightning's ranks wait forever
     scenario["callbacks"] = [one for one in scenario["callbacks"] if one["class_path"] != "StochasticWeightAveraging"]
+    for given in (scenario["module"].get("lr_scheduler", {}), *(one["init_args"] for one in scenario["callbacks"])):
+        if "monitor" in given:
+            given["monitor"] = given["monitor"].removesuffix("/dataloader_idx_0")  # there is one loader now
     for entry in scenario["module"]["log"]:
         if not entry.get("on_step", entry["stage"] == "train") and entry["stage"] in ("val", "train"):
             entry["sync_dist"] = True  # of an epoch's value: a step's is reduced where it is written (docs/differences.md)
