@@ -306,6 +306,8 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
         if self.continues and LOADED["point"] == (batches_done(trainer), "epoch"):  # the end of the interrupted run saved here
             state = self.continues[self.state_key]
             self._last_global_step_saved, self.step_of_last = state["step"], state["step_of_last"]
+            for key in ("best_k_models", "kth_best_model_path", "kth_value", "best_model_path", "best_model_score"):
+                setattr(self, key, state[key])
 
     @staticmethod
     def may_still_be_measured(trainer):
@@ -315,7 +317,11 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
 
     @staticmethod
     def validation_follows(trainer):
-        return trainer.enable_validation and trainer.fit_loop.epoch_loop._should_check_val_fx(trainer.fit_loop._data_fetcher)
+        """Whether that is known without asking the other ranks whether they stop."""
+        stops, trainer.should_stop = trainer.should_stop, False
+        follows = trainer.enable_validation and trainer.fit_loop.epoch_loop._should_check_val_fx(trainer.fit_loop._data_fetcher)
+        trainer.should_stop = stops
+        return follows
 
     def on_validation_end(self, trainer, pl_module):
         if self._should_skip_saving_checkpoint(trainer):

@@ -48,7 +48,8 @@ def draw(seed):
     module = draw_optimizer(d, data, trainer)
     module["log"] = draw_log(d, val_loaders)
     scheduler = draw_scheduler(d, module, per_epoch, trainer)
-    if scheduler:
+    searches_line = "line_search_fn" in module.get("optimizer", {}).get("init_args", {})
+    if scheduler and not searches_line:  # PyTorch divides by a learning rate that has become 0
         module["lr_scheduler"] = scheduler
     if d.chance(0.15):
         module["stop"] = {"hook": d.one("training_step", "on_train_batch_start", "on_train_batch_end", "on_train_epoch_end"),
