@@ -3,7 +3,8 @@ import math
 import random
 
 OPTIMIZERS = {
-    "SGD": [{"lr": 0.1}, {"lr": 0.1, "weight_decay": 0.02}, {"lr": 0.05, "momentum": 0.9}, {"lr": 0.05, "momentum": 0.8, "nesterov": True, "weight_decay": 0.01},
+    "SGD": [{"lr": 0.1}, {"lr": 0.1, "weight_decay": 0.02}, {"lr": 0.05, "momentum": 0.9},
+            {"lr": 0.05, "momentum": 0.8, "nesterov": True, "weight_decay": 0.01},
             {"lr": 0.05, "momentum": 0.5, "dampening": 0.2}, {"lr": 0.01, "maximize": True}],
     "Adam": [{"lr": 0.02}, {"lr": 0.05, "betas": [0.8, 0.95], "weight_decay": 0.02}, {"lr": 0.03, "amsgrad": True},
              {"lr": 0.01, "maximize": True}, {"lr": 0.02, "weight_decay": 0.1, "decoupled_weight_decay": True}],
@@ -240,7 +241,8 @@ def draw_scheduler(d, module, per_epoch, trainer):
         "PolynomialLR": lambda: {"total_iters": d.between(2, 12), "power": d.one(1.0, 2.0)},
         "CosineAnnealingLR": lambda: {"T_max": d.between(2, 12), "eta_min": d.one(0.0, 0.001)},
         "CosineAnnealingWarmRestarts": lambda: {"T_0": d.between(1, 4), "T_mult": d.between(1, 2)},
-        "SWALR": lambda: {"swa_lr": d.one(0.05, 0.2), "anneal_epochs": d.between(0, 6), "anneal_strategy": d.one("cos", "linear")},
+        "SWALR": lambda: {"swa_lr": d.one(0.05, 0.2), "anneal_epochs": d.between(0, 6),
+                          "anneal_strategy": d.one("cos", "linear")},
     }
     kind = d.between(0, 13)
     if kind <= 8:
