@@ -57,7 +57,7 @@ if(NOT LEVIN_SANITIZE AND _levin_torch_pinned MATCHES "^${LEVIN_TORCH_VERSION}\\
     set_tests_properties(consumer.torch_${kind} PROPERTIES LABELS consumer TIMEOUT 3600 SKIP_RETURN_CODE 77 COST 400
       PROCESSORS 2 RESOURCE_LOCK other_torch)
   endforeach()
-  foreach(kind ${versions} compilers arm64)
+  foreach(kind newest ${versions} compilers arm64)
     set_property(TEST consumer.torch_${kind} APPEND PROPERTY LABELS nightly)
   endforeach()
 endif()

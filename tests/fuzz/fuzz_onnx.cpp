@@ -106,11 +106,12 @@ std::vector<at::Tensor> drawn(std::vector<at::Tensor> tensors) {
 // batch of a different size than it was made for.
 bool add_batch(ExportedProgram& program, const std::vector<at::Tensor>& given, const std::string& number,
                std::map<std::string, at::Tensor>& tensors) {
-  std::vector<at::Tensor> results;
+  std::vector<at::Tensor> results, changed;  // a program may write to its inputs
+  for (const at::Tensor& each : given) changed.push_back(each.clone());
   try {
     const Budget budget;
     const c10::InferenceMode no_gradients;
-    results = program.forward(given);
+    results = program.forward(changed);
   } catch (const std::exception&) {
     return false;
   }
