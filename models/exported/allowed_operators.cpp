@@ -162,18 +162,15 @@ void require_spatial(const at::Tensor& input, int64_t spatial) {
 
 // Those of the call's tensors that are given.
 void require_if_given(const CallArguments& call, std::initializer_list<const char*> names, int64_t size) {
-  for (const std::string name : names) {
+  for (const std::string name : names)
     if (call.tensor(name).defined()) require_shape(call.tensor(name), {size}, name);
-  }
 }
 
 void require_batch_norm(const CallArguments& call) {
   const at::Tensor input = call.defined_tensor("input");
   require(input.dim() >= 2, "the input has fewer than 2 dimensions");
   require_if_given(call, {"weight", "bias", "running_mean", "running_var"}, input.size(1));
-  if (call.boolean("training")) return;
-  (void)call.defined_tensor("running_mean");
-  (void)call.defined_tensor("running_var");
+  if (!call.boolean("training")) (void)call.defined_tensor("running_mean"), (void)call.defined_tensor("running_var");
 }
 
 void require_group_norm(const CallArguments& call) {
