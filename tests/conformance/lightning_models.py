@@ -1,5 +1,7 @@
 """Lightning, changed where docs/differences.md says that Levin differs on purpose. Each change is named in
 documented_differences.py, and notes its name in USED when it has an effect."""
+import copy
+
 from lightning.pytorch import callbacks
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.loops import evaluation_loop, fit_loop, training_epoch_loop
@@ -237,7 +239,8 @@ REQUESTED = set()  # checkpoints whose batch or epoch is not over
 
 
 def capture(trainer):
-    states = {one.state_key: one.state_dict() for one in trainer.callbacks if isinstance(one, FreshModelCheckpoint)}
+    checkpoints = [one for one in trainer.callbacks if isinstance(one, FreshModelCheckpoint)]
+    states = {one.state_key: copy.deepcopy(one.state_dict()) for one in checkpoints}
     STATES.update((path, states) for path in REQUESTED)
     REQUESTED.clear()
 
@@ -307,7 +310,7 @@ class FreshModelCheckpoint(callbacks.ModelCheckpoint):
             state = self.continues[self.state_key]
             self._last_global_step_saved, self.step_of_last = state["step"], state["step_of_last"]
             for key in ("best_k_models", "kth_best_model_path", "kth_value", "best_model_path", "best_model_score"):
-                setattr(self, key, state[key])
+                setattr(self, key, copy.deepcopy(state[key]))
 
     @staticmethod
     def may_still_be_measured(trainer):

@@ -80,7 +80,7 @@ def draw_optimizer(d, data, trainer):
         module["optimizer"] = optimizer_from(d, OPTIMIZERS)
     if d.chance(0.15):
         module["param_groups"] = [{"params": "weight"}, {"params": "bias", "lr": 0.02, "weight_decay": 0.0}]
-    elif d.chance(0.06):
+    elif d.chance(0.06) and trainer.get("precision") != "bf16-true":  # Muon's iterations amplify rounding
         module["optimizer"], module["param_groups"] = optimizer_from(d, OF_MATRICES), [{"params": "weight"}]
     elif d.chance(0.06) and "accumulate_grad_batches" not in trainer and data["batch_size"] > 1:
         # LBFGS takes one group, and a window of one batch. It divides by differences of gradients, which may be rounding alone,
@@ -438,7 +438,8 @@ def optimize_by_hand(d, scenario):
     if is_lbfgs(module):  # it needs a closure
         del module["optimizer"]
     if d.chance(0.5):
-        module["optimizers"] = [optimizer_from(d, OPTIMIZERS | OF_MATRICES), optimizer_from(d, OPTIMIZERS)]
+        of_weight = OPTIMIZERS if trainer.get("precision") == "bf16-true" else OPTIMIZERS | OF_MATRICES
+        module["optimizers"] = [optimizer_from(d, of_weight), optimizer_from(d, OPTIMIZERS)]
     elif module.get("optimizer", {}).get("class_path") in OF_MATRICES:
         del module["optimizer"]
     scenario["callbacks"] = [one for one in scenario["callbacks"] if one["class_path"] in ("EarlyStopping", "ModelCheckpoint")]
