@@ -237,7 +237,7 @@ def draw_scheduler(d, module, per_epoch, trainer):
         "MultiStepLR": lambda: {"milestones": sorted(d.random.sample(range(1, 10 if many else 5), 2)), "gamma": 0.5},
         "ConstantLR": lambda: {"factor": 0.5, "total_iters": d.between(1, 6)},
         "LinearLR": lambda: {"start_factor": d.one(0.1, 0.5), "end_factor": d.one(1.0, 0.7), "total_iters": d.between(1, 6)},
-        "ExponentialLR": lambda: {"gamma": d.one(0.9, 0.5)},
+        "ExponentialLR": lambda: {"gamma": 0.9 if many else d.one(0.9, 0.5)},  # rounding decides once the weights stay
         "PolynomialLR": lambda: {"total_iters": d.between(2, 12), "power": d.one(1.0, 2.0)},
         "CosineAnnealingLR": lambda: {"T_max": d.between(2, 12), "eta_min": d.one(0.0, 0.001)},
         "CosineAnnealingWarmRestarts": lambda: {"T_0": d.between(1, 4), "T_mult": d.between(1, 2)},
