@@ -73,6 +73,7 @@ class Runner {
   StopRequests stops_;
   int signal_number_ = 0;            // the first that asks to stop
   std::set<int64_t> children_ = {};  // process ids; other running trials were begun by an earlier sweep
+  std::set<int64_t> killed_ = {};    // process ids of trials that were killed as the sweep stops
   // Trials that have reached max_trial_time, and when they are killed; unset: never.
   std::map<int64_t, std::optional<Clock::time_point>> overdue_ = {};
   int64_t failures_in_a_row_ = 0;
@@ -307,6 +308,7 @@ void Runner::pass_on(int signal_number) {
 void Runner::kill_all(const std::string& reason) {
   for (const Trial& trial : running_trials()) {
     if (!children_.contains(trial.pid) && !is_alive(trial.pid, trial.process)) continue;
+    if (!killed_.insert(trial.pid).second) continue;
     say(trial, "is killed, as " + reason + "; it continues from its last checkpoint");
     kill_trial(trial.pid);
   }

@@ -47,7 +47,11 @@ LauncherSignals::LauncherSignals() {
 }
 
 LauncherSignals::~LauncherSignals() {
-  for (const auto& [number, action] : before_) ::sigaction(number, &action, nullptr);
+  for (auto& [number, action] : before_) {
+    const bool ends_process = (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_DFL && number != SIGCHLD;
+    if (stopped_ && ends_process) action.sa_handler = SIG_IGN;
+    ::sigaction(number, &action, nullptr);
+  }
   for (const int end : ends_) ::close(end);
 }
 
@@ -56,6 +60,7 @@ std::optional<int> LauncherSignals::wait(std::chrono::milliseconds timeout) {
   if (::poll(&waiting, 1, static_cast<int>(timeout.count())) <= 0) return std::nullopt;
   char message = 0;
   if (::read(ends_[0], &message, 1) != 1) return std::nullopt;
+  stopped_ |= message != SIGCHLD;
   return message;
 }
 

@@ -140,8 +140,11 @@ class Ended(Base):
             os.killpg(pid, signal.SIGSTOP)  # they do not react to the first one
         # What comes within half a second is the same request.
         wait_until(lambda: process.poll() is not None or process.send_signal(signal.SIGINT), "the end of the sweep")
-        self.assertIn("is killed, as Ctrl-C came again; it continues from its last checkpoint",
-                      self.expect_end(process, pids, 130))
+        output = self.expect_end(process, pids, 130)
+        for trial in (0, 1):
+            killed = f"trial {trial}: is killed, as Ctrl-C came again; it continues from its last checkpoint"
+            self.assertEqual(output.count(killed), 1, output)
+        self.assertIn("the sweep was stopped; its trials are at checkpoints", output)
 
     def test_trials_that_do_not_stop_are_ended_after_stop_grace(self):
         process, pids = self.begin(run=LONG.replace("trainer:\n", "trainer:\n  stop_grace: 0.5s\n"))

@@ -155,10 +155,12 @@ bool FitLoop::epoch_must_end() const {
 
 namespace {
 
-// During its lifetime the fit knows where its batches come from.
+// During its lifetime the fit has batches: those of one epoch.
 class RunningBatches {
  public:
-  RunningBatches(Fit& fit, BatchStream& stream) : fit_(fit) { fit_.batches = &stream; }
+  explicit RunningBatches(Fit& fit) : fit_(fit) {
+    fit_.batches = std::make_shared<BatchStream>(*fit.train.loaders[0], fit.train.num_batches[0]);
+  }
   ~RunningBatches() { fit_.batches = nullptr; }
   RunningBatches(const RunningBatches&) = delete;
   RunningBatches& operator=(const RunningBatches&) = delete;
@@ -173,10 +175,10 @@ void FitLoop::train_epoch(bool resumed) {
   Epoch& epoch = run_.fit.epoch;
   Progress& progress = run_.progress;
   const TimeSplit::Running timed(run_.entry.time_split);
-  BatchStream stream(*run_.fit.train.loaders[0], run_.fit.train.num_batches[0]);
+  const RunningBatches running(run_.fit);
+  BatchStream& stream = *run_.fit.batches;
   copy_ahead(run_, stream);
   stream.defer_copies();
-  const RunningBatches running(run_.fit, stream);
   end_together(run_.strategy->ranks(), stream);
   {
     const ProfilerScope profile(run_.profiler.get(), "train_dataloader_start");

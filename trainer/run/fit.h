@@ -83,7 +83,7 @@ struct Fit {
   int64_t eval_loaded_in_epoch = 0;
   Epoch epoch = {};
   Tuning tuning = {};
-  BatchStream* batches = nullptr;  // of the running epoch
+  std::shared_ptr<BatchStream> batches = nullptr;  // of the running epoch; null outside it
 
   [[nodiscard]] std::vector<LightningOptimizer>& optimizers() const;
   /// Returns whether an accumulation window has begun and its last batch is not done.
