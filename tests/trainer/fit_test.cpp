@@ -466,7 +466,7 @@ TEST(Fit, OverfitTrainsAndValidatesOnAFewBatchesInOrder) {
 
 /// Ends its pass of six batches early.
 struct ShortLoader : Loader {
-  explicit ShortLoader(int64_t batches) : batches(batches) {}
+  explicit ShortLoader(int64_t count) : batches(count) {}
   void start(int64_t epoch, int64_t first_batch) override {
     left = batches;
     inner->start(epoch, first_batch);
