@@ -158,7 +158,7 @@ void ModelCheckpoint::report(const Trainer& trainer, const std::string& path, co
 // Neither files outside the folder or of other callbacks nor a file that the user named to continue from may be
 // removed.
 bool ModelCheckpoint::may_remove(Trainer& trainer, const std::string& path) const {
-  if (trainer.global_rank() != 0 || !is_inside(path, dirpath_) || !is_on_disk(path)) return false;
+  if (trainer.global_rank() != 0 || !is_inside(path, dirpath_)) return false;
   if (is_of_another(trainer, *this, path)) return false;
   std::error_code code;
   const bool named = !trainer.auto_resumes() && !trainer.ckpt_path().empty();

@@ -69,6 +69,22 @@ TEST(ModelCheckpoint, SavesTheSameStepsForTheNextTrainer) {
                                    "epoch=1-step=12.ckpt", "last.ckpt"}));
 }
 
+TEST(ModelCheckpoint, SavesTheSameStateIfTheFileToRemoveIsGone) {
+  std::vector<std::vector<std::string>> removed;
+  for (const bool is_gone : {false, true}) {  // a killed run had removed it before the checkpoint to continue from
+    const TemporaryFolder folder;
+    (void)fit(folder, {}, 1);
+    std::filesystem::copy(folder / "epoch=0-step=6.ckpt", folder / "copy.ckpt");
+    if (is_gone) std::filesystem::remove(folder / "epoch=0-step=6.ckpt");
+    const auto callback = fit(folder, {}, 2, {}, folder / "copy.ckpt");
+    const State saved = read_checkpoint(folder / "epoch=1-step=12.ckpt").part("callbacks." + callback->state_key());
+    removed.push_back(saved.get<std::vector<std::string>>("point_removed"));
+    ASSERT_EQ(removed.back().size(), 1);
+    EXPECT_EQ(base(removed.back()[0]), "epoch=0-step=6.ckpt");
+    EXPECT_EQ(folder.names(), (Names{"copy.ckpt", "epoch=1-step=12.ckpt"}));
+  }
+}
+
 TEST(ModelCheckpoint, KeepsTheTwoBest) {
   const TemporaryFolder folder;
   const auto callback =

@@ -84,10 +84,14 @@ def draw_optimizer(d, data, trainer):
         module["optimizer"], module["param_groups"] = optimizer_from(d, OF_MATRICES), [{"params": "weight"}]
     elif d.chance(0.06) and "accumulate_grad_batches" not in trainer and data["batch_size"] > 1:
         # LBFGS takes one group, and a window of one batch. It divides by differences of gradients, which may be rounding alone,
-        # and ends a line search by rounding if the gradients are clipped and contradict the loss.
+        # and ends a line search by rounding if the gradients are clipped and contradict the loss. After some twenty searches
+        # even the rounding of float64 shows.
         module["optimizer"] = optimizer_from(d, WITH_CLOSURE)
         trainer["precision"] = "64-true"
-        for key in ("gradient_clip_val", "gradient_clip_algorithm"):
+        trainer["max_epochs"] = min(trainer["max_epochs"], 1)
+        if "max_steps" in trainer:
+            trainer["max_steps"] = min(trainer["max_steps"], 8)
+        for key in ("gradient_clip_val", "gradient_clip_algorithm", "min_epochs", "min_steps"):
             trainer.pop(key, None)
     return module
 
