@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "levin/core/files/files.h"
+#include "levin/core/files/write_remedy.h"
 #include "levin/core/options/error.h"
 #include "levin/core/options/utf8.h"
 #include "levin/core/process/console.h"
@@ -183,8 +184,10 @@ void MetricsFile::forget_first(size_t count) {
 void MetricsFile::append(size_t most_rows) {
   if (most_rows == 0) return;
   const FileDescriptor file(open_regular_file(path_, O_WRONLY | O_APPEND));
-  const auto fail = [this] { throw Error("cannot write " + path_ + ": " + system_error_text(errno) + "."); };
-  if (!file) fail();
+  const auto fail = [this](int cause) {
+    throw Error("cannot write " + path_ + ": " + system_error_text(cause) + ". " + write_remedy(cause));
+  };
+  if (!file) fail(errno);
   while (most_rows > 0) {
     std::string text;
     size_t count = 0;
@@ -192,8 +195,7 @@ void MetricsFile::append(size_t most_rows) {
     if (!write_all(file.get(), text)) {
       const int cause = errno;
       keep_what_fits(file.get(), text);
-      errno = cause;
-      fail();
+      fail(cause);
     }
     remember(file.get());
     rows_in_file_ += static_cast<int64_t>(count);

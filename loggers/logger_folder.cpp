@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "levin/core/files/files.h"
+#include "levin/core/files/write_remedy.h"
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/this_process.h"
@@ -98,7 +99,9 @@ std::string claim_run_folder(const std::string& experiment) {
   for (int64_t number = taken.empty() ? 0 : taken.back() + 1;; ++number) {
     const std::string folder = version_folder(experiment, number);
     if (::mkdir(folder.c_str(), 0777) == 0) return folder;
-    if (errno != EEXIST) throw Error("cannot create " + folder + ": " + system_error_text(errno) + ".");
+    const int cause = errno;
+    if (cause == EEXIST) continue;
+    throw Error("cannot create " + folder + ": " + system_error_text(cause) + ". " + write_remedy(cause));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "levin/core/files/files.h"
+#include "levin/core/files/write_remedy.h"
 #include "levin/core/files/json_depth.h"
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
@@ -113,7 +114,7 @@ void replace_file(const std::string& path, const std::string& text) {
   if (!file || code) {
     const int cause = code ? code.value() : errno;
     fs::remove(made, code);
-    throw Error(path + ": cannot write it: " + system_error_text(cause) + ".");
+    throw Error(path + ": cannot write it: " + system_error_text(cause) + ". " + write_remedy(cause));
   }
 }
 

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <utility>
 
+#include "levin/core/files/write_remedy.h"
 #include "levin/core/options/error.h"
 
 namespace levin {
@@ -23,7 +24,8 @@ namespace levin {
 namespace {
 
 [[noreturn]] void fail(const std::string& action, const std::string& path, int error_number) {
-  throw Error("cannot " + action + " " + path + ": " + system_error_text(error_number) + ".");
+  const std::string remedy = action == "write" ? " " + write_remedy(error_number) : "";  // others name options
+  throw Error("cannot " + action + " " + path + ": " + system_error_text(error_number) + "." + remedy);
 }
 
 // Otherwise the system would use the part before the byte as the path.
@@ -163,10 +165,11 @@ class DurableWrite {
   }
 
   [[noreturn]] void fail_with(const std::string& step) {
-    const std::string cause = system_error_text(errno);
+    const int number = errno;
+    const std::string cause = system_error_text(number) + ". " + write_remedy(number);
     std::error_code ignored;
     const bool old_file = std::filesystem::is_regular_file(path_, ignored);
-    throw Error("cannot write " + std::to_string(bytes_) + " bytes to " + path_ + " (" + step + "): " + cause + "." +
+    throw Error("cannot write " + std::to_string(bytes_) + " bytes to " + path_ + " (" + step + "): " + cause +
                 (old_file ? " The previous file is intact." : ""));
   }
 

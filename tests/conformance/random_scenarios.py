@@ -91,7 +91,7 @@ def draw_optimizer(d, data, trainer):
         trainer["max_epochs"] = min(trainer["max_epochs"], 1)
         if "max_steps" in trainer:
             trainer["max_steps"] = min(trainer["max_steps"], 8)
-        for key in ("gradient_clip_val", "gradient_clip_algorithm", "min_epochs", "min_steps"):
+        for key in ("gradient_clip_val", "gradient_clip_algorithm", "min_epochs", "min_steps", "max_time"):
             trainer.pop(key, None)
     return module
 

@@ -210,7 +210,7 @@ TEST(WriteOutput, WritesToADeviceAndLeavesIt) {
   EXPECT_EQ(kind_of(folder / "null"), static_cast<mode_t>(S_IFLNK));
   std::filesystem::create_symlink("/dev/full", folder / "full");
   expect_parts(error_of([&] { write_output(folder / "full", "x"); }),
-               {"cannot write " + folder / "full", "No space left on device"});
+               {"cannot write " + folder / "full", "No space left on device. Free some space on its disk."});
   if (::mknod((folder / "device").c_str(), S_IFCHR | 0600, makedev(1, 3)) != 0) GTEST_SKIP() << "needs root";
   const int fd = ::open((folder / "device").c_str(), O_WRONLY | O_CLOEXEC);
   if (fd < 0) GTEST_SKIP() << "this file system has no devices";
