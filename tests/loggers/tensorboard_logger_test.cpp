@@ -204,7 +204,8 @@ TEST(TensorBoardLogger, WaitsForADisk) {
   EXPECT_EQ(console.lines().size(), 1u) << console.text();
   EXPECT_TRUE(
       console.has("error: TensorBoardLogger: cannot write " + path +
-                  ": Is a directory. Records are kept in memory until they can be written; training continues."))
+                  ": Is a directory. Check the path and its disk. Records are kept in memory until they can be "
+                  "written; training continues."))
       << console.text();
   std::filesystem::remove(path);
   std::filesystem::rename(folder / "aside", path);
