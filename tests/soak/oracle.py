@@ -24,7 +24,9 @@ INTERNALS = [r"terminate called", r"what\(\):", r"\bstd::(?!max\b|min\b)\w+", r"
              r"runtime error:", r"0x[0-9a-f]{8,}", r"double free",
              r"corrupted", r"stack smashing", r"Resource temporarily unavailable$"]
 # LibTorch's own: a network without names, and an option that a scenario sets although its model does not need it.
-KNOWN = re.compile(r"The hostname of the client socket cannot be retrieved|find_unused_parameters=True was specified in DDP")
+# Lines of LibTorch itself. The last one tells of a rank that was killed before it had connected; Levin's error names that rank.
+KNOWN = re.compile(r"The hostname of the client socket cannot be retrieved|find_unused_parameters=True was specified in DDP|"
+                   r"Gloo connectFullMesh failed with")
 # Words with which a message gives a remedy, or states that none is needed.
 REMEDY = re.compile(
     r"(?im)(?:^|[.;:,(] |\bor |\band |\bto )(?:continue|use|set|give|free|check|restore|remove|raise|lower|reduce|start|try|"
