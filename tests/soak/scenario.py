@@ -213,7 +213,8 @@ def _fit(seed, chance):
             run["lr_scheduler"] = _schedule(chance)
     # SAM evaluates each batch twice, and accumulates none.
     if optimizer and optimizer["class_path"] == "SAM":
-        trainer.pop("accumulate_grad_batches", None)
+        for key in ("accumulate_grad_batches", "micro_batch_size"):
+            trainer.pop(key, None)
         trainer["callbacks"] = [each for each in trainer["callbacks"] if each["class_path"] != "GradientAccumulationScheduler"]
         chosen = [name for name in chosen if name != "accumulation"]
     # An average of the optimizer's own is refused together with a callback's, and these models have no test_step.
