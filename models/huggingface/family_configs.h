@@ -2,6 +2,8 @@
 // numbers in a way Levin does not compute is refused; all problems of a file are reported together, with file and key.
 #pragma once
 
+#include <ATen/core/ATen_fwd.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
