@@ -138,7 +138,20 @@ def values_of(checkpoint):
 
 class ImmediateSaves(RanksTest):
     """save_checkpoint, which every rank calls, and OnExceptionCheckpoint, which calls it on each rank that fails."""
+
     ARGUMENTS = ["samples=48", "batch=4", "epochs=1", "model=dropout"]
+
+    def test_a_save_after_a_resume_and_before_a_step_has_what_the_ranks_had_agreed_on(self):
+        arguments = ["samples=32", "batch=8", "epochs=1", "checkpoint_epochs"]  # two batches of each rank
+        self.train(*arguments, "save_at=1", ranks=2)
+        (saved,) = pathlib.Path(self.out).glob("**/epoch=*.ckpt")
+        undisturbed, _ = values_of(saved)
+        saved.unlink()
+        self.train(*arguments, f"ckpt={self.out}/mid.ckpt", ranks=2)
+        (saved,) = pathlib.Path(self.out).glob("**/epoch=*.ckpt")
+        resumed, _ = values_of(saved)
+        self.assertIs(undisturbed["progress"]["loss_weights"], False)
+        self.assertEqual(resumed["progress"], undisturbed["progress"])
 
     def resumed(self, *arguments, ranks=2, name="mid.ckpt"):
         reports = self.train(*self.ARGUMENTS, *arguments, "draw", f"ckpt={self.out}/{name}", ranks=ranks)

@@ -34,7 +34,7 @@ REMEDY = re.compile(
     r"Nothing was trained|interrupted by|There is no checkpoint|was killed by signal|has ended\b")
 # What a message is about: a path, an option, a rank, a process, a number.
 SUBJECT = re.compile(r"/|\w+\.\w+|\w+_\w+|\brank\b|\bprocess\b|\d|Ctrl-C|SIG\w+")
-SIGNAL_NAMES = {signal.SIGINT: "Ctrl-C|SIGINT", signal.SIGTERM: "SIGTERM|Terminated", signal.SIGHUP: "SIGHUP|Hangup",
+SIGNAL_NAMES = {signal.SIGINT: "Ctrl-C|SIGINT|Interrupt", signal.SIGTERM: "SIGTERM|Terminated", signal.SIGHUP: "SIGHUP|Hangup",
                 signal.SIGUSR1: "SIGUSR1|User defined signal 1"}
 
 

@@ -360,6 +360,8 @@ TEST(OutOfMemory, IsDistinguishedFromOtherErrors) {
   EXPECT_TRUE(is(c10::OutOfMemoryError(c10::SourceLocation{}, "CUDA out of memory. Tried to allocate 2.00 GiB.")));
   EXPECT_TRUE(is(
       c10::Error(c10::SourceLocation{}, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")));
+  EXPECT_TRUE(is(Error("replica 0 of 2 on cpu:0: could not create a primitive")));  // oneDNN without memory
+  EXPECT_FALSE(is(Error("could not create a primitive descriptor for a convolution forward propagation primitive")));
   EXPECT_FALSE(is(Error("the loss has no gradient")));
   // The real message of LibTorch's allocator.
   std::string message;

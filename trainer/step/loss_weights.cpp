@@ -193,9 +193,9 @@ at::Tensor mean_of_shares(StepCore& core, const std::vector<at::Tensor>& losses,
 // Between two windows there is only the unit.
 void save_loss_weights(const StepCore& core, State& progress, bool in_batch, bool failing) {
   const LossWeights& weights = core.loss_weights;
-  const WeightKind kind = kind_of(core);
-  if (kind == WeightKind::open && weights.unit == 0) return;
-  if (core.has_peers() && weights.agreed == WeightKind::open) return;
+  const bool has_agreed = !core.has_peers() || weights.agreed != WeightKind::open;
+  const WeightKind kind = has_agreed ? kind_of(core) : weights.loaded;
+  if (kind == WeightKind::open && (!has_agreed || weights.unit == 0)) return;
   progress.set("loss_weights", kind != WeightKind::plain);
   if (kind == WeightKind::plain) return;
   progress.set("loss_weight_unit", weights.unit);
@@ -212,6 +212,7 @@ void load_loss_weights(StepCore& core, const State& progress) {
   WindowWeights& window = core.window.weights = {};
   if (!progress.has("loss_weights")) return;
   window.kind = progress.get<bool>("loss_weights") ? WeightKind::weighted : WeightKind::plain;
+  core.loss_weights.loaded = window.kind;
   if (window.kind == WeightKind::plain) return;
   core.loss_weights.unit = progress.get<double>("loss_weight_unit");
   window.total = at::scalar_tensor(progress.get<double>("loss_weight_total"), at::kDouble);

@@ -21,6 +21,14 @@ constexpr std::array<std::string_view, 6> kTexts{"DefaultCPUAllocator: can't all
                                                  "CUBLAS_STATUS_ALLOC_FAILED",
                                                  "CUDNN_STATUS_ALLOC_FAILED"};
 
+// oneDNN's error where it has no memory for the code that it generates. What it does not support fails before that, when
+// it creates a "primitive descriptor".
+bool is_of_primitive(std::string_view text) {
+  constexpr std::string_view start = "could not create a primitive";
+  const size_t at = text.find(start);
+  return at != std::string_view::npos && !text.substr(at + start.size()).starts_with(" descriptor");
+}
+
 }  // namespace
 
 bool is_out_of_memory(const std::exception& error) {
@@ -31,7 +39,7 @@ bool is_out_of_memory(const std::exception& error) {
   for (const auto& known : kTexts) {
     if (text.find(known) != std::string_view::npos) return true;
   }
-  return false;
+  return is_of_primitive(text);
 }
 
 void free_cached_memory(at::Device device) {

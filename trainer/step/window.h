@@ -21,6 +21,7 @@ struct WindowWeights {
 /// The loss weights of a fit.
 struct LossWeights {
   WeightKind agreed = WeightKind::open;  // with several ranks: the kind on all of them, once they have agreed
+  WeightKind loaded = WeightKind::open;  // the kind in the checkpoint that the fit continues from
   double unit = 0;                       // 0: not chosen yet
   at::Tensor weight = {};                // () the running batch's weight; undefined: none
 };
