@@ -4,11 +4,6 @@
 // after the first round. Workers are started before what is timed.
 #include <torch/torch.h>
 #include <unistd.h>
-// jpeglib.h needs it.
-#include <cstdio>
-// clang-format off
-#include <jpeglib.h>
-// clang-format on
 
 #include <chrono>
 #include <filesystem>
@@ -18,6 +13,7 @@
 #include <vector>
 
 #include "levin/data/sets/image_folder_data.h"
+#include "made_images.h"
 #include "peer.h"
 #include "rounds.h"
 
@@ -28,39 +24,6 @@ namespace {
 constexpr int64_t kBatchSize = 64;
 constexpr int kHeight = 480, kWidth = 640;
 
-// An image with as much detail as a photograph, about 100 KB at quality 90: coarse shapes, finer ones and noise.
-at::Tensor made_pixels() {
-  at::Tensor sum = torch::zeros({1, 3, kHeight, kWidth});
-  const std::vector<int64_t> options = {kHeight, kWidth};
-  for (const auto& [cells, strength] : {std::pair{5, 120.0}, std::pair{40, 60.0}, std::pair{240, 25.0}}) {
-    const at::Tensor coarse = torch::rand({1, 3, 3 * cells / 4 + 1, cells}).sub_(0.5);
-    sum += torch::upsample_bicubic2d(coarse, options, false).mul_(strength);
-  }
-  return sum.add_(128).clamp_(0, 255).to(torch::kByte)[0].permute({1, 2, 0}).contiguous();  // (height, width, 3)
-}
-
-void write_jpeg(const std::filesystem::path& path, const at::Tensor& pixels) {
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) throw std::runtime_error("cannot write " + path.string());
-  jpeg_compress_struct info{};
-  jpeg_error_mgr errors{};
-  info.err = jpeg_std_error(&errors);
-  jpeg_create_compress(&info);
-  jpeg_stdio_dest(&info, file);
-  info.image_width = kWidth;
-  info.image_height = kHeight;
-  info.input_components = 3;
-  info.in_color_space = JCS_RGB;
-  jpeg_set_defaults(&info);
-  jpeg_set_quality(&info, 90, TRUE);
-  jpeg_start_compress(&info, TRUE);
-  auto* row = pixels.data_ptr<uint8_t>();
-  for (int y = 0; y < kHeight; ++y, row += 3 * kWidth) jpeg_write_scanlines(&info, &row, 1);
-  jpeg_finish_compress(&info);
-  jpeg_destroy_compress(&info);
-  std::fclose(file);
-}
-
 /// Two classes of images in a folder of its own, removed with the object.
 class Photos {
  public:
@@ -70,7 +33,7 @@ class Photos {
     for (int64_t i = 0; i < count; ++i) {
       const auto folder = root_ / (i % 2 == 0 ? "even" : "odd");
       std::filesystem::create_directories(folder);
-      write_jpeg(folder / (std::to_string(i) + ".jpg"), made_pixels());
+      write_jpeg(folder / (std::to_string(i) + ".jpg"), made_pixels(kHeight, kWidth));
     }
   }
   ~Photos() {

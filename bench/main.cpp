@@ -33,6 +33,7 @@ constexpr Program kPrograms[] = {
     {"overhead", bench::overhead::run_program},
     {"recorded", bench::recorded::run_program},
     {"startup", bench::startup::run_program},
+    {"streams", bench::streams::run_program},
     {"token_batches", bench::token_batches::run_program},
 #ifdef LEVIN_BENCH_GPT
     {"thousand_layers", bench::thousand_layers::run_program},

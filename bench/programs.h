@@ -57,6 +57,9 @@ int run_program(int argc, char** argv);
 namespace startup {
 int run_program(int argc, char** argv);
 }
+namespace streams {
+int run_program(int argc, char** argv);
+}
 namespace thousand_layers {
 int run_program(int argc, char** argv);
 }

@@ -23,6 +23,8 @@
 #include "levin/callbacks/timer.h"
 #include "levin/callbacks/weight_averaging.h"
 #include "levin/core/process/parts.h"
+#include "levin/data/columns/parquet_data.h"
+#include "levin/data/columns/table_csv.h"
 #include "levin/data/sets/csv.h"
 #include "levin/loggers/csv_logger.h"
 #include "levin/loggers/json_lines_logger.h"
@@ -88,6 +90,8 @@ void add_callbacks() {
 void add_data() {
   auto& all = Registry<DataModule>::instance();
   all.add<CsvData>("CsvData", "samples from the columns of a CSV file");
+  all.add<ParquetData>("ParquetData", "numbers and categories from a Parquet or Arrow file");
+  all.add<TableCsv>("TableCsv", "numbers and categories from a CSV file");
 }
 
 void add_parts() {

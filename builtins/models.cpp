@@ -6,6 +6,7 @@
 #include "levin/models/exported_model.h"
 #include "levin/models/huggingface_classifier.h"
 #include "levin/models/huggingface_lm.h"
+#include "levin/models/tabular_model.h"
 
 namespace levin {
 
@@ -15,6 +16,8 @@ LEVIN_PART(models) {
   models.add<ExportedModule>("ExportedModule", "a PyTorch model exported from Python: the .pt2 file of torch.export");
   models.add<HuggingFaceClassifier>("HuggingFaceClassifier", "classifies text or images with a Hugging Face model");
   models.add<HuggingFaceLM>("HuggingFaceLM", "a causal or masked language model from a Hugging Face folder");
+  models.add<TabularModel>("TabularModel",
+                           "classes or numbers from a table: embeddings of categories and a perceptron");
   auto& callbacks = Registry<Callback>::instance();
   callbacks.add<LoRA>("LoRA", "trains low-rank updates of layers; reads and writes PEFT's adapters");
 }

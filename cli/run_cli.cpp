@@ -25,6 +25,7 @@
 #include "levin/cli/commands/sweep.h"
 #include "levin/cli/commands/top.h"
 #include "levin/cli/commands/tune.h"
+#include "levin/cli/commands/weights_used.h"
 #include "levin/cli/config/arguments.h"
 #include "levin/cli/config/old_options.h"
 #include "levin/cli/config/resolve_run.h"
@@ -82,14 +83,19 @@ ConfigNode read_kept_config(const std::string& path) {
 }
 
 // Predictions are not kept in memory if a callback writes them.
-void predict(Trainer& trainer, LightningModule& model, DataModule* data, const std::string& ckpt_path) {
+void predict(Trainer& trainer, LightningModule& model, DataModule* data, const RunConfig& config) {
+  const std::string ckpt_path = checkpoint_to_use(config, trainer.options());
   const auto writer = trainer.callback<PredictionWriter>();
   const bool keeps = writer == nullptr;
   const Predictions predictions =
       data != nullptr ? trainer.predict(model, *data, ckpt_path, keeps) : trainer.predict(model, ckpt_path, keeps);
+  report_weights("predict", trainer, config);
   if (keeps) return report_predictions(trainer, predictions, data);
   Console::instance().print("predictions: " + count_of(writer->samples(), "sample") + ", written to " + writer->path() +
                             ", took " + readable_duration(trainer.elapsed()));
+  if (writer->skipped() == 0) return;
+  Console::instance().print("left out:    " + count_of(writer->skipped(), "sample") +
+                            " that could not be read, listed in " + writer->skipped_path());
 }
 
 void run_stage(Command command, ResolvedRun run) {
@@ -99,7 +105,9 @@ void run_stage(Command command, ResolvedRun run) {
   RunAccess::keep_config(trainer, {run.printed, read_kept_config});
   if (run.config.weights) trainer.start_from(*run.config.weights);
   const std::string ckpt_path = run.config.ckpt_path.value_or("");
-  if (command != Command::fit) warn_of_initial_weights(command_word(command), run.config);
+  if (command == Command::validate || command == Command::test) {
+    warn_of_initial_weights(command_word(command), run.config);
+  }
   LightningModule& model = *parts.model;
   DataModule* data = parts.data.get();  // null: the model's own loaders
   // A signal that arrives between the fit and its test is for the test.
@@ -123,7 +131,7 @@ void run_stage(Command command, ResolvedRun run) {
     case Command::test:
       report_metrics("test", data != nullptr ? trainer.test(model, *data, ckpt_path) : trainer.test(model, ckpt_path));
       break;
-    default: predict(trainer, model, data, ckpt_path);
+    default: predict(trainer, model, data, run.config);
   }
   ignore_stop_signals();
 }

@@ -89,7 +89,11 @@ levin_part(text HOLDS "tokenizers, data from text, and metrics of text"
   LINK PkgConfig::oniguruma PkgConfig::libutf8proc OpenSSL::Crypto ZLIB::ZLIB)
 levin_part(downloads HOLDS "MNIST and other data that is downloaded"
   PACKAGES CURL OpenSSL ZLIB
-  LINK CURL::libcurl OpenSSL::Crypto ZLIB::ZLIB)
+  LINK CURL::libcurl OpenSSL::Crypto ZLIB::ZLIB PkgConfig::xxhash)
+levin_part(streams HOLDS "data in shards, from folders, web servers and S3"
+  NEEDS images downloads
+  PACKAGES libzstd ZLIB
+  LINK PkgConfig::libzstd ZLIB::ZLIB)
 levin_part(models HOLDS "models of Hugging Face, torch.export, AOTInductor and ONNX, LoRA, and inference"
   NEEDS text
   PACKAGES libpcre2-8 ZLIB

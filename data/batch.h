@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "levin/data/batch_fields.h"
+#include "levin/data/batch_samples.h"
 #include "levin/data/batch_value.h"
 
 namespace levin {
@@ -93,8 +94,12 @@ struct Batch {
 
   /// Returns what identifies each sample outside the run, such as its row in a file or its file name, or null if
   /// unknown. Prediction batches have ids (Dataset::sample_id), for hooks and files; a recorded step does not see them.
-  [[nodiscard]] const std::vector<std::string>* ids() const { return ids_.get(); }
-  void set_ids(std::shared_ptr<const std::vector<std::string>> ids) { ids_ = std::move(ids); }
+  [[nodiscard]] const std::vector<std::string>* ids() const {
+    return samples_ == nullptr || samples_->ids.empty() ? nullptr : &samples_->ids;
+  }
+  /// Returns what the loader knows about the samples of a prediction batch, or null.
+  [[nodiscard]] const BatchSamples* samples() const { return samples_.get(); }
+  void set_samples(BatchSamples samples) { samples_ = std::make_shared<const BatchSamples>(std::move(samples)); }
 
   /// Returns null for a list of tensors without names.
   [[nodiscard]] const std::shared_ptr<const BatchStructure>& structure() const { return structure_; }
@@ -110,7 +115,7 @@ struct Batch {
   [[noreturn]] static void fail_type(std::string_view name, const BatchValue& value, const std::type_info& wanted);
 
   std::shared_ptr<const BatchStructure> structure_ = nullptr;
-  std::shared_ptr<const std::vector<std::string>> ids_ = nullptr;
+  std::shared_ptr<const BatchSamples> samples_ = nullptr;
 };
 
 }  // namespace levin

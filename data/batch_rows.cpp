@@ -73,14 +73,22 @@ std::string name_at(const Batch& batch, size_t place) {
   return "";
 }
 
+// Samples that were left out are in none of the parts.
+BatchSamples cut_samples(const BatchSamples& all, int64_t from, int64_t count) {
+  BatchSamples part{.batch = all.batch, .loader = all.loader};
+  const auto cut = [&](const auto& list, auto& to) {
+    if (!list.empty()) to.assign(list.begin() + from, list.begin() + from + count);
+  };
+  cut(all.ids, part.ids);
+  cut(all.indices, part.indices);
+  return part;
+}
+
 }  // namespace
 
 Batch cut_rows(const Batch& batch, int64_t from, int64_t count, const CutTensor& cut) {
   Batch part;
-  if (batch.ids() != nullptr) {
-    const auto begin = batch.ids()->begin() + from;
-    part.set_ids(std::make_shared<const std::vector<std::string>>(begin, begin + count));
-  }
+  if (batch.samples() != nullptr) part.set_samples(cut_samples(*batch.samples(), from, count));
   if (batch.structure() == nullptr || batch.structure()->has_tensors_only()) {
     for (size_t i = 0; i < batch.count(); ++i) part.tensors.push_back(cut(i));
     part.set_structure(batch.structure());

@@ -5,9 +5,12 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/mse_loss.h>
 
+#include <filesystem>
 #include <iterator>
 
+#include "levin/checkpoint/checkpoint_values.h"
 #include "levin/core/options/error.h"
+#include "levin/core/options/value.h"
 #include "levin/core/tensors.h"
 #include "levin/data/sets/text_csv.h"
 #include "levin/models/loss_type.h"
@@ -39,6 +42,19 @@ void check_fits(const PretrainedConfig& config, const TextCsv& texts) {
                      " for the tokenizer " + tokenizer + ". Take the model's own tokenizer, or set that number.");
   }
   problems.throw_if_any();
+}
+
+// The number of labels of the model in a checkpoint file, for predictions without the training data; 0: unknown.
+int64_t saved_num_labels(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return 0;
+  const ConfigNode values = load_checkpoint_values(path);
+  const ConfigNode* node = &values;
+  for (const char* key : {"model_class", "init_args", "num_labels"}) {
+    if (node != nullptr) node = node->find(key);
+  }
+  int64_t labels = 0;
+  return node != nullptr && detail::parse_int(*node, labels) ? labels : 0;
 }
 
 // (batch) or, as transformers takes them too, (batch, 1)
@@ -79,17 +95,15 @@ void HuggingFaceClassifier::configure_model() {
   std::vector<std::string> classes;
   if (const auto* strings = dynamic_cast<const TextCsv*>(data)) {
     check_fits(model() == nullptr ? read_config() : model()->config(), *strings);
-    classes = strings->classes();
-  } else if (data != nullptr) {
-    classes = data->label_names();
   }
+  if (data != nullptr) classes = data->label_names();
   if (options_.num_labels > 0 && options_.num_labels < std::ssize(classes)) {
     throw ConfigError("HuggingFaceClassifierOptions.num_labels: " + std::to_string(options_.num_labels) +
                       " is less than the " + std::to_string(classes.size()) +
                       " classes of the data. Set it to that number, or to 0.");
   }
   if (model() == nullptr) {
-    make(read_config(), 0, classes);
+    make(read_config(), classes.empty() && has_trainer() ? saved_num_labels(trainer().ckpt_path()) : 0, classes);
     keep_found_option(*this, "num_labels", model()->config().num_labels());
   } else if (!classes.empty() && static_cast<int64_t>(classes.size()) == model()->config().num_labels()) {
     model()->config().set_labels(classes);

@@ -26,7 +26,8 @@ class Trainer;
 /// Each rank has its own callbacks, and calls their hooks on its training thread, in the order of the options and
 /// before the module's hook of the same name. A hook logs with Trainer::log. An exception from a hook ends the run,
 /// except one from on_exception or, while the run fails, from teardown: it is reported as a warning. Further interfaces
-/// are for callbacks of a kind: Checkpoint, ChangesBatches, AccumulationSchedule, AveragesWeights, ReplacesDefault.
+/// are for callbacks of a kind: Checkpoint, ChangesBatches, AccumulationSchedule, AveragesWeights, ReplacesDefault,
+/// TakesSkippedSamples.
 class Callback : public Stateful {
  public:
   /// Options refuse a callback that is passed by name: the run would use a copy, and the caller's would not change.

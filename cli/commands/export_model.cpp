@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/report.h"
+#include "levin/cli/commands/weights_used.h"
 #include "levin/cli/config/arguments.h"
 #include "levin/cli/config/resolve_run.h"
 #include "levin/cli/config/run_parts.h"
@@ -28,6 +30,7 @@
 #include "levin/models/onnx_export.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/no_loader_error.h"
+#include "levin/trainer/state/checkpoint_search.h"
 #include "levin/trainer/step/override.h"
 #include "levin/trainer/trainer.h"
 
@@ -236,16 +239,18 @@ void write_folder(const ExportOptions& options, const LightningModule& module) {
 // Exports at the first batch: the data are ready then, and the weights loaded.
 class Exporter final : public Callback {
  public:
-  explicit Exporter(ExportOptions options) : options_(std::move(options)) {}
+  Exporter(ExportOptions options, RunConfig config) : options_(std::move(options)), config_(std::move(config)) {}
 
-  void on_predict_batch_start(Trainer&, LightningModule& module, const Batch& batch, int64_t, int64_t) override {
-    write(module, batch);
+  void on_predict_batch_start(Trainer& trainer, LightningModule& module, const Batch& batch, int64_t,
+                              int64_t) override {
+    write(trainer, module, batch);
   }
-  void on_test_batch_start(Trainer&, LightningModule& module, const Batch& batch, int64_t, int64_t) override {
-    write(module, batch);
+  void on_test_batch_start(Trainer& trainer, LightningModule& module, const Batch& batch, int64_t, int64_t) override {
+    write(trainer, module, batch);
   }
-  void on_validation_batch_start(Trainer&, LightningModule& module, const Batch& batch, int64_t, int64_t) override {
-    write(module, batch);
+  void on_validation_batch_start(Trainer& trainer, LightningModule& module, const Batch& batch, int64_t,
+                                 int64_t) override {
+    write(trainer, module, batch);
   }
 
   [[nodiscard]] bool is_done() const { return done_; }
@@ -254,7 +259,7 @@ class Exporter final : public Callback {
   }
 
  private:
-  void write(LightningModule& module, const Batch& batch) {
+  void write(const Trainer& trainer, LightningModule& module, const Batch& batch) {
     if (done_) return;  // of another loader
     done_ = true;
     try {
@@ -262,6 +267,7 @@ class Exporter final : public Callback {
       if (options_.format == ExportFormat::onnx) write_onnx(options_, module, batch);
       if (options_.format == ExportFormat::safetensors) write_safetensors_weights(options_, module);
       if (options_.format == ExportFormat::hf) write_folder(options_, module);
+      report_weights("export", trainer, config_);
     } catch (...) {  // thrown here, its message would begin with this hook
       failure_ = std::current_exception();
     }
@@ -275,6 +281,7 @@ class Exporter final : public Callback {
   }
 
   ExportOptions options_;
+  RunConfig config_;
   std::vector<std::shared_ptr<torch::nn::Module>> alive_ = {};  // the pass has noted their modes, to restore them
   bool done_ = false;
   std::exception_ptr failure_ = nullptr;
@@ -314,23 +321,33 @@ std::vector<Stage> stages(ExportMethod method) {
 }
 
 // For data with a training loader only: predicts on a training batch, which changes no file of the run.
-void export_at_a_training_batch(const ResolvedRun& run, const RunParts& parts, Trainer& trainer) {
+void export_at_a_training_batch(const RunParts& parts, Trainer& trainer, const std::string& ckpt_path) {
   if (parts.data == nullptr) return;
   parts.data->prepare_data();
   parts.data->setup(Stage::fit);
   const std::shared_ptr<Loader> loader = parts.data->train_dataloader();
   if (loader == nullptr) return;
-  (void)trainer.predict(*parts.model, Loaders{loader}, run.config.ckpt_path.value_or(""));
+  (void)trainer.predict(*parts.model, Loaders{loader}, ckpt_path);
+}
+
+// Loggers find the folders of earlier runs, but an export must not create one.
+bool needs_loggers(const std::string& ckpt_path, const TrainerOptions& options) {
+  if (ckpt_path != kBestIfAny) return ckpt_path == "best" || ckpt_path == "last";
+  const auto& loggers = options.logger.loggers;
+  const bool are_elsewhere = std::any_of(loggers.begin(), loggers.end(), [](const auto& logger) {
+    return logger.spec().init_args.find("save_dir") != nullptr;
+  });
+  return are_elsewhere || std::filesystem::exists(std::filesystem::path(options.default_root_dir) / "levin_logs");
 }
 
 // Of the first of the run's evaluations that has one, else of its training.
 void export_at_a_batch(const ResolvedRun& run, const ExportOptions& options) {
   const RunParts parts = make_parts(run.config);
-  const auto exporter = std::make_shared<Exporter>(options);
-  const std::string ckpt_path = run.config.ckpt_path.value_or("");
+  const auto exporter = std::make_shared<Exporter>(options, run.config);
+  const std::string ckpt_path = checkpoint_to_use(run.config, run.trainer);
   const auto make_trainer = [&] {
-    const bool finds_checkpoint = ckpt_path == "best" || ckpt_path == "last";
-    auto trainer = std::make_unique<Trainer>(one_batch(run.trainer, finds_checkpoint, exporter));
+    const bool keeps_loggers = needs_loggers(ckpt_path, run.trainer);
+    auto trainer = std::make_unique<Trainer>(one_batch(run.trainer, keeps_loggers, exporter));
     if (run.config.weights) trainer->start_from(*run.config.weights);
     return trainer;
   };
@@ -349,7 +366,7 @@ void export_at_a_batch(const ResolvedRun& run, const ExportOptions& options) {
     exporter->throw_if_failed();
     if (exporter->is_done()) return;
   }
-  export_at_a_training_batch(run, parts, *make_trainer());
+  export_at_a_training_batch(parts, *make_trainer(), ckpt_path);
   exporter->throw_if_failed();
   if (exporter->is_done()) return;
   throw ConfigError("levin export: the run has no batch of data, and a model is exported at one. Give it data.");
@@ -367,7 +384,6 @@ int run_export(const std::vector<std::string>& arguments, int width) {
   check_output(options, problems);
   if (!problems.empty()) return report_problems(problems, kNothingExported);
   options.output = followed_links(options.output);
-  warn_of_initial_weights("export", run.config);
   export_at_a_batch(run, options);
   return kExitOk;
 }

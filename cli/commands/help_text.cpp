@@ -158,7 +158,7 @@ std::string run_options_table(bool has_output, int width) {
     rows.insert(rows.begin() + 3, std::vector<std::string>{
                                       "--output FILE",
                                       "write the predictions to FILE: .csv (a row per sample), .jsonl (an object per "
-                                      "sample) or .safetensors; levin help PredictionWriter has more options"});
+                                      "sample), .safetensors or .npy; levin help PredictionWriter has more options"});
   }
   const auto all = static_cast<size_t>(std::max(width, 0));
   return table(rows, {all / 2}, all);

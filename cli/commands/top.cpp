@@ -245,6 +245,7 @@ void change_curve(TopCurves& curves, const std::vector<std::string>& metrics, To
   if (key == TopKey::left) curves.chosen = (curves.chosen + count - 1) % count;
   if (key == TopKey::right) curves.chosen = (curves.chosen + 1) % count;
   if (key != TopKey::up && key != TopKey::down) return;
+  curves.are_of_user = true;
   std::string& name = curves.names[curves.chosen];
   const auto found = std::find(metrics.begin(), metrics.end(), name);
   const auto at = static_cast<size_t>(found == metrics.end() ? 0 : found - metrics.begin());

@@ -407,6 +407,7 @@ std::vector<std::string> metrics_in_order(const std::map<std::string, MetricSeri
 }
 
 void choose_curves(TopCurves& curves, const std::vector<std::string>& metrics, size_t count) {
+  if (!curves.are_of_user) curves.names.clear();
   if (curves.names.size() > count) curves.names.resize(count);
   for (const auto& name : metrics) {
     if (curves.names.size() >= count) break;

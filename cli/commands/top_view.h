@@ -41,12 +41,14 @@ using TopLine = std::vector<TopPiece>;
 struct TopCurves {
   std::vector<std::string> names = {};
   size_t chosen = 0;
+  bool are_of_user = false;  // the user has chosen one of them, so they stay
 };
 
 /// The metrics in the order in which they are offered: losses first, of training before others.
 [[nodiscard]] std::vector<std::string> metrics_in_order(const std::map<std::string, MetricSeries>& series);
 
-/// Completes `curves` with metrics that are not drawn yet, up to `count` curves; removes those beyond.
+/// Makes `curves` the first `count` metrics; once the user has chosen a metric, completes them with metrics that are
+/// not drawn yet, and removes those beyond.
 void choose_curves(TopCurves& curves, const std::vector<std::string>& metrics, size_t count);
 
 /// Returns how many curves fit next to each other in this many columns.

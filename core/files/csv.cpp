@@ -1,5 +1,7 @@
 #include "levin/core/files/csv.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -24,111 +26,123 @@ void fail_at(const std::string& path, int64_t line, int64_t column, const std::s
 
 namespace {
 
-using detail::fail_at;
-using detail::quoted;
 using Row = detail::CsvRow;
 
-class Parser {
- public:
-  Parser(std::string path, std::string text, char delimiter)
-      : path_(std::move(path)), text_(std::move(text)), delimiter_(delimiter) {
-    if (text_.starts_with("\xEF\xBB\xBF")) position_ = 3;  // the byte order mark that spreadsheets write
-  }
+constexpr std::string_view kMarkOfUtf8 = "\xEF\xBB\xBF";  // spreadsheets write it
 
-  std::vector<Row> rows(size_t most = SIZE_MAX) {
-    std::vector<Row> rows;
-    while (!at_end() && rows.size() < most) {
-      Row row = next_row();
-      if (row.size() == 1 && row[0].text.empty() && !was_quoted_) continue;  // an empty line
-      if (!rows.empty() && row.size() != rows[0].size()) {
-        fail_at(path_, row[0].line, 1,
-                "expected " + count_of(rows[0].size(), "field") + " as in line " + std::to_string(rows[0][0].line) +
-                    ", saw " + std::to_string(row.size()) + ".");
-      }
-      rows.push_back(std::move(row));
-    }
-    return rows;
-  }
-
- private:
-  [[nodiscard]] bool at_end() const { return position_ >= text_.size(); }
-  [[nodiscard]] char here() const { return at_end() ? '\n' : text_[position_]; }
-  [[nodiscard]] bool at_line_end() const {
-    return here() == '\n' || (here() == '\r' && (position_ + 1 == text_.size() || text_[position_ + 1] == '\n'));
-  }
-
-  char take() {
-    const char c = text_[position_++];
-    ++column_;
-    if (c == '\n') {
-      ++line_;
-      column_ = 1;
-    }
-    return c;
-  }
-
-  Row next_row() {
+// `most` rows of the text at most.
+std::vector<Row> rows_of(const std::string& path, const std::string& text, char delimiter, size_t most = SIZE_MAX) {
+  CsvScanner scanner(path, text, delimiter);
+  std::vector<Row> rows;
+  std::vector<CsvScanner::Field> fields;
+  int64_t line = 1;
+  const char* line_start = text.data() + (text.starts_with(kMarkOfUtf8) ? kMarkOfUtf8.size() : 0);
+  const char* counted = line_start;  // lines before it are counted
+  while (rows.size() < most && scanner.next(fields)) {
     Row row;
-    while (true) {
-      row.push_back(next_field());
-      if (!at_end() && here() == delimiter_) {
-        take();
-        continue;
+    row.reserve(fields.size());
+    for (const CsvScanner::Field& field : fields) {
+      const char* at = field.raw.data() - (field.is_quoted ? 1 : 0);
+      for (; counted < at; ++counted) {
+        if (*counted != '\n') continue;
+        ++line;
+        line_start = counted + 1;
       }
-      if (here() == '\r') take();
-      if (!at_end()) take();
-      return row;
+      row.push_back({field.text(), line, at - line_start + 1});
     }
+    if (rows.empty()) scanner.set_fields(row.size(), row[0].line);
+    rows.push_back(std::move(row));
   }
-
-  CsvField next_field() {
-    CsvField field{"", line_, column_};
-    was_quoted_ = !at_end() && here() == '"';
-    if (was_quoted_) {
-      take_quoted(field);
-      if (!at_line_end() && here() != delimiter_) {
-        fail_at(path_, line_, column_,
-                "expected a delimiter or the line's end after the closing quote, saw " +
-                    quoted(std::string(1, here())) + ".");
-      }
-    } else {
-      while (!at_line_end() && here() != delimiter_) field.text += take();
-    }
-    return field;
-  }
-
-  void take_quoted(CsvField& field) {
-    take();
-    while (true) {
-      if (at_end()) fail_at(path_, field.line, field.column, "the quote that opens here is never closed.");
-      const char c = take();
-      if (c != '"') {
-        field.text += c;
-      } else if (!at_end() && here() == '"') {
-        field.text += take();
-      } else {
-        return;
-      }
-    }
-  }
-
-  std::string path_;
-  std::string text_;
-  char delimiter_;
-  size_t position_ = 0;
-  int64_t line_ = 1;
-  int64_t column_ = 1;
-  bool was_quoted_ = false;  // the field read last
-};
+  return rows;
+}
 
 }  // namespace
+
+std::string CsvScanner::Field::text() const {
+  if (!is_quoted || raw.find('"') == std::string_view::npos) return std::string(raw);
+  std::string text;
+  for (size_t from = 0; from < raw.size();) {
+    const size_t quote = std::min(raw.find('"', from), raw.size() - 1);  // or the last character
+    text.append(raw, from, quote + 1 - from);
+    from = quote + (raw[quote] == '"' ? 2 : 1);
+  }
+  return text;
+}
+
+CsvScanner::CsvScanner(std::string path, std::string_view text, char delimiter, size_t position)
+    : path_(std::move(path)), text_(text), delimiter_(delimiter), position_(position) {
+  if (position == 0 && text_.starts_with(kMarkOfUtf8)) position_ = kMarkOfUtf8.size();
+}
+
+bool CsvScanner::next(std::vector<Field>& row) {
+  while (!at_end()) {
+    row.clear();
+    row_ = position_;
+    row.push_back(next_field());
+    while (!at_end() && text_[position_] == delimiter_) {
+      ++position_;
+      row.push_back(next_field());
+    }
+    if (!at_end() && text_[position_] == '\r') ++position_;
+    if (!at_end()) ++position_;
+    if (row.size() == 1 && row[0].raw.empty() && !row[0].is_quoted) continue;  // an empty line
+    if (fields_ != 0 && row.size() != fields_) {
+      fail(text_.data() + row_, "expected " + count_of(static_cast<int64_t>(fields_), "field") + " as in line " +
+                                    std::to_string(fields_line_) + ", saw " + std::to_string(row.size()) + ".");
+    }
+    return true;
+  }
+  return false;
+}
+
+bool CsvScanner::at_line_end() const {
+  if (at_end() || text_[position_] == '\n') return true;
+  return text_[position_] == '\r' && (position_ + 1 == text_.size() || text_[position_ + 1] == '\n');
+}
+
+CsvScanner::Field CsvScanner::next_field() {
+  if (!at_end() && text_[position_] == '"') return next_quoted();
+  const size_t start = position_;
+  while (!at_end() && text_[position_] != delimiter_ && text_[position_] != '\n' && !at_line_end()) ++position_;
+  return {text_.substr(start, position_ - start)};
+}
+
+CsvScanner::Field CsvScanner::next_quoted() {
+  const size_t start = ++position_;
+  while (true) {
+    const size_t quote = text_.find('"', position_);
+    if (quote == std::string_view::npos) {
+      fail(text_.data() + start - 1, "the quote that opens here is never closed.");
+    }
+    position_ = quote + 1;
+    if (at_end() || text_[position_] != '"') break;
+    ++position_;
+  }
+  if (!at_line_end() && text_[position_] != delimiter_) {
+    fail(text_.data() + position_, "expected a delimiter or the line's end after the closing quote, saw " +
+                                       detail::quoted(std::string(1, text_[position_])) + ".");
+  }
+  return {text_.substr(start, position_ - 1 - start), true};
+}
+
+int64_t CsvScanner::line_of(size_t position) const {
+  return 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(position), '\n');
+}
+
+void CsvScanner::fail(const char* at, const std::string& what) const {
+  const auto position = static_cast<size_t>(at - text_.data());
+  const size_t before = position == 0 ? std::string_view::npos : text_.rfind('\n', position - 1);
+  size_t line_start = before == std::string_view::npos ? 0 : before + 1;
+  if (line_start == 0 && text_.starts_with(kMarkOfUtf8)) line_start = kMarkOfUtf8.size();
+  detail::fail_at(path_, line_of(position), static_cast<int64_t>(position - line_start) + 1, what);
+}
 
 std::vector<std::vector<CsvField>> read_csv(const std::string& path, char delimiter) {
   return parse_csv(path, read_input(path), delimiter);
 }
 
-std::vector<std::vector<CsvField>> parse_csv(const std::string& path, std::string text, char delimiter) {
-  return Parser(path, std::move(text), delimiter).rows();
+std::vector<std::vector<CsvField>> parse_csv(const std::string& path, const std::string& text, char delimiter) {
+  return rows_of(path, text, delimiter);
 }
 
 std::vector<std::string> read_csv_header(const std::string& path, char delimiter) {
@@ -140,7 +154,7 @@ std::vector<std::string> read_csv_header(const std::string& path, char delimiter
   file.read(start.data(), kMaxBytes);
   start.resize(static_cast<size_t>(file.gcount()));
   std::vector<std::string> texts;
-  for (const Row& row : Parser(path, std::move(start), delimiter).rows(1)) {
+  for (const Row& row : rows_of(path, start, delimiter, 1)) {
     for (const CsvField& field : row) texts.push_back(field.text);
   }
   return texts;

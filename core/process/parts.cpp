@@ -58,6 +58,7 @@ const std::vector<PartClass>& part_classes() {
       {"images", "data module", "ImageFolderData"}, {"models", "callback", "LoRA"},
       {"models", "model", "CompiledModule"},        {"models", "model", "ExportedModule"},
       {"models", "model", "HuggingFaceClassifier"}, {"models", "model", "HuggingFaceLM"},
+      {"models", "model", "TabularModel"},          {"streams", "data module", "StreamData"},
       {"text", "data module", "TextCsv"},           {"text", "data module", "TextFile"},
       {"text", "data module", "TokenFileData"},     {"tracking", "logger", "MLFlowLogger"},
       {"tracking", "logger", "PrometheusLogger"},   {"tracking", "logger", "SQLiteLogger"},

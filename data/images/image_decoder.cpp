@@ -39,11 +39,14 @@ void fail_damaged(const std::string& path, const std::string& cause) {
 }  // namespace detail
 
 std::unique_ptr<ImageDecoder> open_image(const std::string& path, int64_t max_pixels) {
-  std::string bytes = image_bytes(path);
-  if (bytes.empty()) throw DataError(path + ": the file is empty, expected an image. Replace the file or remove it.");
-  if (bytes.starts_with("\xFF\xD8")) return detail::open_jpeg(path, std::move(bytes), max_pixels);
-  if (bytes.starts_with("\x89PNG")) return detail::open_png(path, std::move(bytes), max_pixels);
-  throw DataError(path + ": expected a JPEG or PNG image, saw a file that begins with \"" + cut_text(bytes, 8) +
+  return open_image(path, image_bytes(path), max_pixels);
+}
+
+std::unique_ptr<ImageDecoder> open_image(const std::string& name, std::string bytes, int64_t max_pixels) {
+  if (bytes.empty()) throw DataError(name + ": the file is empty, expected an image. Replace the file or remove it.");
+  if (bytes.starts_with("\xFF\xD8")) return detail::open_jpeg(name, std::move(bytes), max_pixels);
+  if (bytes.starts_with("\x89PNG")) return detail::open_png(name, std::move(bytes), max_pixels);
+  throw DataError(name + ": expected a JPEG or PNG image, saw a file that begins with \"" + cut_text(bytes, 8) +
                   "\". Convert the image or remove the file.");
 }
 

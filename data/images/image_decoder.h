@@ -60,6 +60,9 @@ class ImageDecoder {
 /// nor PNG, is damaged or has more than `max_pixels`.
 [[nodiscard]] std::unique_ptr<ImageDecoder> open_image(const std::string& path, int64_t max_pixels = kMaxPixels);
 
+/// Same for an image in memory; `name` names it in errors.
+[[nodiscard]] std::unique_ptr<ImageDecoder> open_image(const std::string& name, std::string bytes, int64_t max_pixels);
+
 namespace detail {
 
 /// Return a decoder of `bytes`, the contents of the file `path`. Throw as open_image() does.

@@ -12,6 +12,7 @@
 #include "levin/core/random.h"
 #include "levin/data/batch_memory.h"
 #include "levin/data/loading/sample_generator.h"
+#include "levin/data/loading/skipped_sample.h"
 
 namespace levin {
 
@@ -45,7 +46,7 @@ Batch BatchFetcher::gather(int64_t batch_idx) const {
   try {
     Batch batch = pass_.order.defined() ? pass_.dataset->get_batch(pass_.order.narrow(0, first, count))
                                         : pass_.dataset->get_range(first, count);
-    if (pass_.identifies_samples) identify(batch, indices_of(batch_idx));
+    if (pass_.identifies_samples) identify(batch, batch_idx, indices_of(batch_idx));
     return batch;
   } catch (...) {
     fail("samples " + std::to_string(index_at(first)) + " to " + std::to_string(index_at(first + count - 1)),
@@ -58,10 +59,17 @@ Batch BatchFetcher::get_each(int64_t batch_idx, const std::atomic<bool>* abandon
   SampleStacker stacker(indices.size(), indices.data());
   std::vector<Batch> samples;  // for collate
   std::vector<int64_t> kept;   // without the samples that have nothing, which a collate function leaves out
+  std::vector<SkippedSample> skipped;
   for (const int64_t index : indices) {
     if (abandoned != nullptr && abandoned->load(std::memory_order_relaxed)) return {};
+    (void)detail::take_skip_reason();
     Batch sample = get_one(index, batch_idx);
+    std::string reason = sample.empty() ? detail::take_skip_reason() : "";
     if (!sample.empty()) kept.push_back(index);
+    if (!reason.empty()) {
+      skipped.push_back({index, pass_.dataset->sample_id(index), std::move(reason)});
+      continue;
+    }
     if (pass_.collate != nullptr) {
       samples.push_back(std::move(sample));
       continue;
@@ -73,8 +81,9 @@ Batch BatchFetcher::get_each(int64_t batch_idx, const std::atomic<bool>* abandon
     }
   }
   try {
+    if (skipped.size() == indices.size()) return without_samples(batch_idx, std::move(skipped));
     Batch batch = pass_.collate != nullptr ? (*pass_.collate)(std::move(samples)) : std::move(stacker).finish();
-    if (pass_.identifies_samples) identify(batch, kept);
+    if (pass_.identifies_samples) identify(batch, batch_idx, std::move(kept), std::move(skipped));
     return batch;
   } catch (...) {
     fail(kNotABatch, batch_idx);
@@ -93,15 +102,28 @@ Batch BatchFetcher::get_one(int64_t index, int64_t batch_idx) const {
 }
 
 // A collate function may make something else than a row of each sample; its batches are then left without ids.
-void BatchFetcher::identify(Batch& batch, const std::vector<int64_t>& indices) const {
-  if (std::ssize(indices) != batch.size()) return;
-  std::vector<std::string> ids;
-  ids.reserve(indices.size());
-  for (const int64_t index : indices) {
-    ids.push_back(pass_.dataset->sample_id(index));
-    if (ids.back().empty()) return;
+void BatchFetcher::identify(Batch& batch, int64_t batch_idx, std::vector<int64_t> indices,
+                            std::vector<SkippedSample> skipped) const {
+  BatchSamples samples{.batch = pass_.first_number + batch_idx * pass_.number_step, .skipped = std::move(skipped)};
+  if (std::ssize(indices) == batch.size()) {
+    samples.ids.reserve(indices.size());
+    for (const int64_t index : indices) samples.ids.push_back(pass_.dataset->sample_id(index));
+    const auto is_unknown = [](const std::string& id) { return id.empty(); };
+    if (std::any_of(samples.ids.begin(), samples.ids.end(), is_unknown)) samples.ids.clear();
+    samples.indices = std::move(indices);
   }
-  batch.set_ids(std::make_shared<const std::vector<std::string>>(std::move(ids)));
+  batch.set_samples(std::move(samples));
+}
+
+// A prediction continues with the next batch; otherwise there is nothing to compute with.
+Batch BatchFetcher::without_samples(int64_t batch_idx, std::vector<SkippedSample> skipped) const {
+  if (!pass_.identifies_samples) {
+    throw DataError("none of its " + levin::count_of(std::ssize(skipped), "sample") +
+                    " can be read. The first: " + skipped[0].reason + " Repair the data or remove them.");
+  }
+  Batch batch;
+  identify(batch, batch_idx, {}, std::move(skipped));
+  return batch;
 }
 
 std::vector<int64_t> BatchFetcher::indices_of(int64_t batch_idx) const {

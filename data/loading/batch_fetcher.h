@@ -35,7 +35,9 @@ class BatchFetcher {
     uint64_t seed = 0;
     int64_t epoch = 0;
     bool pins_memory = false;         // batches are made in pinned memory
-    bool identifies_samples = false;  // batches have the ids of their samples
+    bool identifies_samples = false;  // batches say which their samples are
+    int64_t first_number = 0;         // of batch 0 among the batches of all ranks
+    int64_t number_step = 1;          // from one batch to the next
   };
 
   explicit BatchFetcher(Pass pass) : pass_(std::move(pass)) {}
@@ -49,7 +51,9 @@ class BatchFetcher {
   [[nodiscard]] Batch gather(int64_t batch_idx) const;
   [[nodiscard]] Batch get_each(int64_t batch_idx, const std::atomic<bool>* abandoned) const;
   [[nodiscard]] Batch get_one(int64_t index, int64_t batch_idx) const;
-  void identify(Batch& batch, const std::vector<int64_t>& indices) const;
+  void identify(Batch& batch, int64_t batch_idx, std::vector<int64_t> indices,
+                std::vector<SkippedSample> skipped = {}) const;
+  [[nodiscard]] Batch without_samples(int64_t batch_idx, std::vector<SkippedSample> skipped) const;
   [[nodiscard]] std::vector<int64_t> indices_of(int64_t batch_idx) const;
   [[nodiscard]] int64_t first_of(int64_t batch_idx) const;
   [[nodiscard]] int64_t count_of(int64_t batch_idx) const;

@@ -146,7 +146,13 @@ bool CombinedLoader::next_in_sequence(Batch& batch) {
     loaders_[loader_of(position_ - 1)]->stop();
     start_loader(k, 0);
   }
-  return loaders_[k]->next(batch);
+  if (!loaders_[k]->next(batch)) return false;
+  if (batch.samples() != nullptr) {
+    BatchSamples samples = *batch.samples();
+    samples.loader = static_cast<int64_t>(k);
+    batch.set_samples(std::move(samples));
+  }
+  return true;
 }
 
 void CombinedLoader::append(Batch& whole, const Batch& part, size_t k) const {

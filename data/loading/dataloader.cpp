@@ -220,10 +220,33 @@ at::Tensor DataLoader::own_share(const at::Tensor& order) const {
   return all.slice(0, rank_, std::nullopt, world_size_).contiguous();
 }
 
+// Sample by sample, the same samples would be in other batches than in one process, and a sum may then be rounded
+// differently. Training has batches of all ranks (padded), and an evaluation with metrics shares samples evenly.
+bool DataLoader::shares_whole_batches() const {
+  return identifies_samples_ && !padded_;
+}
+
+void DataLoader::take_whole_batches(BatchFetcher::Pass& pass) const {
+  const int64_t all = pass.order.size(0), size = options_.batch_size;
+  std::vector<at::Tensor> own;
+  for (int64_t first = rank_ * size; first < all; first += world_size_ * size) {
+    const int64_t count = std::min(size, all - first);
+    if (count < size && options_.drop_last) break;
+    own.push_back(pass.order.narrow(0, first, count));
+    pass.ends.push_back(count + (pass.ends.empty() ? 0 : pass.ends.back()));
+  }
+  pass.order = own.empty() ? pass.order.narrow(0, 0, 0) : at::cat(own);
+  pass.num_samples = pass.order.size(0);
+}
+
 std::optional<int64_t> DataLoader::num_batches() const {
   if (batch_sampler_ != nullptr) {
     const std::optional<int64_t> all = batch_sampler_->num_batches();
     return all ? std::optional(count_share_of_batches(*all, rank_, world_size_, padded_)) : std::nullopt;
+  }
+  if (shares_whole_batches()) {
+    const int64_t all = sampler_->size(), size = options_.batch_size;
+    return count_share_of_batches(options_.drop_last ? all / size : (all + size - 1) / size, rank_, world_size_, false);
   }
   const int64_t samples = count_samples();
   if (samples == 0) return 0;  // an evaluation with fewer samples than ranks
@@ -238,7 +261,11 @@ BatchFetcher::Pass DataLoader::cut_by_sampler(int64_t epoch) const {
   if (!sampler_->is_sequential() || world_size_ > 1) {
     pass.order = sampler_->order(pass.seed, same_order_ ? 0 : epoch).contiguous();
     check_order(pass.order, sampler_->size(), dataset_->size());
-    if (world_size_ > 1) pass.order = own_share(pass.order);
+    if (world_size_ > 1 && shares_whole_batches()) {
+      take_whole_batches(pass);
+    } else if (world_size_ > 1) {
+      pass.order = own_share(pass.order);
+    }
   } else if (pass.num_samples > dataset_->size()) {
     throw DataError("DataLoader: the sampler visits " + count_of(pass.num_samples, "sample") +
                     " but the data set holds " + std::to_string(dataset_->size()) + "." + kIfItChanges);
@@ -270,6 +297,8 @@ void DataLoader::make_pass(int64_t epoch) {
   pass.epoch = epoch;
   pass.pins_memory = pins_memory_;
   pass.identifies_samples = identifies_samples_;
+  pass.first_number = rank_;
+  pass.number_step = world_size_;
   pass_batches_ = batch_sampler_ == nullptr ? *num_batches() : static_cast<int64_t>(pass.ends.size());
   pass_ = std::make_shared<const BatchFetcher>(std::move(pass));
 }

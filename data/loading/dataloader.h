@@ -101,6 +101,8 @@ class DataLoader final : public Loader {
   /// Throws ConfigError for less than one sample. False with a batch sampler.
   bool set_batch_size(int64_t samples) override;
   void use_sequential_order() override;
+  /// Batches that identify their samples (identify_samples) are shared as a whole: rank r gets every world_size-th
+  /// batch of one process, from batch r on, so that predictions do not depend on the number of ranks.
   bool shard(int64_t rank, int64_t world_size, bool padded) override;
   void pin_memory(bool pins) override { pins_memory_ = pins; }
   void identify_samples(bool identifies) override { identifies_samples_ = identifies; }
@@ -117,6 +119,8 @@ class DataLoader final : public Loader {
   void start_up(Collate collate);
   void use_batches_by_length();
   [[nodiscard]] int64_t count_samples() const;  // of this rank
+  [[nodiscard]] bool shares_whole_batches() const;
+  void take_whole_batches(BatchFetcher::Pass& pass) const;
   [[nodiscard]] at::Tensor own_share(const at::Tensor& order) const;
   [[nodiscard]] BatchFetcher::Pass cut_by_sampler(int64_t epoch) const;
   [[nodiscard]] BatchFetcher::Pass cut_by_batch_sampler(int64_t epoch) const;

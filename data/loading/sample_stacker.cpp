@@ -70,11 +70,14 @@ void SampleStacker::Column::give_up(size_t place, size_t count) {
   stacked.reset();
 }
 
-void SampleStacker::Column::finish(std::vector<at::Tensor>& tensors) {
+void SampleStacker::Column::finish(size_t added, std::vector<at::Tensor>& tensors) {
   if (is_ragged) {
     tensors.insert(tensors.end(), samples.begin(), samples.end());
   } else {
-    tensors.push_back(stacked.defined() ? std::move(stacked) : at::stack(samples));
+    const auto rows = static_cast<int64_t>(added);  // fewer than expected if samples were left out
+    tensors.push_back(!stacked.defined()        ? at::stack(samples)
+                      : stacked.size(0) == rows ? std::move(stacked)
+                                                : stacked.narrow(0, 0, rows));
   }
 }
 
@@ -189,7 +192,7 @@ Batch SampleStacker::finish() && {
   std::vector<size_t> places;  // of each column's tensors
   for (auto& column : columns_) {
     places.push_back(batch.count());
-    column.finish(batch.tensors);
+    column.finish(added_, batch.tensors);
   }
   if (first_.structure() == nullptr) return batch;
   if (first_.structure()->has_tensors_only()) {

@@ -21,7 +21,7 @@ namespace levin {
 /// long for small samples. It stacks all other tensors.
 class SampleStacker {
  public:
-  /// Begins a batch of `count` samples; `indices` as for stack_samples().
+  /// Begins a batch of at most `count` samples; `indices` as for stack_samples().
   SampleStacker(size_t count, const int64_t* indices) : count_(count), indices_(indices) {}
 
   /// Throws DataError if the sample is not like the first one.
@@ -38,7 +38,7 @@ class SampleStacker {
     void start(const at::Tensor& first, size_t count);
     void add(const at::Tensor& sample, size_t place, size_t count);
     void give_up(size_t place, size_t count);
-    void finish(std::vector<at::Tensor>& tensors);
+    void finish(size_t added, std::vector<at::Tensor>& tensors);
   };
 
   void start(const Batch& sample);

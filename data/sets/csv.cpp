@@ -1,14 +1,22 @@
 #include "levin/data/sets/csv.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <optional>
+#include <unordered_map>
 #include <utility>
 
-#include "levin/core/files/csv.h"
 #include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
+#include "levin/data/batch_memory.h"
+#include "levin/data/files/csv_file.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/loading/sampler.h"
 #include "levin/data/loading/stratified.h"
@@ -16,54 +24,213 @@
 
 namespace levin {
 
+namespace detail {
+
+// A file and the columns that are read.
+struct CsvRows {
+  CsvRows(const CsvDatasetOptions& options, at::ScalarType type)
+      : file(options.path, options.delimiter[0], options.header),
+        dtype(type),
+        target_is_class(options.target_is_class) {
+    const std::vector<std::string>& names = file.names();
+    if (names.empty()) throw DataError(options.path + ": it holds no rows of data.");
+    const auto find = [&](const std::string& wanted) { return find_column(names, wanted, options.path); };
+    if (!options.target.empty()) target = find(options.target);
+    if (!options.id.empty()) id = find(options.id);
+    for (const auto& name : options.features) columns.push_back(find(name));
+    for (size_t i = 0; options.features.empty() && i < names.size(); ++i) {
+      if (target != i && id != i) columns.push_back(i);
+    }
+  }
+
+  [[nodiscard]] bool has_classes() const { return target && target_is_class; }
+
+  [[nodiscard]] double number_in(const CsvFile::Row& row, size_t column) const {
+    const CsvScanner::Field& field = row[column];
+    double value = 0;
+    if (field.is_quoted ? parse_csv_number(field.text(), value) : parse_csv_number(field.raw, value)) return value;
+    file.fail(field,
+              "expected a number in column " + quoted(file.names()[column]) + ", saw " + quoted(field.text()) + ".");
+  }
+
+  // The number of the row's class. Throws DataError if it is unknown.
+  [[nodiscard]] int64_t class_in(const CsvFile::Row& row) const {
+    const std::string text = row[*target].text();
+    const int64_t number = class_numbers->find(text);
+    if (number < 0) file.fail(row[*target], class_numbers->unknown_text(text));
+    return number;
+  }
+
+  void use_classes(std::vector<std::string> names) {
+    classes = std::move(names);
+    class_numbers.emplace(classes);
+  }
+
+  // Writes the numbers of a row one after another, and advances `to`.
+  template <class Number>
+  void put_numbers(const CsvFile::Row& row, Number*& to) const {
+    for (const size_t column : columns) *to++ = static_cast<Number>(number_in(row, column));
+  }
+
+  CsvFile file;
+  at::ScalarType dtype;
+  bool target_is_class;
+  std::vector<size_t> columns = {};  // of the features
+  std::optional<size_t> target = std::nullopt, id = std::nullopt;
+  std::vector<std::string> classes = {};
+  std::optional<ClassNumbers> class_numbers = std::nullopt;
+};
+
+}  // namespace detail
+
 namespace {
 
-using detail::ClassNumbers;
-using detail::column_names;
-using detail::fail_at;
-using detail::find_column;
-using detail::quoted;
-using detail::sorted_classes;
-using Row = detail::CsvRow;
+using detail::CsvRows;
+using Row = CsvFile::Row;
 
-double number_in(const CsvField& field, const std::string& name, const std::string& path) {
-  const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
-  const char* first = std::find_if_not(field.text.data(), field.text.data() + field.text.size(), is_blank);
-  const char* last = field.text.data() + field.text.size();
-  while (last > first && is_blank(last[-1])) --last;
-  if (last - first > 1 && *first == '+' && first[1] != '-') ++first;
-  double value = 0;
-  const auto [end, code] = std::from_chars(first, last, value);
-  if (code == std::errc() && end == last && first != last) return value;
-  fail_at(path, field.line, field.column,
-          "expected a number in column " + quoted(name) + ", saw " + quoted(field.text) + ".");
+const BatchNames& batch_names(bool has_target) {
+  static const BatchNames with{"features", "targets"}, without{"features"};
+  return has_target ? with : without;
 }
+
+// Tensors of a batch of rows that are filled one row after another.
+template <class Number>
+class RowFiller {
+ public:
+  RowFiller(const CsvRows& rows, int64_t count) : rows_(rows) {
+    const auto numbers = at::TensorOptions().dtype(rows.dtype);
+    batch_.tensors.push_back(empty_batch({count, std::ssize(rows.columns)}, numbers));
+    to_ = batch_.tensors[0].mutable_data_ptr<Number>();
+    if (!rows.target) return;
+    batch_.tensors.push_back(empty_batch({count}, rows.has_classes() ? numbers.dtype(at::kLong) : numbers));
+    if (rows.has_classes()) {
+      label_ = batch_.tensors[1].mutable_data_ptr<int64_t>();
+    } else {
+      target_ = batch_.tensors[1].mutable_data_ptr<Number>();
+    }
+  }
+
+  void add(const Row& row) {
+    rows_.put_numbers(row, to_);
+    if (label_ != nullptr) *label_++ = rows_.class_in(row);
+    if (target_ != nullptr) *target_++ = static_cast<Number>(rows_.number_in(row, *rows_.target));
+  }
+
+  [[nodiscard]] Batch finish() {
+    batch_.set_structure(batch_names(rows_.target.has_value()).structure());
+    return std::move(batch_);
+  }
+
+ private:
+  const CsvRows& rows_;
+  Batch batch_ = {};
+  Number* to_;
+  Number* target_ = nullptr;
+  int64_t* label_ = nullptr;
+};
 
 template <class Number>
-void read_numbers(const std::vector<Row>& rows, size_t first_row, const std::vector<size_t>& columns,
-                  const std::vector<std::string>& names, const std::string& path, at::Tensor& x) {
-  auto* to = x.mutable_data_ptr<Number>();
-  for (size_t i = first_row; i < rows.size(); ++i) {
-    for (const size_t column : columns) *to++ = static_cast<Number>(number_in(rows[i][column], names[column], path));
+Batch parsed_rows(const CsvRows& rows, const int64_t* indices, int64_t count) {
+  RowFiller<Number> filler(rows, count);
+  const CsvFile::Visit add = [&filler](const Row& row) { filler.add(row); };
+  for (int64_t i = 0, end = 0; i < count; i = end) {
+    end = i + 1;
+    while (end < count && indices[end] == indices[end - 1] + 1) ++end;
+    rows.file.read(indices[i], end - i, add);
   }
+  return filler.finish();
 }
 
-at::Tensor feature_tensor(const std::vector<Row>& rows, size_t first_row, const std::vector<size_t>& columns,
-                          const std::vector<std::string>& names, const std::string& path, at::ScalarType dtype) {
-  at::Tensor x = at::empty({static_cast<int64_t>(rows.size() - first_row), static_cast<int64_t>(columns.size())},
-                           at::TensorOptions().dtype(dtype));
-  dtype == at::kDouble ? read_numbers<double>(rows, first_row, columns, names, path, x)
-                       : read_numbers<float>(rows, first_row, columns, names, path, x);
-  return x;
+Batch parsed_rows(const CsvRows& rows, const at::Tensor& indices) {
+  const at::Tensor at = indices.contiguous();
+  const auto* first = at.const_data_ptr<int64_t>();
+  return rows.dtype == at::kDouble ? parsed_rows<double>(rows, first, at.numel())
+                                   : parsed_rows<float>(rows, first, at.numel());
 }
 
-at::Tensor class_tensor(const std::vector<Row>& rows, size_t first_row, size_t column,
-                        const std::vector<std::string>& classes, const std::string& path) {
-  const ClassNumbers numbers(classes);
-  at::Tensor y = at::empty({static_cast<int64_t>(rows.size() - first_row)}, at::TensorOptions().dtype(at::kLong));
-  int64_t* to = y.mutable_data_ptr<int64_t>();
-  for (size_t i = first_row; i < rows.size(); ++i) *to++ = numbers.of(rows[i][column], path);
-  return y;
+// The numbers of all rows, of which nobody knows how many there are before the file has been read.
+template <class Number>
+class NumberColumns {
+ public:
+  explicit NumberColumns(int64_t columns) : columns_(columns) {}
+  Number* new_row() {
+    values_.resize(values_.size() + static_cast<size_t>(columns_));
+    return values_.data() + values_.size() - columns_;
+  }
+  [[nodiscard]] at::Tensor tensor(int64_t rows) const {
+    at::Tensor made = at::empty({rows, columns_}, at::TensorOptions().dtype(c10::CppTypeToScalarType<Number>::value));
+    if (made.numel() > 0) std::memcpy(made.mutable_data_ptr(), values_.data(), made.nbytes());
+    return made;
+  }
+
+ private:
+  int64_t columns_;
+  std::vector<Number> values_ = {};
+};
+
+// Numbers of classes in the order of their appearance.
+class FoundClasses {
+ public:
+  int64_t add(std::string text) {
+    const auto [found, is_new] = numbers_.try_emplace(std::move(text), std::ssize(numbers_));
+    return found->second;
+  }
+  [[nodiscard]] std::vector<std::string> sorted() const {
+    std::vector<std::string> names;
+    for (const auto& [name, number] : numbers_) names.push_back(name);
+    return detail::sorted_classes(std::move(names));
+  }
+  /// Replaces these numbers by indices in `classes`.
+  void renumber(std::vector<int64_t>& labels, const std::vector<std::string>& classes) const {
+    std::vector<int64_t> index(classes.size());
+    for (size_t i = 0; i < classes.size(); ++i)
+      index[static_cast<size_t>(numbers_.at(classes[i]))] = static_cast<int64_t>(i);
+    for (int64_t& label : labels) label = index[static_cast<size_t>(label)];
+  }
+
+ private:
+  std::unordered_map<std::string, int64_t> numbers_ = {};
+};
+
+at::Tensor int64_tensor(const std::vector<int64_t>& values) {
+  return at::tensor(values, at::TensorOptions().dtype(at::kLong));
+}
+
+// Finds the rows of the file, checks every value that is read later, and returns the tensors of all rows, or with
+// `keeps` false none.
+template <class Number>
+std::vector<at::Tensor> scan(CsvRows& rows, std::vector<std::string> classes, bool keeps,
+                             std::vector<std::string>& ids) {
+  const bool finds_classes = rows.has_classes() && classes.empty();
+  if (rows.has_classes() && !finds_classes) rows.use_classes(std::move(classes));
+  NumberColumns<Number> features(std::ssize(rows.columns)), targets(1);
+  std::vector<Number> checked(rows.columns.size() + 1);
+  std::vector<int64_t> labels;
+  FoundClasses found;
+  rows.file.index([&](const Row& row) {
+    Number* to = keeps ? features.new_row() : checked.data();
+    rows.put_numbers(row, to);
+    if (rows.has_classes()) {
+      const int64_t label = finds_classes ? found.add(row[*rows.target].text()) : rows.class_in(row);
+      if (keeps) labels.push_back(label);
+    } else if (rows.target) {
+      const auto target = static_cast<Number>(rows.number_in(row, *rows.target));
+      if (keeps) *targets.new_row() = target;
+    }
+    if (keeps && rows.id) ids.push_back(row[*rows.id].text());
+  });
+  if (finds_classes) {
+    rows.use_classes(found.sorted());
+    found.renumber(labels, rows.classes);
+  }
+  if (!keeps) return {};
+  std::vector<at::Tensor> tensors = {features.tensor(rows.file.rows())};
+  if (rows.has_classes()) {
+    tensors.push_back(int64_tensor(labels));
+  } else if (rows.target) {
+    tensors.push_back(targets.tensor(rows.file.rows()).squeeze(1));
+  }
+  return tensors;
 }
 
 }  // namespace
@@ -74,32 +241,61 @@ CsvDataset::CsvDataset(CsvDatasetOptions given, at::ScalarType dtype) {
     throw ConfigError(std::string("CsvDataset: numbers are read as float32 or float64, not as ") +
                       c10::toString(dtype) + ". Convert the batches instead.");
   }
-  const std::vector<Row> rows = read_csv(options.path, options.delimiter[0]);
-  const size_t first_row = options.header ? 1 : 0;
-  if (rows.size() <= first_row) throw DataError(options.path + ": it holds no rows of data.");
-  const std::vector<std::string> names = column_names(rows, options.header);
-
-  const bool has_target = !options.target.empty(), has_id = !options.id.empty();
-  const size_t target = has_target ? find_column(names, options.target, options.path) : names.size();
-  const size_t id = has_id ? find_column(names, options.id, options.path) : names.size();
-  std::vector<size_t> columns;
-  for (const auto& name : options.features) columns.push_back(find_column(names, name, options.path));
-  for (size_t i = 0; options.features.empty() && i < names.size(); ++i) {
-    if (i != target && i != id) columns.push_back(i);
+  const auto rows = std::make_shared<CsvRows>(options, dtype);
+  for (const size_t column : rows->columns) feature_names_.push_back(rows->file.names()[column]);
+  const bool keeps = rows->file.bytes() <= static_cast<uint64_t>(options.max_in_memory.bytes);
+  std::vector<at::Tensor> tensors = dtype == at::kDouble ? scan<double>(*rows, options.classes, keeps, ids_)
+                                                         : scan<float>(*rows, options.classes, keeps, ids_);
+  if (keeps) {
+    const auto names =
+        rows->target ? std::vector<std::string>{"features", "targets"} : std::vector<std::string>{"features"};
+    data_ = std::make_shared<TensorDataset>(std::move(tensors), names);
+    rows->file.close();
   }
-  for (const size_t column : columns) feature_names_.push_back(names[column]);
-  for (size_t i = first_row; has_id && i < rows.size(); ++i) ids_.push_back(rows[i][id].text);
+  rows_ = rows;
+}
 
-  std::vector<at::Tensor> tensors = {feature_tensor(rows, first_row, columns, names, options.path, dtype)};
-  if (has_target && options.target_is_class) {
-    classes_ = options.classes.empty() ? sorted_classes(rows, first_row, target) : options.classes;
-    tensors.push_back(class_tensor(rows, first_row, target, classes_, options.path));
-  } else if (has_target) {
-    tensors.push_back(feature_tensor(rows, first_row, {target}, names, options.path, dtype).squeeze(1));
-  }
-  const std::vector<std::string> fields =
-      has_target ? std::vector<std::string>{"features", "targets"} : std::vector<std::string>{"features"};
-  data_ = std::make_shared<TensorDataset>(std::move(tensors), fields);
+int64_t CsvDataset::size() const {
+  return rows_->file.rows();
+}
+
+Batch CsvDataset::get(int64_t index) const {
+  if (data_ != nullptr) return data_->get(index);
+  Batch sample = get_range(index, 1);
+  for (at::Tensor& tensor : sample.tensors) tensor = tensor.select(0, 0);
+  return sample;
+}
+
+Batch CsvDataset::get_batch(const at::Tensor& indices) const {
+  return data_ != nullptr ? data_->get_batch(indices) : parsed_rows(*rows_, indices);
+}
+
+Batch CsvDataset::get_range(int64_t first, int64_t count) const {
+  if (data_ != nullptr) return data_->get_range(first, count);
+  return parsed_rows(*rows_, at::arange(first, first + count, at::TensorOptions().dtype(at::kLong)));
+}
+
+std::string CsvDataset::sample_id(int64_t index) const {
+  if (!rows_->id) return std::to_string(index);
+  if (data_ != nullptr) return ids_.at(static_cast<size_t>(index));
+  std::string id;
+  rows_->file.read(index, 1, [&](const Row& row) { id = row[*rows_->id].text(); });
+  return id;
+}
+
+at::ScalarType CsvDataset::dtype() const {
+  return rows_->dtype;
+}
+
+const std::vector<std::string>& CsvDataset::classes() const {
+  return rows_->classes;
+}
+
+at::Tensor CsvDataset::labels() const {
+  if (data_ != nullptr) return data_->tensors()[1];
+  std::vector<int64_t> labels;
+  rows_->file.read(0, size(), [&](const Row& row) { labels.push_back(rows_->class_in(row)); });
+  return int64_tensor(labels);
 }
 
 CsvData::CsvData(CsvDataOptions options) : options_(checked(std::move(options), "CsvDataOptions")) {
@@ -121,7 +317,8 @@ CsvDatasetOptions CsvData::file_options(const std::string& path) const {
           .features = options_.features,
           .target = options_.target,
           .id = options_.id,
-          .target_is_class = options_.target_is_class};
+          .target_is_class = options_.target_is_class,
+          .max_in_memory = options_.max_in_memory};
 }
 
 std::shared_ptr<CsvDataset> CsvData::all_rows() {
@@ -131,39 +328,81 @@ std::shared_ptr<CsvDataset> CsvData::all_rows() {
     all_ = std::make_shared<CsvDataset>(std::move(options), float_dtype());
   }
   classes_ = all_->classes();
+  columns_ = detail::read_column_names(options_.path, options_.header, options_.delimiter[0]);
   return all_;
 }
 
+// Without a checkpoint that has them, the classes of the training file, if it is there.
+const std::vector<std::string>& CsvData::known_classes() const {
+  std::error_code ignored;
+  if (classes_.empty() && has_classes() && std::filesystem::exists(options_.path, ignored)) {
+    classes_ = CsvDataset(file_options(options_.path), float_dtype()).classes();
+  }
+  return classes_;
+}
+
+std::vector<std::string> CsvData::label_names() const {
+  return predicts_ ? known_classes() : classes_;
+}
+
+State CsvData::state_dict() const {
+  State state;
+  if (!classes_.empty()) state.set("classes", classes_);
+  if (!columns_.empty()) state.set("columns", columns_);
+  return state;
+}
+
+// Labels that were read have the numbers of their own file's classes.
+void CsvData::load_state_dict(const State& saved) {
+  if (!predicts_) return;
+  if (saved.has("classes")) classes_ = saved.get<std::vector<std::string>>("classes");
+  if (saved.has("columns")) columns_ = saved.get<std::vector<std::string>>("columns");
+  predict_ = nullptr;
+}
+
+// For what is drawn by class; undefined otherwise.
 at::Tensor CsvData::labels() const {
-  return all_->get_range(0, all_->size())[1];  // a view
+  const bool by_class =
+      options_.stratified_split || options_.batching.stratified || options_.batching.weights == SampleWeights::balanced;
+  return by_class ? all_->labels() : at::Tensor();
 }
 
 // Rows to predict need no target; if any target is not a number or a known class, all targets are dropped.
 std::shared_ptr<CsvDataset> CsvData::new_rows(Stage stage) {
   CsvDatasetOptions options = file_options(options_.test_path);
-  if (options_.target_is_class && !options_.target.empty()) options.classes = all_rows()->classes();  // as in training
+  const bool predicts = stage == Stage::predict;
+  if (has_classes()) options.classes = predicts ? known_classes() : all_rows()->classes();  // as in training
   const auto names = [&](const std::string& path) {
     return detail::read_column_names(path, options_.header, options.delimiter[0]);
   };
   const std::vector<std::string> own = names(options_.test_path);
-  const detail::CsvColumns columns =
-      detail::columns_of_new_file({options.features, options.target, options.id}, options_.header, names(options_.path),
-                                  own, stage == Stage::predict, options_.test_path);
+  const detail::CsvColumns columns = detail::columns_of_new_file(
+      {options.features, options.target, options.id}, options_.header,
+      columns_.empty() ? names(options_.path) : columns_, own, predicts, options_.test_path);
   options.features = columns.features;
   options.target = columns.target;
   options.id = columns.id;
+  const auto drop_target = [&] {
+    if (options.features.empty()) options.features = detail::other_columns(own, columns);
+    options.target.clear();
+  };
+  if (has_classes() && options.classes.empty()) {
+    Console::instance().warn("CsvData: the names of the classes are unknown, because neither a checkpoint nor " +
+                             options_.path + " has them. Predicted classes are written as numbers alone.");
+    drop_target();
+  }
   try {
     return std::make_shared<CsvDataset>(options, float_dtype());
   } catch (const DataError&) {
-    if (stage != Stage::predict || options.target.empty()) throw;
-    if (options.features.empty()) options.features = detail::other_columns(own, columns);
+    if (!predicts || options.target.empty()) throw;
+    drop_target();
     if (options.features.empty()) throw;
-    options.target.clear();
     return std::make_shared<CsvDataset>(options, float_dtype());
   }
 }
 
 void CsvData::setup(Stage stage) {
+  predicts_ = stage == Stage::predict;
   if (stage == Stage::fit || stage == Stage::validate) {
     const int64_t all = all_rows()->size();
     const auto val = static_cast<int64_t>(std::floor(static_cast<double>(all) * options_.val_fraction));
@@ -173,14 +412,17 @@ void CsvData::setup(Stage stage) {
     val_rows_ = split.held_out;
     return;
   }
-  std::shared_ptr<CsvDataset>& rows = stage == Stage::test ? test_ : predict_;
-  if (options_.test_path.empty() || (rows != nullptr && rows->dtype() == float_dtype())) return;
-  rows = new_rows(stage);
+  if (predicts_) {
+    if (predict_ != nullptr && predict_->dtype() != float_dtype()) predict_ = nullptr;
+    return;
+  }
+  if (options_.test_path.empty() || (test_ != nullptr && test_->dtype() == float_dtype())) return;
+  test_ = new_rows(stage);
 }
 
 std::shared_ptr<Loader> CsvData::train_dataloader() {
   if (!train_rows_.defined()) throw DataError("CsvData: call setup(Stage::fit) before train_dataloader().");
-  return batched_loader({all_, train_rows_, options_.target_is_class ? labels() : at::Tensor()},
+  return batched_loader({all_, train_rows_, labels()},
                         {.batch_size = options_.batch_size,
                          .shuffle = options_.shuffle,
                          .drop_last = options_.drop_last,
@@ -207,6 +449,7 @@ Loaders CsvData::test_dataloader() {
 
 Loaders CsvData::predict_dataloader() {
   if (options_.test_path.empty()) return {};
+  if (predicts_ && predict_ == nullptr) predict_ = new_rows(Stage::predict);
   return in_order(predict_ != nullptr ? predict_ : test_, {}, "predict_dataloader");
 }
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <map>
+#include <cmath>
+#include <limits>
+#include <unordered_set>
 #include <utility>
 
 #include "levin/core/options/error.h"
@@ -66,23 +68,26 @@ size_t find_column(const std::vector<std::string>& names, const std::string& wan
                   did_you_mean(wanted, names));
 }
 
-std::vector<std::string> sorted_classes(const std::vector<CsvRow>& rows, size_t first_row, size_t column) {
-  std::map<std::string, double> texts;
-  bool all_numbers = true;
-  for (size_t i = first_row; i < rows.size(); ++i) {
-    const std::string& text = rows[i][column].text;
+std::vector<std::string> sorted_classes(std::vector<std::string> values) {
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  std::vector<std::pair<double, std::string>> numbers;
+  for (const std::string& text : values) {
     double value = 0;
     const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-    all_numbers = all_numbers && code == std::errc() && end == text.data() + text.size();
-    texts[text] = value;
+    if (code != std::errc() || end != text.data() + text.size()) return values;
+    if (std::isnan(value)) value = std::numeric_limits<double>::infinity();  // has no place among numbers
+    numbers.emplace_back(value, text);
   }
-  std::vector<std::pair<std::string, double>> sorted(texts.begin(), texts.end());
-  if (all_numbers) {
-    std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  }
-  std::vector<std::string> classes;
-  for (const auto& [text, value] : sorted) classes.push_back(text);
-  return classes;
+  std::stable_sort(numbers.begin(), numbers.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 0; i < values.size(); ++i) values[i] = std::move(numbers[i].second);
+  return values;
+}
+
+std::vector<std::string> sorted_classes(const std::vector<CsvRow>& rows, size_t first_row, size_t column) {
+  std::unordered_set<std::string> values;
+  for (size_t i = first_row; i < rows.size(); ++i) values.insert(rows[i][column].text);
+  return sorted_classes(std::vector<std::string>(values.begin(), values.end()));
 }
 
 std::vector<std::string> read_column_names(const std::string& path, bool header, char delimiter) {
@@ -135,8 +140,11 @@ int64_t ClassNumbers::find(const std::string& text) const {
 int64_t ClassNumbers::of(const CsvField& field, const std::string& path) const {
   const int64_t number = find(field.text);
   if (number >= 0) return number;
-  fail_at(path, field.line, field.column,
-          "unknown class " + quoted(field.text) + ". Known: " + cut_text(join(classes_), 1000) + ".");
+  fail_at(path, field.line, field.column, unknown_text(field.text));
+}
+
+std::string ClassNumbers::unknown_text(const std::string& text) const {
+  return "unknown class " + quoted(text) + ". Known: " + cut_text(join(classes_), 1000) + ".";
 }
 
 }  // namespace levin::detail

@@ -18,7 +18,10 @@ namespace levin::detail {
 [[nodiscard]] size_t find_column(const std::vector<std::string>& names, const std::string& wanted,
                                  const std::string& path);
 
-/// Returns the distinct values of a column: numbers in numeric order, others in alphabetical order.
+/// Returns values without duplicates: numbers in numeric order, others in alphabetical order.
+[[nodiscard]] std::vector<std::string> sorted_classes(std::vector<std::string> values);
+
+/// Returns the distinct values of a column in that order.
 [[nodiscard]] std::vector<std::string> sorted_classes(const std::vector<CsvRow>& rows, size_t first_row, size_t column);
 
 /// Reads only the first row of a file for its column names; returns none if it is not a regular file.
@@ -49,6 +52,8 @@ class ClassNumbers {
   explicit ClassNumbers(const std::vector<std::string>& classes);
   /// Returns -1 for an unknown class.
   [[nodiscard]] int64_t find(const std::string& text) const;
+  /// Returns the message for an unknown class.
+  [[nodiscard]] std::string unknown_text(const std::string& text) const;
   /// Throws DataError with file:line:column if the field is none of the classes.
   [[nodiscard]] int64_t of(const CsvField& field, const std::string& path) const;
 

@@ -1,12 +1,13 @@
-// Downloads over HTTP(S), completely or not at all: into a temporary file in the same folder, checked, then renamed.
-// Several processes may download the same file at once: each has its own temporary file, the last rename wins.
+// Downloads over HTTP(S), completely or not at all: into a temporary file in the same folder, checked, then renamed. A
+// broken transfer continues where it broke if the server allows it. Several processes may download the same file at
+// once: each has its own temporary file, the last rename wins.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include "levin/core/files/checksum.h"
 #include "levin/core/options/units.h"
-#include "levin/data/sets/checksum.h"
 
 namespace levin {
 

@@ -10,6 +10,7 @@
 #include "levin/core/options/error.h"
 #include "levin/core/process/log.h"
 #include "levin/data/loading/sample_generator.h"
+#include "levin/data/loading/skipped_sample.h"
 #include "levin/data/sets/csv_columns.h"
 
 namespace levin {
@@ -135,7 +136,7 @@ Batch ImageFolder::get(int64_t index) const {
   } catch (const DataError& error) {
     if (options_.on_error == OnImageError::raise) throw;
     skip(file, error.what());
-    return {};
+    return skipped_sample(error.what());
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <utility>
 
 #include "levin/core/options/error.h"
@@ -37,10 +38,12 @@ std::shared_ptr<ImageFolder> ImageFolderData::folder(const std::string& root, bo
 }
 
 void ImageFolderData::setup(Stage stage) {
-  if (stage == Stage::test || stage == Stage::predict) {
+  predicts_ = stage == Stage::predict;
+  if (predicts_) return;
+  if (stage == Stage::test) {
     if (options_.test.empty() || test_ != nullptr) return;
     if (classes_.empty()) classes_ = folder(options_.train, true)->classes();  // numbered as in training
-    test_ = folder(options_.test, false, stage == Stage::test);
+    test_ = folder(options_.test, false);
     return;
   }
   if (train_ != nullptr) return;
@@ -72,8 +75,34 @@ void ImageFolderData::teardown(Stage /*stage*/) {
   train_rows_ = val_rows_ = at::Tensor();
 }
 
+// Without a checkpoint that has them, the sub-folders of the training folder, if it is there.
+const std::vector<std::string>& ImageFolderData::known_classes() const {
+  std::error_code ignored;
+  if (classes_.empty() && predicts_ && std::filesystem::exists(options_.train, ignored)) {
+    classes_ = folder(options_.train, true)->classes();
+  }
+  return classes_;
+}
+
+std::vector<std::string> ImageFolderData::label_names() const {
+  return known_classes();
+}
+
+State ImageFolderData::state_dict() const {
+  State state;
+  if (!classes_.empty()) state.set("classes", classes_);
+  return state;
+}
+
+// Labels that were read have the numbers of their own folder's classes.
+void ImageFolderData::load_state_dict(const State& saved) {
+  if (!predicts_ || !saved.has("classes")) return;
+  classes_ = saved.get<std::vector<std::string>>("classes");
+  test_ = nullptr;
+}
+
 const std::vector<std::string>& ImageFolderData::classes() const {
-  if (classes_.empty()) throw DataError("ImageFolderData: call setup() before classes().");
+  if (known_classes().empty()) throw DataError("ImageFolderData: call setup() before classes().");
   return classes_;
 }
 
@@ -104,6 +133,19 @@ Loaders ImageFolderData::val_dataloader() {
 Loaders ImageFolderData::test_dataloader() {
   if (options_.test.empty()) return {};
   return loader(test_, {}, false);
+}
+
+Loaders ImageFolderData::predict_dataloader() {
+  if (!predicts_ || options_.test.empty()) return test_dataloader();
+  if (test_ == nullptr) {
+    if (known_classes().empty()) {
+      Console::instance().warn(
+          "ImageFolderData: the names of the classes are unknown, because neither a checkpoint nor " + options_.train +
+          " has them. Predicted classes are written as numbers alone.");
+    }
+    test_ = folder(options_.test, false, /*needs_classes=*/false);
+  }
+  return test_dataloader();
 }
 
 }  // namespace levin

@@ -84,7 +84,9 @@ struct ImageFolderDataOptions {
 
 /// Folders of images, split for training and validation. Batches: x (batch, 3, size, size) float32 and y (batch) int64.
 /// The constructor throws ConfigError if `resize` is below `size`, setup() throws DataError as ImageFolder does, and
-/// loaders throw DataError for an image that cannot be read, unless on_error is skip.
+/// loaders throw DataError for an image that cannot be read, unless on_error is skip. To predict, the folder is read by
+/// predict_dataloader(), which knows the classes from a checkpoint; only without one they are the sub-folders of
+/// `train`, if that exists.
 class ImageFolderData final : public DataModule {
  public:
   using Options = ImageFolderDataOptions;
@@ -96,20 +98,25 @@ class ImageFolderData final : public DataModule {
   std::shared_ptr<Loader> train_dataloader() override;
   Loaders val_dataloader() override;
   Loaders test_dataloader() override;
-  Loaders predict_dataloader() override { return test_dataloader(); }
-  [[nodiscard]] std::vector<std::string> label_names() const override { return classes_; }
+  Loaders predict_dataloader() override;
+  [[nodiscard]] std::vector<std::string> label_names() const override;
+  /// The class names.
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
 
   /// Names of the classes in the order of their numbers: the sub-folders of `train`. After setup().
   [[nodiscard]] const std::vector<std::string>& classes() const;
 
  private:
+  [[nodiscard]] const std::vector<std::string>& known_classes() const;
   [[nodiscard]] std::shared_ptr<ImageFolder> folder(const std::string& root, bool augmented,
                                                     bool needs_classes = true) const;
   [[nodiscard]] std::shared_ptr<Loader> loader(const std::shared_ptr<ImageFolder>& images, const at::Tensor& rows,
                                                bool is_training) const;
 
   ImageFolderDataOptions options_;
-  std::vector<std::string> classes_ = {};
+  mutable std::vector<std::string> classes_ = {};  // none: unknown
+  bool predicts_ = false;
   std::shared_ptr<ImageFolder> train_ = nullptr;
   std::shared_ptr<ImageFolder> val_ = nullptr;  // null if nothing is held out
   std::shared_ptr<ImageFolder> test_ = nullptr;

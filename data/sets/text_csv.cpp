@@ -1,11 +1,13 @@
 #include "levin/data/sets/text_csv.h"
 
+#include <filesystem>
 #include <optional>
 #include <utility>
 
 #include "levin/core/files/csv.h"
 #include "levin/core/files/files.h"
 #include "levin/core/options/error.h"
+#include "levin/core/process/console.h"
 #include "levin/data/loading/batching.h"
 #include "levin/data/loading/stratified.h"
 #include "levin/data/sets/csv_columns.h"
@@ -83,14 +85,15 @@ void TextCsv::setup(Stage stage) {
   if (tokenizer_ == nullptr) tokenizer_ = make_sequence_tokenizer(options_.tokenizer);
   const bool trains = stage == Stage::fit || stage == Stage::validate;
   if (classes_.empty()) classes_ = options_.classes;
+  predicts_ = stage == Stage::predict;
+  if (predicts_) return;
   if ((trains && texts_ == nullptr) || classes_.empty()) {
     const Table table = read(options_.path);
     if (classes_.empty()) classes_ = detail::sorted_classes(table.rows, table.first_row, *table.label);
     if (trains) texts_ = encode(table);
   }
   if (!trains) {
-    const bool predicts = stage == Stage::predict;
-    if (!options_.test_path.empty() && test_ == nullptr) test_ = encode(read(options_.test_path, predicts), predicts);
+    if (!options_.test_path.empty() && test_ == nullptr) test_ = encode(read(options_.test_path));
     return;
   }
   const int64_t all = texts_->size();
@@ -105,8 +108,38 @@ void TextCsv::teardown(Stage /*stage*/) {
   texts_ = test_ = nullptr;  // tokenizer and classes stay, because predictions are decoded afterwards
 }
 
+// Without a checkpoint that has them, the classes of the training file, if it is there.
+const std::vector<std::string>& TextCsv::known_classes() const {
+  if (!classes_.empty() || !predicts_) return classes_;
+  try {
+    const Table table = read(options_.path);
+    classes_ = detail::sorted_classes(table.rows, table.first_row, *table.label);
+  } catch (const Error&) {
+    std::error_code ignored;
+    if (options_.path.empty() || std::filesystem::exists(options_.path, ignored)) throw;
+  }
+  return classes_;
+}
+
+std::vector<std::string> TextCsv::label_names() const {
+  return known_classes();
+}
+
+State TextCsv::state_dict() const {
+  State state;
+  if (!classes_.empty()) state.set("classes", classes_);
+  return state;
+}
+
+// Labels that were read have the numbers of their own file's classes.
+void TextCsv::load_state_dict(const State& saved) {
+  if (!predicts_ || !options_.classes.empty() || !saved.has("classes")) return;
+  classes_ = saved.get<std::vector<std::string>>("classes");
+  test_ = nullptr;
+}
+
 const std::vector<std::string>& TextCsv::classes() const {
-  if (classes_.empty()) throw DataError("TextCsv: call setup() before classes().");
+  if (known_classes().empty()) throw DataError("TextCsv: call setup() before classes().");
   return classes_;
 }
 
@@ -138,6 +171,18 @@ Loaders TextCsv::val_dataloader() {
 Loaders TextCsv::test_dataloader() {
   if (options_.test_path.empty()) return {};
   return loader(test_, {}, {}, {.max_tokens = options_.batching.max_tokens});
+}
+
+Loaders TextCsv::predict_dataloader() {
+  if (!predicts_ || options_.test_path.empty()) return test_dataloader();
+  if (test_ == nullptr) {
+    if (known_classes().empty()) {
+      Console::instance().warn("TextCsv: the names of the classes are unknown, because neither a checkpoint nor " +
+                               options_.path + " has them. Predicted classes are written as numbers alone.");
+    }
+    test_ = encode(read(options_.test_path, /*may_lack_labels=*/true), /*may_lack_labels=*/true);
+  }
+  return test_dataloader();
 }
 
 }  // namespace levin

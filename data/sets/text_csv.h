@@ -81,14 +81,18 @@ class TextCsv : public DataModule {
 
   /// Throws DataError with file:line:column for an unusable row: a different number of fields than the first
   /// row, a quote that is not closed, no text, no class or, in test_path, one that is not known. To predict, rows
-  /// need no class.
+  /// need no class, and the file is read by predict_dataloader(), which knows the classes from a checkpoint; only
+  /// without one the training file is read for them, if it exists.
   void setup(Stage stage) override;
   void teardown(Stage stage) override;
   std::shared_ptr<Loader> train_dataloader() override;
   Loaders val_dataloader() override;
   Loaders test_dataloader() override;
-  Loaders predict_dataloader() override { return test_dataloader(); }
-  [[nodiscard]] std::vector<std::string> label_names() const override { return classes_; }
+  Loaders predict_dataloader() override;
+  [[nodiscard]] std::vector<std::string> label_names() const override;
+  /// The class names.
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
 
   [[nodiscard]] const TextCsvOptions& options() const { return options_; }
   /// Returns the class names in the order of their numbers. This function and the next need setup() first.
@@ -103,13 +107,15 @@ class TextCsv : public DataModule {
  private:
   struct Table;
   [[nodiscard]] Table read(const std::string& path, bool may_lack_labels = false) const;
+  [[nodiscard]] const std::vector<std::string>& known_classes() const;
   [[nodiscard]] std::shared_ptr<PaddedTexts> encode(const Table& table, bool may_lack_labels = false) const;
   [[nodiscard]] std::shared_ptr<Loader> loader(const std::shared_ptr<PaddedTexts>& texts, const at::Tensor& rows,
                                                DataLoaderOptions options, const BatchingOptions& batching) const;
 
   TextCsvOptions options_;
   std::shared_ptr<const Tokenizer> tokenizer_ = nullptr;
-  std::vector<std::string> classes_ = {};
+  mutable std::vector<std::string> classes_ = {};  // none: unknown
+  bool predicts_ = false;
   std::shared_ptr<PaddedTexts> texts_ = nullptr;  // of path
   std::shared_ptr<PaddedTexts> test_ = nullptr;   // of test_path, for the test or to predict
   at::Tensor train_rows_ = {};                    // (n) int64, of texts_

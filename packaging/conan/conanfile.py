@@ -16,6 +16,7 @@ PARTS = {
     "images": (["libpng/[>=1.6]", "libjpeg/[>=9]"], []),
     "text": (["oniguruma/[>=6.9]", "utf8proc/[>=2.0]", "openssl/[>=3]", "zlib/[>=1.2]", "sentencepiece/[>=0.1.97]"], []),
     "downloads": (["libcurl/[>=7.63]", "openssl/[>=3]", "zlib/[>=1.2]"], []),
+    "streams": (["zstd/[>=1.4]", "zlib/[>=1.2]"], ["images", "downloads"]),
     "models": (["pcre2/[>=10.22]", "zlib/[>=1.2]"], ["text"]),
     "tracking": (["sqlite3/[>=3.8]"], ["downloads"]),
     "c": ([], []),

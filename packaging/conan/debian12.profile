@@ -20,6 +20,7 @@ oniguruma/6.9.8
 utf8proc/2.8.0
 openssl/3.0.11
 zlib/1.2.13
+zstd/1.5.4
 sentencepiece/0.1.97
 libcurl/7.88.1
 pcre2/10.42

@@ -8,6 +8,7 @@ vcpkg_check_features(OUT_FEATURE_OPTIONS options FEATURES
   text LEVIN_TEXT
   downloads LEVIN_DOWNLOADS
   models LEVIN_MODELS
+  streams LEVIN_STREAMS
   tracking LEVIN_TRACKING
   c LEVIN_C
   tools LEVIN_TOOLS

@@ -34,6 +34,7 @@ OWN = {
     "reinforcement": {f"{task}_{key}" for task in ("ppo_cart_pole", "ppo_pendulum", "dqn_cart_pole")
                       for key in ("reward", "recorded_to_eager")},
     "startup": {"trainer_to_loop"},
+    "streams": {"far_to_near"},
     "gpt": {"to_libtorch_loop"},
     "recompute": {"time_to_plain", "memory_to_plain", "selective_time_to_plain", "selective_memory_to_plain"},
     "ddp": {"trainer_to_loop", "gpt_trainer_to_loop", "gpt_scaling_efficiency", "gpt_scaling_efficiency_no_overlap",
@@ -66,6 +67,7 @@ WITH_PEERS = {
     "reinforcement": {f"{task}_{key}" for task in ("ppo_cart_pole", "ppo_pendulum", "dqn_cart_pole")
                       for key in ("reward_of_sb3", "speed_to_sb3")},
     "startup": {"lightning_to_trainer", "memory_to_lightning"},
+    "streams": {"arrays_to_python", "images_to_python"},
     "gpt": {"to_raw_pytorch", "to_lightning"},
     "recompute": {"time_to_plain_of_python", "slowdown_to_python", "time_to_python", "memory_to_python"},
     "ddp": {"lightning_to_trainer"},

@@ -85,8 +85,8 @@ TEST(Builtins, NameEveryScheduler) {
 }
 
 TEST(Builtins, NameEveryOtherPart) {
-  check_all<DataModule>({"CsvData", "FashionMnist", "Hdf5Data", "ImageFolderData", "Mnist", "NpyData", "TextCsv",
-                         "TextFile", "TokenFileData"});
+  check_all<DataModule>({"CsvData", "FashionMnist", "Hdf5Data", "ImageFolderData", "Mnist", "NpyData", "ParquetData",
+                         "StreamData", "TableCsv", "TextCsv", "TextFile", "TokenFileData"});
   check_all<Logger>(
       {"CSVLogger", "JSONLinesLogger", "MLFlowLogger", "PrometheusLogger", "SQLiteLogger", "TensorBoardLogger"});
   check_all<Precision>({"32-true", "64-true", "bf16-true", "16-true", "bf16-mixed", "16-mixed", "MixedPrecision", "32",

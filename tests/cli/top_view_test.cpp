@@ -171,6 +171,18 @@ TEST(TopView, LeavesOutRanksThatDoNotFitAndCountsThem) {
   EXPECT_TRUE(has(text, "train_loss")) << text;
 }
 
+TEST(TopView, DrawsMoreImportantMetricsOnceTheyAreThereUnlessTheUserHasChosen) {
+  TopCurves curves;
+  choose_curves(curves, {"train_loss", "lr-Adam"}, 2);
+  EXPECT_EQ(curves.names, (std::vector<std::string>{"train_loss", "lr-Adam"}));
+  choose_curves(curves, {"train_loss", "val_loss", "lr-Adam"}, 2);
+  EXPECT_EQ(curves.names, (std::vector<std::string>{"train_loss", "val_loss"}));
+  curves = {.names = {"lr-Adam", "train_loss"}, .chosen = 1, .are_of_user = true};
+  choose_curves(curves, {"train_loss", "val_loss", "lr-Adam"}, 3);
+  EXPECT_EQ(curves.names, (std::vector<std::string>{"lr-Adam", "train_loss", "val_loss"}));
+  EXPECT_EQ(curves.chosen, 1);
+}
+
 TEST(TopView, OffersLossesFirst) {
   EXPECT_EQ(metrics_in_order(some_series()),
             (std::vector<std::string>{"train_loss", "val_loss", "val_acc", "lr-Adam"}));

@@ -71,16 +71,16 @@ class Parts(unittest.TestCase):
     def test_a_class_of_a_part_that_is_missing_names_the_part_and_how_to_get_it(self):
         for part, kind, name in (("arrays", "data", "Hdf5Data"), ("downloads", "data", "Mnist"), ("images", "data", "ImageFolderData"),
                                  ("models", "callback", "LoRA"), ("models", "model", "HuggingFaceLM"), ("text", "data", "TextFile"),
-                                 ("tracking", "logger", "SQLiteLogger")):
+                                 ("streams", "data", "StreamData"), ("tracking", "logger", "SQLiteLogger")):
             with self.subTest(part, kind=kind):
                 self.assertEqual(self.run_alone(kind, name), f"0: run.yaml:3:5: here: {name} is {self.missing(part)}")
         self.assertIn('unknown callback "EarlyStoping". Did you mean "EarlyStopping"?', self.run_alone("callback", "EarlyStoping"))
 
     def test_a_list_of_classes_has_those_of_the_parts_that_are_there(self):
-        self.assertEqual(self.run_alone("list"), "0: CsvData")
+        self.assertEqual(self.run_alone("list").split(), ["0:", "CsvData", "ParquetData", "TableCsv"])
         self.assertEqual(set(self.run_program("list")[3:].split()),
-                         {"CsvData", "FashionMnist", "Hdf5Data", "ImageFolderData", "Mnist", "NpyData", "TextCsv", "TextFile",
-                          "TokenFileData"})
+                         {"CsvData", "FashionMnist", "Hdf5Data", "ImageFolderData", "Mnist", "NpyData", "ParquetData", "StreamData", "TableCsv",
+                          "TextCsv", "TextFile", "TokenFileData"})
 
     def test_an_image_needs_the_encoder_of_the_part_images(self):
         self.assertEqual(self.run_program("image"), "0: PNG")

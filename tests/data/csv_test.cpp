@@ -3,10 +3,14 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/randint.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <random>
 
 #include "levin/core/files/csv.h"
 #include "levin/core/options/error.h"
@@ -190,7 +194,13 @@ TEST(CsvData, AFeatureThatANewFileLacksIsAnError) {
                          .test_path = folder.write("n.csv", "customer,a\n7,8\n"),
                          .target = "kind",
                          .target_is_class = true};
-  const auto error = [&](Stage stage) { return error_of<DataError>([&] { CsvData(options).setup(stage); }); };
+  const auto error = [&](Stage stage) {
+    return error_of<DataError>([&] {
+      CsvData data(options);
+      data.setup(stage);
+      if (stage == Stage::predict) (void)data.predict_dataloader();
+    });
+  };
   for (const Stage stage : {Stage::predict, Stage::test}) {
     EXPECT_TRUE(holds(error(stage), {"n.csv: no column \"b\". Columns: customer, a."}));
   }
@@ -272,6 +282,54 @@ TEST(CsvData, NamesPredictedClasses) {
   EXPECT_TRUE(data.prediction_text(at::tensor({1.F})).empty());
 }
 
+// The training file may be on another machine.
+TEST(CsvData, PredictsWithoutTheTrainingFile) {
+  const TemporaryFolder folder;
+  const CsvDataOptions options{.path = folder.write("t.csv", "a,key,kind,b\n1,k,z,2\n3,l,y,4\n"),
+                               .test_path = folder.write("n.csv", "more,b,a,kind\n9,6,5,y\n"),
+                               .target = "kind",
+                               .id = "key",
+                               .target_is_class = true};
+  CsvData trained(options);
+  trained.setup(Stage::fit);
+  const State state = trained.state_dict();
+  ASSERT_TRUE(std::filesystem::remove(options.path));
+  const at::Tensor wanted = at::tensor({5.F, 6.F}).view({1, 2});
+
+  CsvData restored({.path = options.path,
+                    .test_path = options.test_path,
+                    .features = {"a", "b"},
+                    .target = "kind",
+                    .target_is_class = true});
+  restored.setup(Stage::predict);
+  EXPECT_TRUE(restored.label_names().empty());
+  restored.load_state_dict(state);
+  EXPECT_EQ(restored.label_names(), (std::vector<std::string>{"y", "z"}));
+  const Batch known = batches_of(restored.predict_dataloader()[0]).at(0);
+  EXPECT_TRUE(at::equal(known[0], wanted));
+  EXPECT_EQ(known[1].item<int64_t>(), 0);
+
+  // All features, by the names that the checkpoint has.
+  std::ofstream(options.test_path) << "key,more,b,a\nq,9,6,5\n";
+  CsvData all(options);
+  all.setup(Stage::predict);
+  all.load_state_dict(state);
+  const Batch named = batches_of(all.predict_dataloader()[0]).at(0);
+  EXPECT_TRUE(at::equal(named[0], wanted));
+  EXPECT_EQ(*named.ids(), std::vector<std::string>{"q"});
+
+  // Without a checkpoint: numbers of classes, and a label has none.
+  std::ofstream(options.test_path) << "a,b,kind\n5,6,y\n";
+  CsvData unknown({.path = options.path, .test_path = options.test_path, .target = "kind", .target_is_class = true});
+  unknown.setup(Stage::predict);
+  testing::internal::CaptureStderr();
+  const Batch plain = batches_of(unknown.predict_dataloader()[0]).at(0);
+  EXPECT_TRUE(holds(testing::internal::GetCapturedStderr(), {"names of the classes are unknown", "t.csv"}));
+  EXPECT_TRUE(at::equal(plain[0], wanted));
+  EXPECT_EQ(plain.count(), 1U);
+  EXPECT_TRUE(unknown.label_names().empty());
+}
+
 TEST(CsvDataset, FindsTheNumbersOfClassesWithoutLookingAtEach) {
   const TemporaryFolder folder;
   const auto seconds = [&](int count) {
@@ -286,6 +344,95 @@ TEST(CsvDataset, FindsTheNumbersOfClassesWithoutLookingAtEach) {
     return took;
   };
   EXPECT_LT(seconds(20000), 9 * seconds(5000));  // four times as many; 15 times the time where each looks at all others
+}
+
+// A table with quoted delimiters, quotes and line ends, both line ends, and empty lines; `rows` of it.
+std::string random_table(int rows, std::mt19937& random) {
+  const auto pick = [&](std::initializer_list<const char*> all) {
+    return std::string(all.begin()[random() % all.size()]);
+  };
+  std::string text = pick({"", "\xEF\xBB\xBF", "\n\r\n"}) + "name,\"a, b\",c,kind\r\n";
+  for (int row = 0; row < rows; ++row) {
+    text += pick({"", "\"\"", "x", "\"r\"\"1\"\"\"", "\"two\nlines, \r\n\"", "a\"b"}) + "," +
+            pick({"1", "-2.5", " +3e2 ", "\"7\"", "0"}) + "," + std::to_string(row) + "," +
+            pick({"10", "9", "\"9\"", "-1"}) + pick({"\n", "\r\n", "\n\n", "\r\n\n\r\n"});
+  }
+  return text;
+}
+
+TEST(CsvDataset, AMappedFileGivesTheSameSamples) {
+  const TemporaryFolder folder;
+  std::mt19937 random(1);
+  for (const int rows : {1, 15, 16, 17, 33, 200}) {
+    CsvDatasetOptions options{.path = folder.write("t.csv", random_table(rows, random)),
+                              .target = "kind",
+                              .id = "name",
+                              .target_is_class = rows % 2 == 0};
+    const CsvDataset in_memory(options);
+    options.max_in_memory = {0};
+    const CsvDataset mapped(options);
+    ASSERT_EQ(mapped.size(), rows);
+    EXPECT_EQ(mapped.feature_names(), (std::vector<std::string>{"a, b", "c"}));
+    EXPECT_EQ(mapped.classes(), in_memory.classes());
+    const at::Tensor order = at::randint(rows, {3 * rows}, at::kLong);
+    const auto expect_equal = [](const Batch& a, const Batch& b) {
+      EXPECT_TRUE(at::equal(a["features"], b["features"]));
+      EXPECT_TRUE(at::equal(a["targets"], b["targets"]));
+      EXPECT_EQ(a["targets"].scalar_type(), b["targets"].scalar_type());
+    };
+    expect_equal(mapped.get_batch(order), in_memory.get_batch(order));
+    expect_equal(mapped.get_range(rows / 3, rows - rows / 3), in_memory.get_range(rows / 3, rows - rows / 3));
+    expect_equal(mapped.get(rows - 1), in_memory.get(rows - 1));
+    if (options.target_is_class) {
+      EXPECT_TRUE(at::equal(mapped.labels(), in_memory.labels()));
+    }
+    for (int row = 0; row < rows; ++row) EXPECT_EQ(mapped.sample_id(row), in_memory.sample_id(row));
+    EXPECT_TRUE(at::equal(mapped.get_range(0, rows)["features"].select(1, 1), at::arange(rows, at::kFloat)));
+  }
+}
+
+TEST(CsvDataset, AMappedFileIsCheckedWhenItIsOpened) {
+  const TemporaryFolder folder;
+  std::string text = "a,b\n";
+  for (int row = 0; row < 40; ++row) text += "1,\"x\n\"\n";
+  const auto error = [&](const std::string& last, const std::string& target) {
+    const std::string path = folder.write("t.csv", text + last);
+    return error_of<DataError>([&] {
+      CsvDataset({.path = path, .target = target, .target_is_class = true, .classes = {"x\n"}, .max_in_memory = {0}});
+    });
+  };
+  EXPECT_TRUE(holds(error("y,z\n", ""), {"t.csv:2:3:", "expected a number in column \"b\""}));
+  EXPECT_TRUE(holds(error("2,z\n", "b"), {"t.csv:82:3:", "unknown class \"z\"", "Known: x"}));
+  EXPECT_TRUE(holds(error("y,\"x\n\"\n", "b"), {"t.csv:82:1:", "expected a number in column \"a\", saw \"y\""}));
+  EXPECT_TRUE(holds(error("1\n", "b"), {"t.csv:82:1:", "expected 2 fields as in line 1, saw 1"}));
+  EXPECT_TRUE(holds(error("1,\"x\n", "b"), {"t.csv:82:3:", "never closed"}));
+}
+
+TEST(CsvData, TrainsFromAMappedFileInTheSameOrder) {
+  const TemporaryFolder folder;
+  std::mt19937 random(2);
+  const auto batches = [&](int64_t bytes) {
+    CsvData data({.path = folder / "t.csv",
+                  .features = {"c"},
+                  .target = "kind",
+                  .target_is_class = true,
+                  .num_workers = 2,
+                  .stratified_split = true,
+                  .batching = {.weights = SampleWeights::balanced},
+                  .max_in_memory = {bytes}});
+    data.setup(Stage::fit);
+    std::vector<Batch> all = batches_of(data.train_dataloader());
+    for (const Batch& batch : batches_of(data.val_dataloader()[0])) all.push_back(batch);
+    return all;
+  };
+  folder.write("t.csv", random_table(300, random));
+  const auto mapped = batches(0), in_memory = batches(1 << 20);
+  ASSERT_EQ(mapped.size(), in_memory.size());
+  for (size_t i = 0; i < mapped.size(); ++i) {
+    EXPECT_TRUE(at::equal(mapped[i][0], in_memory[i][0]));
+    EXPECT_TRUE(at::equal(mapped[i][1], in_memory[i][1]));
+    EXPECT_EQ(*mapped[i].ids(), *in_memory[i].ids());
+  }
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <thread>
 
@@ -24,6 +25,7 @@
 #include "levin/core/random.h"
 #include "levin/data/data_module.h"
 #include "levin/data/loading/sample_generator.h"
+#include "levin/data/loading/skipped_sample.h"
 #include "support/error_text.h"
 #include "support/refused_threads.h"
 #include "support/wait_until.h"
@@ -481,6 +483,59 @@ TEST(DataLoader, IsReturnedByValueFromAHook) {
   ASSERT_EQ(val.size(), 2U);
   EXPECT_EQ(val[0]->num_batches(), 5);
   EXPECT_EQ(val[1]->num_batches(), 10);
+}
+
+// For predictions, so that the ranks' batches are the batches of one process.
+TEST(DataLoader, SharesWholeBatchesThatIdentifyTheirSamples) {
+  const auto numbers = std::make_shared<TensorDataset>(std::vector{at::arange(10)});
+  for (const bool drops : {false, true}) {
+    for (const int64_t ranks : {1, 2, 3, 4, 5}) {
+      std::map<int64_t, std::vector<int64_t>> seen;  // by the number of the batch
+      int64_t batches = 0;
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        DataLoader loader(numbers, {.batch_size = 3, .drop_last = drops});
+        loader.shard(rank, ranks, /*padded=*/false);
+        loader.identify_samples(true);
+        batches += *loader.num_batches();
+        loader.start(0);
+        for (Batch batch; loader.next(batch);) {
+          seen[batch.samples()->batch] = batch.samples()->indices;
+          const auto* values = batch[0].const_data_ptr<int64_t>();
+          EXPECT_EQ(batch.samples()->indices, std::vector<int64_t>(values, values + batch.size()));
+        }
+      }
+      std::map<int64_t, std::vector<int64_t>> expected = {{0, {0, 1, 2}}, {1, {3, 4, 5}}, {2, {6, 7, 8}}, {3, {9}}};
+      if (drops) expected.erase(3);
+      EXPECT_EQ(seen, expected) << ranks;
+      EXPECT_EQ(batches, std::ssize(expected)) << ranks;
+    }
+  }
+}
+
+TEST(DataLoader, LeavesOutSamplesThatTheDataSetSkips) {
+  struct Holes : Dataset {
+    int64_t size() const override { return 7; }
+    Batch get(int64_t index) const override {
+      if (index % 3 == 0) return skipped_sample("no " + std::to_string(index));
+      return {at::full({2}, index, at::kLong)};
+    }
+  };
+  for (const int64_t workers : {0, 2}) {
+    DataLoader loader(std::make_shared<Holes>(), {.batch_size = 4, .num_workers = workers});
+    loader.start(0);
+    Batch first, second;
+    ASSERT_TRUE(loader.next(first));
+    ASSERT_TRUE(loader.next(second));
+    EXPECT_TRUE(at::equal(first[0], at::tensor({1, 1, 2, 2}, at::kLong).view({2, 2})));
+    EXPECT_TRUE(at::equal(second[0], at::tensor({4, 4, 5, 5}, at::kLong).view({2, 2})));
+    loader.identify_samples(true);
+    loader.start(0);
+    ASSERT_TRUE(loader.next(first));
+    EXPECT_EQ(first.samples()->indices, (std::vector<int64_t>{1, 2}));
+    ASSERT_EQ(first.samples()->skipped.size(), 2U);
+    EXPECT_EQ(first.samples()->skipped[1].reason, "no 3");
+    EXPECT_EQ(first.ids(), nullptr);
+  }
 }
 
 }  // namespace

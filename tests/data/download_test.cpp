@@ -29,16 +29,6 @@ DownloadOptions quick(Checksum checksum = {}) {
   return {.checksum = std::move(checksum), .attempts = 3, .first_pause = Seconds(0.01), .stall_timeout = Seconds(2)};
 }
 
-TEST(Checksum, MatchesKnownDigests) {  // RFC 1321 and FIPS 180-2 give the digests of "abc"
-  const TemporaryFolder folder;
-  const std::string path = folder.write("abc", "abc");
-  EXPECT_EQ(file_checksum(path, Checksum::Kind::md5), "900150983cd24fb0d6963f7d28e17f72");
-  EXPECT_EQ(file_checksum(path, Checksum::Kind::sha256),
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  EXPECT_TRUE(holds(error_of<Error>([&] { (void)file_checksum(folder / "no", Checksum::Kind::md5); }),
-                    {"/no", "No such file"}));
-}
-
 TEST(Download, FetchesAWholeFileIntoANewFolder) {
   const TemporaryFolder folder;
   const HttpServer server({HttpServer::answer("abc")});

@@ -262,6 +262,63 @@ TEST(ImageFolderData, PredictsImagesWithoutFoldersOfClasses) {
   EXPECT_TRUE(holds(error_of<DataError>([&] { (void)predicted("none"); }), {"none: no file in it ends in .jpg"}));
 }
 
+// The training images may be on another machine.
+TEST(ImageFolderData, PredictsWithoutTheTrainingFolder) {
+  const TemporaryFolder folder;
+  write_images(folder, "train", 3);
+  auto options = small_options(folder);
+  options.test = folder / "new";
+  write(folder, "new/dog/1.png", file_named("png rgb"));
+  ImageFolderData trained(options);
+  trained.setup(Stage::fit);
+  const State state = trained.state_dict();
+  const auto classes = trained.classes();
+  std::filesystem::remove_all(folder / "train");
+  ImageFolderData restored(options);
+  restored.setup(Stage::predict);
+  EXPECT_TRUE(restored.label_names().empty());
+  restored.load_state_dict(state);
+  EXPECT_EQ(restored.label_names(), classes);
+  const auto place = std::find(classes.begin(), classes.end(), "dog") - classes.begin();
+  EXPECT_EQ(pass(*restored.predict_dataloader()[0], 0).at(0)[1].item<int64_t>(), place);
+  ImageFolderData unknown(options);
+  unknown.setup(Stage::predict);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(pass(*unknown.predict_dataloader()[0], 0).at(0).count(), 1U);
+  EXPECT_TRUE(holds(testing::internal::GetCapturedStderr(), {"names of the classes are unknown", "train"}));
+}
+
+// A prediction continues after a batch without any readable image; training does not.
+TEST(ImageFolderData, SaysWhichImagesItLeavesOutAndWhy) {
+  const TemporaryFolder folder;
+  write_images(folder, "train", 3);
+  auto options = small_options(folder);
+  options.test = folder / "new";
+  options.batch_size = 2;
+  options.on_error = OnImageError::skip;
+  const std::string png = file_named("png rgb");
+  for (const char* name : {"new/1.png", "new/2.png", "new/4.png"}) write(folder, name, png.substr(0, 70));
+  write(folder, "new/3.png", png);
+  ImageFolderData data(options);
+  data.setup(Stage::predict);
+  const auto loader = data.predict_dataloader()[0];
+  loader->identify_samples(true);
+  const auto batches = pass(*loader, 0);
+  ASSERT_EQ(batches.size(), 2U);
+  EXPECT_TRUE(batches[0].empty());
+  EXPECT_EQ(batches[0].samples()->batch, 0);
+  ASSERT_EQ(batches[0].samples()->skipped.size(), 2U);
+  EXPECT_EQ(batches[1].samples()->indices, std::vector<int64_t>{2});
+  EXPECT_EQ(*batches[1].ids(), std::vector<std::string>{"3.png"});
+  const auto& last = batches[1].samples()->skipped.at(0);
+  EXPECT_EQ(last.index, 3);
+  EXPECT_EQ(last.id, "4.png");
+  EXPECT_TRUE(holds(last.reason, {"new/4.png"}));
+  loader->identify_samples(false);
+  EXPECT_TRUE(holds(error_of<DataError>([&] { (void)pass(*loader, 0); }),
+                    {"none of its 2 samples can be read", "new/1.png", "Repair the data"}));
+}
+
 TEST(ImageFolderData, KeepsTheOrderOfTheFilesUnlessItShuffles) {
   const TemporaryFolder folder;
   write_images(folder, "train", 5);

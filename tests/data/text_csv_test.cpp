@@ -236,6 +236,28 @@ TEST(TextCsv, PredictsTextWithoutAClass) {
   EXPECT_EQ(numbers(predicted("hm\n", by_number)[0][0].narrow(0, 1, 2)), (std::vector<int64_t>{'h' + 4, 'm' + 4}));
 }
 
+// The training file may be on another machine.
+TEST(TextCsv, PredictsWithoutTheTrainingFile) {
+  const TemporaryFolder folder;
+  const TextCsvOptions options{.path = folder.write("t.csv", "text,label\na,x\nb,y\n"),
+                               .test_path = folder.write("n.csv", "text,label\nhm,y\n")};
+  TextCsv trained(options);
+  trained.setup(Stage::fit);
+  const State state = trained.state_dict();
+  ASSERT_TRUE(std::filesystem::remove(options.path));
+  TextCsv restored(options);
+  restored.setup(Stage::predict);
+  EXPECT_TRUE(restored.label_names().empty());
+  restored.load_state_dict(state);
+  EXPECT_EQ(restored.label_names(), (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(numbers(all_of(restored.predict_dataloader()[0]).at(0)[1]), std::vector<int64_t>{1});
+  TextCsv unknown(options);
+  unknown.setup(Stage::predict);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(all_of(unknown.predict_dataloader()[0]).at(0).count(), 1U);
+  EXPECT_TRUE(holds(::testing::internal::GetCapturedStderr(), {"names of the classes are unknown", "t.csv"}));
+}
+
 TEST(TextCsv, LeavesOutAnIncompleteLastBatchAndKeepsTheOrderOfTheFile) {
   const TemporaryFolder folder;
   std::string text = "text,label\n";

@@ -552,7 +552,7 @@ open(sys.argv[2] + "/compile_commands.json", "w").write('[{"file": "/unity_0_cxx
         self.assertEqual(self.dev("fuzz")[0], 1)
         self.assertEqual(self.calls.read_text().splitlines()[1:],
                          [f"{script} run {target} 600" for target in ("checkpoint", "data", "exported", "images", "loggers", "mlflow", "onnx",
-                                                                      "ranks", "runs", "sweep", "tokenizer", "weights", "yaml")])
+                                                                      "ranks", "runs", "streams", "sweep", "tokenizer", "weights", "yaml")])
 
     def test_an_unknown_benchmark_is_refused_with_the_known_benchmarks(self):
         status, output = self.dev("bench", "speed")

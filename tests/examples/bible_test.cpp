@@ -9,8 +9,8 @@
 #include <set>
 #include <span>
 
+#include "levin/core/files/checksum.h"
 #include "levin/core/options/error.h"
-#include "levin/data/sets/checksum.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 

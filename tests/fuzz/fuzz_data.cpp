@@ -1,8 +1,10 @@
 // libFuzzer target: the first byte of an input selects the kind of data file that the rest is: 'n' .npy, 'i' IDX, plain
-// or gzipped, 'c' CSV, 't' text, plain or compressed, 'k' token ids, 'r' a file of BPE ranks, 's' a SentencePiece
-// model, 'x' a CSV file of documents. For any bytes, the reader returns no more than the file holds or throws
-// DataError, and a tokenizer of ranks restores any text.
+// or gzipped, 'c' CSV, as rows and as columns, 't' text, plain or compressed, 'k' token ids, 'r' a file of BPE ranks,
+// 's' a SentencePiece model, 'x' a CSV file of documents. For any bytes, the reader returns no more than the file holds
+// or throws DataError, and a tokenizer of ranks restores any text.
 #include <ATen/Parallel.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/nan_to_num.h>
 #include <ATen/ops/sum.h>
 
 #include <array>
@@ -14,6 +16,7 @@
 #include "guarded_memory.h"
 #include "levin/core/files/csv.h"
 #include "levin/core/options/error.h"
+#include "levin/data/columns/csv_columns_file.h"
 #include "levin/data/files/npy.h"
 #include "levin/data/files/token_file.h"
 #include "levin/data/sets/csv.h"
@@ -41,12 +44,41 @@ void read_array(std::string_view bytes) {
   if (values.numel() > 0 && !values.is_complex()) (void)values.view({-1})[values.numel() - 1].item();
 }
 
+// With and without an index. A file that one of them reads is read by the other, with the same samples.
+void read_rows(CsvDatasetOptions options) {
+  const CsvDataset rows(options);
+  options.max_in_memory = {0};
+  const CsvDataset mapped(options);
+  expect(rows.size() > 0, "a data set has rows");
+  expect(mapped.size() == rows.size(), "an index finds the same rows");
+  const int64_t last = rows.size() - 1, from = std::max<int64_t>(0, last - 40);
+  const Batch some = rows.get_range(from, last + 1 - from), same = mapped.get_range(from, last + 1 - from);
+  for (size_t i = 0; i < some.count(); ++i) {
+    expect(at::equal(some[i].nan_to_num(), same[i].nan_to_num()), "an index finds the same values");
+  }
+  (void)rows.get(last);
+}
+
 void read_columns() {
   for (const bool header : {true, false}) {
     for (const bool is_class : {true, false}) {
-      const CsvDataset rows({.path = file().path(), .header = header, .target = "0", .target_is_class = is_class});
-      expect(rows.size() > 0, "a data set has rows");
-      (void)rows.get(rows.size() - 1);
+      read_rows({.path = file().path(), .header = header, .target = "0", .target_is_class = is_class});
+    }
+  }
+}
+
+// A table of numbers and strings, whose columns are what the first row says.
+void read_table_columns() {
+  const auto table = open_csv_columns(file().path(), ',', true, {"", "NA"});
+  std::vector<WantedColumn> wanted;
+  for (size_t i = 0; i < table->columns().size(); ++i) wanted.push_back({i, table->columns()[i].type});
+  for (size_t group = 0; group < table->group_rows().size(); ++group) {
+    std::vector<ColumnValues> values;
+    expect(table->read(group, wanted, values).empty(), "a table that was opened can be read");
+    for (const ColumnValues& column : values) {
+      expect(std::ssize(column.numbers) + std::ssize(column.codes) == table->group_rows()[group],
+             "each row has a value");
+      for (const int32_t code : column.codes) expect(code < std::ssize(column.values), "a code has a value");
     }
   }
 }
@@ -57,6 +89,10 @@ void read_table(std::string_view bytes) {
     for (const CsvField& field : row) sum += field.text.size();
   }
   expect(sum <= bytes.size(), "the fields are no longer than the file");
+  try {
+    read_table_columns();
+  } catch (const DataError&) {  // rows without the data that the rest needs, or a header alone
+  }
   read_columns();
 }
 

@@ -1,6 +1,7 @@
 // libFuzzer target: an input is the answers of an MLflow server, as bytes, separated by lines "%%%%": the n-th
 // connection gets the n-th answer, and later connections the last. For any answers, MlflowClient delivers its events or
-// returns a problem that can be shown; what it notes of the run can be read again.
+// returns a problem that can be shown; what it notes of the run can be read again. An input that begins with "<" is the
+// answer of a server of S3 instead, which is XML: it is read, or refused with an Error.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <thread>
 
 #include "fuzz_support.h"
+#include "levin/core/files/xml_tree.h"
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
 #include "levin/loggers/mlflow_client.h"
@@ -120,11 +122,24 @@ void check(const Delivery& delivery, size_t events) {
   check_planted(delivery.problem, "was deleted there");
 }
 
+void check_xml(std::string_view input) {
+  try {
+    const XmlElement root = read_xml(input);
+    ++Counts::instance().whole;
+    expect(!root.name.empty(), "an element has a name");
+    const XmlElement again = read_xml("<a>" + xml_text(root.text) + "</a>");
+    expect(again.text == root.text && again.elements.empty(), "written text reads back unchanged", root.text);
+  } catch (const Error& error) {
+    expect_good_message(error.what(), 1000);
+  }
+}
+
 }  // namespace
 
 void run_one(std::string_view input) {
   static const test::TemporaryFolder folder;
   ++Counts::instance().inputs;
+  if (input.starts_with('<')) return check_xml(input);
   std::error_code ignored;
   std::filesystem::remove(folder / "mlflow.json", ignored);
   server().set_answers(sections_of(input, kMaxAnswers));

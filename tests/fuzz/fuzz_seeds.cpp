@@ -209,7 +209,10 @@ void write_mlflow(const std::string& folder) {
   const std::string chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: y\r\n\r\n";
   write_texts(
       folder,
-      {made + border + answer("200 OK", "{}"), found + border + chunked,
+      {"<?xml version=\"1.0\"?>\n<s3:L xmlns=\"u\" a='b'><!-- c "
+       "--><Key>a&amp;b&#233;&#x41;</Key><E/><K><![CDATA[<&]]></K></s3:L>",
+       "<Error><Code>NoSuchKey</Code><Message>no</Message></Error>", made + border + answer("200 OK", "{}"),
+       found + border + chunked,
        found + border + answer("400 BAD REQUEST", R"({"error_code": "INVALID_PARAMETER_VALUE", "message": "no"})"),
        found + border + answer("429 TOO MANY REQUESTS", "", "Retry-After: 120\r\n"),
        found + border + answer("503 SERVICE UNAVAILABLE", "<html>", "Retry-After: Fri, 31 Dec 2027 23:59:59 GMT\r\n"),
@@ -277,6 +280,30 @@ void write_images(const std::string& folder) {
     write_file_durably(folder + "/" + std::to_string(number), static_cast<char>(number) + bytes_of(image.at("file")));
     ++number;
   }
+}
+
+// The first shard of each data set in tests/data/streams, with an index of this shard alone: see fuzz_streams.cpp.
+void write_streams(const std::string& folder) {
+  make_folder(folder);
+  const std::string root = test::source_dir() + "/tests/data/streams/";
+  for (const std::string name :
+       {"mds", "mds_gz", "mds_zstd", "mosaic_csv", "mosaic_json", "mosaic_tsv", "litdata", "litdata_chunk",
+        "litdata_frames", "litdata_sample", "litdata_leaf", "litdata_tokens"}) {
+    auto index = nlohmann::json::parse(read_file(root + name + "/index.json"));
+    auto& shards = index.contains("shards") ? index["shards"] : index["chunks"];
+    shards.erase(shards.begin() + 1, shards.end());
+    const auto& shard = shards[0];
+    std::string file = shard.contains("filename") ? shard["filename"] : shard["raw_data"]["basename"];
+    if (shard.contains("zip_data") && !shard["zip_data"].is_null()) file = shard["zip_data"]["basename"];
+    write_file_durably(folder + "/" + name, "i" + index.dump() + "%%%%\n" + read_file(root + name + "/" + file));
+  }
+  for (const std::string name : {"data-000000.tar", "data-000002.tar", "data-000003.tar"}) {
+    write_file_durably(folder + "/" + name, "t" + read_file(root + "webdataset/" + name));
+  }
+  write_file_durably(folder + "/packed_tar", "g" + read_file(root + "webdataset/data-000004.tar.gz"));
+  write_file_durably(folder + "/lines", "j" + read_file(root + "jsonl/a.jsonl"));
+  write_file_durably(folder + "/packed_lines", "z" + read_file(root + "jsonl/c.jsonl.zst"));
+  write_file_durably(folder + "/pattern", std::string("pa-{000..012}-{x,y{1..3}}.tar"));
 }
 
 // A file of SentencePiece with a unigram model of a few pieces.
@@ -537,6 +564,7 @@ int main(int argc, char** argv) {
     levin::fuzz::write_rank_messages(folder + "/ranks");
     levin::fuzz::write_images(folder + "/images");
     levin::fuzz::write_data(folder + "/data");
+    levin::fuzz::write_streams(folder + "/streams");
     levin::fuzz::write_onnx(folder + "/onnx");
     levin::fuzz::write_loggers(folder + "/loggers");
     levin::fuzz::write_sweeps(folder + "/sweep");

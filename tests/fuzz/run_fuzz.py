@@ -34,7 +34,7 @@ MAX_CORPUS_BYTES = 200_000  # of an archive: a clone of the repository holds the
 
 # Bytes of an input at most. What a reader may take: 5 s an input, 64 MB in one piece, both far above what is needed.
 TARGETS = {"checkpoint": 16384, "data": 16384, "exported": 32768, "images": 8192, "loggers": 32768, "mlflow": 8192,
-           "onnx": 32768, "ranks": 4096, "runs": 16384, "sweep": 32768, "tokenizer": 16384, "weights": 16384, "yaml": 8192}
+           "onnx": 32768, "ranks": 4096, "runs": 16384, "streams": 32768, "sweep": 32768, "tokenizer": 16384, "weights": 16384, "yaml": 8192}
 # A second thread frees memory after an input has ended, which libFuzzer would take for a leak and search for, each time.
 THREADED = {"mlflow"}
 LIMITS = ["-timeout=5", "-malloc_limit_mb=64", "-rss_limit_mb=1500"]

@@ -1,5 +1,5 @@
 # The fuzz targets on their seeds and on fixed changes to them, in this build.
-set(fuzz_targets checkpoint data exported images loggers mlflow onnx ranks runs sweep tokenizer weights yaml)
+set(fuzz_targets checkpoint data exported images loggers mlflow onnx ranks runs streams sweep tokenizer weights yaml)
 set(fuzz_programs fuzz_seeds)
 add_executable(fuzz_seeds fuzz/fuzz_seeds.cpp)
 foreach(target IN LISTS fuzz_targets ITEMS c_api lightning)  # both need the whole library: libFuzzer's build lacks them

@@ -4,7 +4,7 @@
 # Siblings do not include each other. Each list is a sibling's subfolders, in the order in which they may include.
 SIBLINGS = {
     "checkpoint": [],
-    "data": ["loading", "tokenizers", "text", "files", "images", "sets"],
+    "data": ["loading", "tokenizers", "text", "files", "images", "sets", "columns", "streams"],
     "loggers": [],
     "metrics": [],
     "optim": [],
@@ -20,7 +20,7 @@ BODIES = {f"trainer/{name}.cpp" for name in ("fabric", "lightning_module", "meas
                                              "trainer", "trainer_actions", "trial_runs")}
 MODELS = ["models", "models/compiled", "models/exported", "models/huggingface", "models/onnx"]
 
-CORE = ["core/options", "core/files", "core/process", "core"]
+CORE = ["core/options", "core/files", "core/process", "core/storage", "core"]
 
 BELOW_TRAINER = [*CORE, "libtorch", *SIBLINGS, *(f"{sibling}/{part}" for sibling, parts in SIBLINGS.items() for part in parts)]
 
@@ -30,7 +30,8 @@ MAY_INCLUDE = {
     "core/options": [],
     "core/files": ["core/options"],
     "core/process": ["core/options", "core/files"],
-    "core": CORE[:3],
+    "core/storage": CORE[:3],
+    "core": CORE[:4],
     "yaml": CORE,  # for inference/ and cli/
     "libtorch": CORE,
     **{sibling: CORE for sibling in SIBLINGS},
@@ -46,6 +47,8 @@ MAY_INCLUDE = {
     "data/images": [*CORE, "data"],
     "data/sets": [*CORE, "data", "data/loading", "data/tokenizers", "data/text", "data/files",
                   "data/images"],
+    "data/streams": [*CORE, "core/storage", "data", "data/loading", "data/files", "data/images", "data/sets"],
+    "data/columns": [*CORE, "data", "data/loading", "data/files", "data/sets"],
     "strategies": [*CORE, "libtorch", "strategies/tape"],
     "strategies/launch": [*CORE, "strategies"],
     "strategies/process": [*CORE, "libtorch", "strategies", "strategies/tape", "strategies/launch"],
@@ -73,7 +76,8 @@ MAY_INCLUDE = {
 
 # The parts of the library (cmake/LevinParts.cmake), and those whose headers each may include besides core's. A file's part is
 # written in its folder's CMakeLists.txt: levin_sources(GROUP PART images …).
-PARTS = {"core": [], "arrays": [], "images": [], "text": [], "downloads": [], "models": ["text"], "tracking": ["downloads"],
+PARTS = {"core": [], "arrays": [], "images": [], "text": [], "downloads": [],
+         "streams": ["images", "downloads"], "models": ["text"], "tracking": ["downloads"],
          "tools": ["models", "text", "tracking", "downloads"], "c": []}
 
 # Folders (the files directly in them), and units, NAME.h and NAME.cpp, that reach no header of LibTorch through any chain of

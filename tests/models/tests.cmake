@@ -16,7 +16,8 @@ levin_test(models TORCH FILES
   models/huggingface_save_test.cpp
   models/number_operators_test.cpp
   models/onnx_export_test.cpp
-  models/onnx_file_test.cpp)
+  models/onnx_file_test.cpp
+  models/tabular_model_test.cpp)
 target_link_libraries(models_test PRIVATE ZLIB::ZLIB)
 
 # Programs of torch.export, against Python's numbers where PyTorch for Python is installed.
@@ -39,4 +40,11 @@ if(TARGET levin_tool)
     "${CMAKE_CURRENT_LIST_DIR}/onnx_peers_test.py" "${levin_programs}/onnx_program" "${PROJECT_BINARY_DIR}/bin/levin")
   # It takes 17 s of a processor, and 170 s where eight compilers share two of them.
   set_tests_properties(models.onnx_peers PROPERTIES LABELS peers TIMEOUT 600 COST 60 SKIP_RETURN_CODE 77)
+endif()
+
+# Tables from run files alone.
+if(TARGET levin_tool)
+  add_test(NAME models.table_runs COMMAND Python3::Interpreter -B
+    "${CMAKE_CURRENT_LIST_DIR}/table_runs_test.py" "${PROJECT_BINARY_DIR}/bin/levin")
+  set_tests_properties(models.table_runs PROPERTIES LABELS multi_process TIMEOUT 600 COST 20)
 endif()

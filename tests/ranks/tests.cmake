@@ -6,9 +6,11 @@ foreach(name equivalence fabric notes agreement idle_rank launching faults stopp
 endforeach()
 set_tests_properties(ranks.stopping ranks.fsdp ranks.fsdp_checkpoint PROPERTIES TIMEOUT 600 COST 120)
 
-add_test(NAME ranks.model
-  COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/ranks/model_test.py" "${levin_programs}/model_program")
-set_tests_properties(ranks.model PROPERTIES LABELS multi_process TIMEOUT 600 COST 60)
+foreach(name model predict)
+  add_test(NAME ranks.${name}
+    COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/ranks/${name}_test.py" "${levin_programs}/${name}_program")
+  set_tests_properties(ranks.${name} PROPERTIES LABELS multi_process TIMEOUT 600 COST 60)
+endforeach()
 
 # The tool; real launchers; nodes that share nothing but a cable. Skipped, with the reason, where the machine has none.
 if(NOT LEVIN_BUILD_TOOL OR NOT LEVIN_BUILD_EXAMPLES)

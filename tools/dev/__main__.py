@@ -16,8 +16,8 @@ from packages import HOME, LOGS, PEERS, apt_packages, set_up, torch_folder, torc
 from steps import Failed, die, exit_on_signals, group, lock, run, status_of, step, wait_with_signs_of_life
 
 PRESETS = ("release", "dev", "asan", "tsan", "coverage")
-FUZZ_TARGETS = ("checkpoint", "data", "exported", "images", "loggers", "mlflow", "onnx", "ranks", "runs", "sweep", "tokenizer", "weights",
-                "yaml")
+FUZZ_TARGETS = ("checkpoint", "data", "exported", "images", "loggers", "mlflow", "onnx", "ranks", "runs", "streams", "sweep",
+                "tokenizer", "weights", "yaml")
 TOOL_TARGETS = ("bin/levin", "levin_sentencepiece")  # with all parts
 FIRST_EXAMPLE = "bin/01_minimal"  # README's first command builds, and installs, what this program needs alone
 CALLER = Path(sys.argv[1])  # relative paths in arguments of the tool start here
@@ -147,6 +147,8 @@ def build_and_set_up_for_tests(preset, tree, with_peers):
     """Fetches the packages for tests during the build, and prints the output after it. Returns the times taken."""
     start = time.monotonic()
     set_up()
+    if with_peers:
+        packages.set_up_arrow()
     took, start = f"setup {int(time.monotonic() - start)} s", time.monotonic()
     log = LOGS / "check-setup.log"
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -350,6 +350,16 @@ def set_up_peers():
     print(f"peers: installed in {PEERS}")
 
 
+def set_up_arrow():
+    """Installs Apache Arrow, which the build must find to make the library that reads Parquet files."""
+    target, packages = HOME / "arrow-python", "cmake/arrow-packages.txt"
+    if is_installed(target, packages):
+        return
+    set_up_python("Apache Arrow for tests", packages, target)
+    for build in Path("build").glob("*/build.ninja"):
+        build.unlink()  # builds that were configured without it search again
+
+
 def set_up_for_tests(with_peers):
     """Installs packages that only tests need. Tests whose packages cannot be installed are skipped, with the reason."""
     if is_root():
@@ -358,6 +368,7 @@ def set_up_for_tests(with_peers):
         with continues_without("clang 14, which this Debian may not have; fuzzing and other tests with it are skipped."):
             apt_packages("apt packages for tests with clang", "fuzz")
     set_up_python()
+    set_up_python("The S3 server for tests", "cmake/storage-packages.txt", HOME / "storage-python")
     if not with_peers:
         return
     set_up_python("MLflow's packages for tests", "cmake/mlflow-packages.txt", HOME / "mlflow")

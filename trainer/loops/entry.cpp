@@ -43,7 +43,8 @@ namespace {
 
 StartingPoint set_up(Run& run) {
   const Stage stage = *run.entry.stage;
-  const bool is_file = !run.entry.ckpt_path.empty() && run.entry.ckpt_path != "best" && run.entry.ckpt_path != "last";
+  const std::string& from = run.entry.ckpt_path;
+  const bool is_file = !from.empty() && from != "best" && from != "last" && from != kBestIfAny;
   std::error_code code;
   if (is_file && !std::filesystem::exists(run.entry.ckpt_path, code)) {  // before anything is created
     throw CheckpointError("ckpt_path: there is no file " + run.entry.ckpt_path +

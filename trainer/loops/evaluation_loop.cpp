@@ -19,6 +19,7 @@
 #include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run_reporter.h"
+#include "levin/trainer/takes_skipped_samples.h"
 
 namespace levin {
 
@@ -232,7 +233,9 @@ void EvaluationLoop::run_batches(int64_t limit) {
     Batch batch;
     while (stream.next(batch)) {
       run_.entry.place = {Hook::none, std::max<int64_t>(1, batch.size()), k, count};
-      run_batch(std::move(batch), stream.index(), k);
+      const bool lacks_samples = batch.samples() != nullptr && !batch.samples()->skipped.empty();
+      if (lacks_samples) report_skipped(*batch.samples(), k);
+      if (!lacks_samples || !batch.empty()) run_batch(std::move(batch), stream.index(), k);
       run_.has_peers() ? meetings.count_batch() : act(look_outside());
     }
     if (stream.index() >= 0) continue;
@@ -295,6 +298,15 @@ void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loade
   if (stage_ == Stage::predict) keep_prediction(prediction, static_cast<size_t>(loader_idx));
   run_.entry.outputs.clear();
   if (stage_ != Stage::predict) write_step_metrics(loader_idx);
+}
+
+void EvaluationLoop::report_skipped(const BatchSamples& samples, int64_t loader_idx) {
+  for (const auto& callback : run_.entry.callbacks) {
+    auto* taker = dynamic_cast<TakesSkippedSamples*>(callback.get());
+    if (taker == nullptr) continue;
+    note_caller(run_.entry, *callback);
+    taker->on_samples_skipped(samples, loader_idx);
+  }
 }
 
 void EvaluationLoop::keep_prediction(const at::Tensor& prediction, size_t loader) {

@@ -28,6 +28,7 @@ class EvaluationLoop {
 
   void run_batches(int64_t limit);
   void run_batch(Batch&& fetched, int64_t batch_idx, int64_t loader_idx);
+  void report_skipped(const BatchSamples& samples, int64_t loader_idx);
   void keep_prediction(const at::Tensor& prediction, size_t loader);
   [[nodiscard]] OutsideRequests::Requests look_outside();
   void act(const OutsideRequests::Requests& requests);

@@ -287,6 +287,16 @@ StartingPoint find_best(Run& run) {
                         "\"last\".");
 }
 
+// The same, or nothing.
+StartingPoint find_best_if_any(Run& run) {
+  const std::string own = first_checkpoint_path(run.entry.callbacks, run.trainer, "best");
+  if (!own.empty()) return read_start(own);
+  const NewestOfModel newest = newest_of_model(run, folders_by_run(run));
+  if (newest.start.path.empty()) return {};
+  const std::string path = saved_best(run, newest.start.checkpoint, newest.folders);
+  return path.empty() ? StartingPoint() : read_start(path);
+}
+
 // The files that this run's callbacks call the last; without those of earlier runs, which are found there.
 Files named_last(Run& run, const std::vector<Folders>& by_run) {
   Files named;
@@ -419,6 +429,7 @@ StartingPoint find_start_alone(Run& run) {
     if (!start.path.empty() || run.entry.ckpt_path.empty()) return start;
   }
   if (run.entry.ckpt_path == "best") return find_best(run);
+  if (run.entry.ckpt_path == kBestIfAny) return find_best_if_any(run);
   if (run.entry.ckpt_path == "last") return find_last(run);
   if (is_run_folder(run.entry.ckpt_path)) return start_in_folder(run, run.entry.ckpt_path);
   if (!run.entry.ckpt_path.empty()) return read_start(run.entry.ckpt_path);

@@ -16,6 +16,10 @@ struct FoundCheckpoint {
   HowFar how_far;
 };
 
+/// A ckpt_path like "best" that starts from the weights in the module where no checkpoint is the best: the default of
+/// `levin predict` and `levin export`.
+inline constexpr const char* kBestIfAny = "best, if there is one";
+
 /// Returns the checkpoints of a folder, newest first; none if the folder does not exist. Files that cannot be read are
 /// reported as a warning and left out. `of_weights`: weights-only checkpoints, by their steps, instead of full ones.
 [[nodiscard]] std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder, bool of_weights = false);
