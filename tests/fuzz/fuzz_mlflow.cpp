@@ -54,10 +54,6 @@ class Server {
       if (!read_request(connection.descriptor())) continue;
       const std::string answer = next_answer();
       (void)::send(connection.descriptor(), answer.data(), answer.size(), MSG_NOSIGNAL);
-      ::shutdown(connection.descriptor(), SHUT_WR);
-      char rest[4096];
-      while (::recv(connection.descriptor(), rest, sizeof rest, 0) > 0) {
-      }
     }
   }
 
