@@ -187,7 +187,7 @@ Candidate far(const std::string& url, const fs::path& cache, int64_t wanted) {
 
 int run(const Options& options) {
   at::set_num_threads(1);
-  const int64_t shards = options.quick ? 4 : 40, arrays = options.quick ? 64 : 1000, images = options.quick ? 32 : 160;
+  const int64_t shards = options.quick ? 4 : 40, arrays = options.quick ? 64 : 1000, images = options.quick ? 32 : 640;
   const Folder folder;
   write_arrays(folder / "arrays", shards, arrays);
   write_images(folder / "images", shards, images);
