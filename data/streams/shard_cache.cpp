@@ -25,6 +25,14 @@ namespace {
 
 constexpr const char* kLocks = "locks";
 constexpr const char* kUnfinished = ".part";
+
+// Returns the name that an unfinished file will have: NAME for "NAME.part" and its maker's other files, such as
+// "NAME.part.packed"; "" for a complete file.
+std::string name_when_finished(const std::string& file) {
+  const size_t end = file.find(kUnfinished);
+  return end == std::string::npos ? "" : file.substr(0, end);
+}
+
 constexpr std::chrono::milliseconds kBetweenLooks(10);  // for a file that another process makes
 
 // Bytes of the file of locks, by what they stand for.
@@ -86,9 +94,8 @@ std::unique_ptr<FileDescriptor> ShardCache::open_locks() const {
 void ShardCache::remove_unfinished() {
   const auto locks = open_locks();
   for (const std::string& each : names_in(folder_)) {
-    if (!each.ends_with(kUnfinished)) continue;
-    const std::string name = each.substr(0, each.size() - std::string(kUnfinished).size());
-    if (!lock_byte(locks->get(), being_made(name), F_WRLCK, /*waits=*/false)) continue;
+    const std::string name = name_when_finished(each);
+    if (name.empty() || !lock_byte(locks->get(), being_made(name), F_WRLCK, /*waits=*/false)) continue;
     ::unlink(path_of(each).c_str());
     lock_byte(locks->get(), being_made(name), F_UNLCK, false);
   }
@@ -159,7 +166,7 @@ bool ShardCache::make_room(uint64_t bytes, bool may_exceed) {
     struct stat found = {};
     if (name == kLocks || ::lstat(path_of(name).c_str(), &found) != 0 || !S_ISREG(found.st_mode)) continue;
     all += static_cast<uint64_t>(found.st_size);
-    if (name.ends_with(kUnfinished)) continue;
+    if (!name_when_finished(name).empty()) continue;
     files.push_back({name, static_cast<uint64_t>(found.st_size),
                      int64_t{found.st_mtim.tv_sec} * 1'000'000'000 + found.st_mtim.tv_nsec});
   }

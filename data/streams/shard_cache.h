@@ -6,9 +6,9 @@
 //
 // Note [Locks of a cache]
 // Everything that processes must agree on is a lock of one byte of the file `locks`, which the system releases when a
-// process ends, however it ends: one byte says that a file is being made, another one that it is in use, and one that
-// room is being made. A killed process therefore leaves neither a lock that others wait for nor a file that they take
-// for complete: files get their names when they are complete, and what is not has the ending .part.
+// process ends, however it ends: there is a byte for a file that is being made, one for a file in use, and one for
+// making room. A killed process therefore leaves neither a lock that others wait for nor a file that they take for
+// complete: files get their names when they are complete, and the names of all others have ".part" in them.
 #pragma once
 
 #include <sys/types.h>
@@ -35,7 +35,7 @@ class CachedFile {
   std::unique_ptr<FileDescriptor> in_use_;  // with a lock; closing it releases the lock
 };
 
-/// The copies, at most `max_bytes` of them, of which those that were not used for the longest time are removed first.
+/// The copies, of at most `max_bytes` together. The least recently used are removed first.
 /// Thread-safe, and safe for any number of processes.
 class ShardCache {
  public:
@@ -54,7 +54,7 @@ class ShardCache {
                                                       const std::atomic<bool>* abandoned = nullptr);
 
   /// Makes the file `name` ahead of its use. Does nothing and returns false if another thread or process is making it,
-  /// or if there is no room beside the files in use.
+  /// or if the files in use leave no room.
   bool bring(const std::string& name, uint64_t bytes, const Make& make);
 
   /// Returns the file `name` if it is there, else null.

@@ -141,6 +141,33 @@ TEST(ShardCache, AKilledProcessLeavesNeitherALockNorAFile) {
   ::close(ends[1]);
 }
 
+// What a store and a decompression have beside the unfinished file belongs to it.
+TEST(ShardCache, LeavesAloneWhatIsBeingMadeAndRemovesItOnceItsMakerIsGone) {
+  const CapturedConsole console;
+  const TemporaryFolder folder;
+  ShardCache cache(folder.path(), 10);
+  std::promise<void> started, finish;
+  std::thread maker([&] {
+    (void)cache.get("a", 0, [&](const std::string& path) {
+      std::ofstream(path + ".packed") << "packed";
+      std::ofstream(path + ".packed.tmp-0123456789abcdef") << "half";
+      started.set_value();
+      finish.get_future().wait();
+      EXPECT_EQ(read_file(path + ".packed"), "packed");
+      EXPECT_EQ(read_file(path + ".packed.tmp-0123456789abcdef"), "half");
+      std::ofstream(path) << "hello";
+    });
+  });
+  started.get_future().wait();
+  const ShardCache other(folder.path(), 10);
+  (void)cache.get("b", 9, writing(std::string(9, 'x')));  // there is no room
+  finish.set_value();
+  maker.join();
+  EXPECT_EQ(shards_in(folder), (std::vector<std::string>{"a", "a.part.packed", "a.part.packed.tmp-0123456789abcdef"}));
+  const ShardCache next(folder.path(), 10);
+  EXPECT_EQ(shards_in(folder), std::vector<std::string>{"a"});
+}
+
 TEST(ShardCache, EndsAWaitThatIsAbandoned) {
   const TemporaryFolder folder;
   ShardCache cache(folder.path(), 1000);
