@@ -1,6 +1,6 @@
 // Measures reading of data in shards (MDS): arrays of 1 KB, and JPEGs of 160 x 160 pixels, in shuffled batches by two
 // workers; by Levin's StreamLoader and by mosaicml-streaming under Python's DataLoader (peers/streams.py). Then the
-// JPEGs from a web server that answers each request after 50 ms, into an empty cache, beside the same in a folder.
+// JPEGs from a web server that answers each request after 50 ms, into an empty cache, compared with a folder.
 #include <httplib.h>
 #include <torch/torch.h>
 #include <unistd.h>

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <utility>
 
 #include "levin/core/options/error.h"
@@ -29,40 +30,35 @@ std::string bytes_of(const SpoolBlock& block) {
 
 }  // namespace
 
-UnfinishedFile::UnfinishedFile(std::string path)
-    : path_(std::move(path)), temporary_(temporary_name(path_)), file_(LockedFile::create(temporary_)) {
-  if (!file_) fail(errno);
+UnfinishedFile::UnfinishedFile(std::string path) : path_(std::move(path)), file_(path_) {
+  if (file_.error() != 0) fail();
 }
 
-UnfinishedFile::~UnfinishedFile() {
-  std::error_code ignored;
-  fs::remove(temporary_, ignored);  // the name is free once it is renamed
+void UnfinishedFile::write_through(std::string_view bytes) {
+  if (!file_.write(std::as_bytes(std::span(bytes)))) fail();
 }
 
 void UnfinishedFile::write(std::string_view bytes) {
   if (buffer_.size() + bytes.size() > kBufferBytes) flush();
   if (bytes.size() <= kBufferBytes) {
     buffer_ += bytes;
-  } else if (!write_all(file_.fd(), bytes)) {
-    fail(errno);
+  } else {
+    write_through(bytes);
   }
 }
 
 void UnfinishedFile::flush() {
-  if (!write_all(file_.fd(), buffer_)) fail(errno);
+  write_through(buffer_);
   buffer_.clear();
 }
 
 void UnfinishedFile::finish() {
   flush();
-  if (::fdatasync(file_.fd()) != 0) fail(errno);
-  std::error_code code;
-  fs::rename(temporary_, path_, code);
-  if (code) fail(code.value());
+  if (!file_.finish(/*sync=*/true)) fail();
 }
 
-void UnfinishedFile::fail(int error_number) const {
-  throw Error("PredictionWriter: " + path_ + " cannot be written: " + system_error_text(error_number) +
+void UnfinishedFile::fail() const {
+  throw Error("PredictionWriter: " + path_ + " cannot be written: " + system_error_text(file_.error()) +
               ". Make room, or give another output.");
 }
 

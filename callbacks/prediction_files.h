@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "levin/core/files/files.h"
+#include "levin/core/storage/new_file.h"
 
 namespace levin {
 
@@ -19,23 +19,20 @@ namespace levin {
 class UnfinishedFile {
  public:
   explicit UnfinishedFile(std::string path);
-  ~UnfinishedFile();
-  UnfinishedFile(const UnfinishedFile&) = delete;
-  UnfinishedFile& operator=(const UnfinishedFile&) = delete;
 
   void write(std::string_view bytes);
   /// Writes what is buffered.
   void flush();
   /// Syncs the file to the disk and gives it its name.
   void finish();
-  [[nodiscard]] const std::string& temporary_path() const { return temporary_; }
+  [[nodiscard]] const std::string& temporary_path() const { return file_.temporary_path(); }
 
  private:
-  [[noreturn]] void fail(int error_number) const;
+  void write_through(std::string_view bytes);
+  [[noreturn]] void fail() const;
 
   std::string path_;
-  std::string temporary_;
-  LockedFile file_;
+  NewFile file_;
   std::string buffer_ = "";
 };
 

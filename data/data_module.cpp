@@ -1,5 +1,7 @@
 #include "levin/data/data_module.h"
 
+#include "levin/core/process/console.h"
+
 namespace levin {
 
 std::vector<std::string> class_texts(const at::Tensor& numbers, const std::vector<std::string>& names) {
@@ -18,5 +20,14 @@ std::vector<std::string> DataModule::prediction_text(const at::Tensor& predictio
   if (names.empty() || prediction.dim() != 1 || prediction.scalar_type() != at::kLong) return {};
   return class_texts(prediction, names);
 }
+
+namespace detail {
+
+void warn_of_unknown_classes(const std::string& who, const std::string& source) {
+  Console::instance().warn(who + ": the names of the classes are unknown, because neither a checkpoint nor " + source +
+                           " has them. Predicted classes are written as numbers alone.");
+}
+
+}  // namespace detail
 
 }  // namespace levin

@@ -93,6 +93,14 @@ class DataModule : public Stateful {
 /// Returns the names of the classes with these numbers, (batch) int64; a number without a name is written in digits.
 [[nodiscard]] std::vector<std::string> class_texts(const at::Tensor& numbers, const std::vector<std::string>& names);
 
+namespace detail {
+
+/// Warns that predictions have no names of classes. `who`: the data module; `source`: where it reads the names unless a
+/// checkpoint has them.
+void warn_of_unknown_classes(const std::string& who, const std::string& source);
+
+}  // namespace detail
+
 /// Lightning's name.
 using LightningDataModule = DataModule;
 

@@ -72,7 +72,7 @@ def install(build, root, cuda):
     run("cmake", "--install", build, "--prefix", root, "--strip")
     (root / "libexec").mkdir()
     (root / "bin/levin").rename(root / "libexec/levin")
-    (root / "lib/liblevin_arrow.so").unlink(missing_ok=True)  # it would need Arrow's 100 MB; reading Parquet says how to get it
+    (root / "lib/liblevin_arrow.so").unlink(missing_ok=True)  # needs Arrow's libraries, 100 MB
     if not cuda:
         (root / "lib/liblevin_cuda.so").unlink(missing_ok=True)
     (root / "share/levin").mkdir(parents=True, exist_ok=True)

@@ -105,7 +105,7 @@ CURL* make_handle() {
 }
 
 // Handles between two requests, each with its open connections: a new connection costs two round trips, with TLS three.
-// Never destroyed, because the destruction at exit would come after that of the TLS library.
+// Never destroyed: at exit the TLS library would be destroyed before it.
 class IdleHandles {
  public:
   static IdleHandles& instance() {
@@ -241,7 +241,7 @@ HttpAnswer http_request(const HttpRequest& request) {
   curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, request.max_redirects > 0 ? 1L : 0L);
   curl_easy_setopt(handle, CURLOPT_MAXREDIRS, request.max_redirects);
-  // What was sent on a kept connection, libcurl sends again if there is no answer.
+  // libcurl repeats a request that it has sent on a kept connection if no answer comes.
   curl_easy_setopt(handle, CURLOPT_FRESH_CONNECT, request.new_connection || request.method == "POST" ? 1L : 0L);
   if (!request.ca_file.empty()) curl_easy_setopt(handle, CURLOPT_CAINFO, request.ca_file.c_str());
   curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);

@@ -2,24 +2,12 @@
 
 #include <cmath>
 
+#include "levin/core/files/xml_tree.h"
 #include "levin/core/options/error.h"
 
 namespace levin {
 
 namespace {
-
-std::string escaped(const std::string& text) {
-  std::string safe;
-  for (const char c : text) {
-    switch (c) {
-      case '&': safe += "&amp;"; break;
-      case '<': safe += "&lt;"; break;
-      case '>': safe += "&gt;"; break;
-      default: safe += c;
-    }
-  }
-  return safe;
-}
 
 const char* word(Svg::Anchor anchor) {
   return anchor == Svg::Anchor::start ? "start" : anchor == Svg::Anchor::middle ? "middle" : "end";
@@ -44,7 +32,7 @@ void Svg::text(Point at, const std::string& text, const TextStyle& style) {
                            : formatted("<text x=\"%.1f\" y=\"%.1f\"", at.x, at.y);
   shapes_ += formatted(" text-anchor=\"%s\" font-size=\"%g\"%s fill=\"%s\">", word(style.anchor), style.size,
                        style.bold ? " font-weight=\"bold\"" : "", style.colour);
-  shapes_ += escaped(text) + "</text>\n";
+  shapes_ += xml_text(text) + "</text>\n";
 }
 
 void Svg::line(Point from, Point to, const LineStyle& style) {

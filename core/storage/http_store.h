@@ -1,4 +1,4 @@
-// Objects behind a web server: a key is the path below the store's URL.
+// Objects on a web server: a key is the path below the store's URL.
 #pragma once
 
 #include <memory>

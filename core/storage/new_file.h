@@ -27,6 +27,8 @@ class NewFile {
   /// it is kept, and the error is EEXIST.
   [[nodiscard]] bool finish(bool sync, bool replace = true);
 
+  /// Returns the temporary name; "" once the file has its own.
+  [[nodiscard]] const std::string& temporary_path() const { return temporary_; }
   /// Returns the last failure; 0 if there was none. The constructor may have failed.
   [[nodiscard]] int error() const { return error_; }
 

@@ -1,4 +1,4 @@
-// Objects of a store: files in a folder, behind a web server, or in a bucket of S3. open_store.h opens stores.
+// Objects of a store: files in a folder, on a web server, or in a bucket of S3. open_store.h opens stores.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Files where they lie: in a folder, behind a web server, or in a bucket of S3 or a server that speaks its protocol.
+// Files where they lie: in a folder, on a web server, or in a bucket of S3 or a server that speaks its protocol.
 //
 //   auto store = open_store("s3://bucket/datasets/pile");          // file:///data, /data, https://host/data too
 //   for (const StoredObject& object : store->list("train/")) …     // keys are relative to the URL

@@ -87,7 +87,7 @@ void each_decimal(const arrow::Array& array, int32_t scale, const Use& use) {
   }
 }
 
-// Calls `use` with an optional of a number or a string for every value; returns false for another type.
+// Calls `use` with an optional of a number or a string for every value; returns false for all other types.
 template <class Use>
 bool each(const arrow::Array& array, const Use& use) {
   using T = arrow::Type;

@@ -39,7 +39,7 @@ struct TableModuleOptions {
   int64_t max_categories = 100'000;
 };
 
-/// Returns the shared options among those of a data module.
+/// Returns the shared part of a data module's options.
 template <class O>
 TableModuleOptions shared_options(const O& o) {
   return {.path = o.path,

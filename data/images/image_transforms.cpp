@@ -157,6 +157,13 @@ Batch named_images(const at::Tensor& x, const at::Tensor& y) {
 
 }  // namespace
 
+ColourScale colour_scale(const std::vector<double>& mean, const std::vector<double>& deviation) {
+  ColourScale scale;
+  std::copy_n(mean.begin(), 3, scale.mean.begin());
+  std::copy_n(deviation.begin(), 3, scale.deviation.begin());
+  return scale;
+}
+
 Batch image_batch(const std::vector<Batch>& samples, const ColourScale& scale) {
   std::vector<const Batch*> kept;
   for (const Batch& sample : samples) {

@@ -5,6 +5,7 @@
 #include <ATen/core/ATen_fwd.h>
 #include <ATen/core/Generator.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -45,6 +46,28 @@ struct ColourScale {
   std::array<double, 3> mean = {0, 0, 0};
   std::array<double, 3> deviation = {1, 1, 1};
 };
+
+/// Returns the scale of options, three numbers each.
+[[nodiscard]] ColourScale colour_scale(const std::vector<double>& mean, const std::vector<double>& deviation);
+
+namespace detail {
+
+/// Fields of data modules of images: how training changes an image, and the colours' scale.
+template <class O>
+FieldList image_fields() {
+  const auto three = [](const std::vector<double>& list) { return list.size() == 3; };
+  return levin::fields(
+      field("min_scale", &O::min_scale, "training: the smallest part of an image, as a share of its area")
+          .above(0.0)
+          .max(1.0),
+      field("flip", &O::flip, "training: mirror every second image left to right"),
+      field("mean", &O::mean, "of red, green and blue from 0 to 1, subtracted").check(three, "three numbers"),
+      field("std", &O::std, "of red, green and blue, which divides")
+          .check([](const std::vector<double>& list) { return list.size() == 3 && std::ranges::min(list) > 0; },
+                 "three numbers > 0"));
+}
+
+}  // namespace detail
 
 /// Collates samples. Samples of an image (3, H, W) uint8, its label () int64 and, if there is a third tensor, () bool,
 /// whether to mirror the image left to right, become x (batch, 3, H, W) float32, (pixel / 255 - mean) / deviation, and

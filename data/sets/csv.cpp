@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "levin/core/options/error.h"
-#include "levin/core/process/console.h"
 #include "levin/data/batch_memory.h"
 #include "levin/data/files/csv_file.h"
 #include "levin/data/loading/dataloader.h"
@@ -387,8 +386,7 @@ std::shared_ptr<CsvDataset> CsvData::new_rows(Stage stage) {
     options.target.clear();
   };
   if (has_classes() && options.classes.empty()) {
-    Console::instance().warn("CsvData: the names of the classes are unknown, because neither a checkpoint nor " +
-                             options_.path + " has them. Predicted classes are written as numbers alone.");
+    detail::warn_of_unknown_classes("CsvData", options_.path);
     drop_target();
   }
   try {

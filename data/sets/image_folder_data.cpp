@@ -109,16 +109,14 @@ const std::vector<std::string>& ImageFolderData::classes() const {
 std::shared_ptr<Loader> ImageFolderData::loader(const std::shared_ptr<ImageFolder>& images, const at::Tensor& rows,
                                                 bool is_training) const {
   if (images == nullptr) throw DataError("ImageFolderData: call setup() with the stage before asking for its loaders.");
-  ColourScale scale;
-  std::copy(options_.mean.begin(), options_.mean.end(), scale.mean.begin());
-  std::copy(options_.std.begin(), options_.std.end(), scale.deviation.begin());
   const bool shuffle = is_training && options_.shuffle;
   const DataLoaderOptions options{.batch_size = options_.batch_size,
                                   .shuffle = shuffle && !rows.defined(),
                                   .drop_last = is_training && options_.drop_last,
                                   .num_workers = options_.num_workers};
   const auto sampler = rows.defined() ? std::make_shared<SubsetSampler>(rows, shuffle) : nullptr;
-  return std::make_shared<DataLoader>(images, options, sampler, image_collate(scale));
+  return std::make_shared<DataLoader>(images, options, sampler,
+                                      image_collate(colour_scale(options_.mean, options_.std)));
 }
 
 std::shared_ptr<Loader> ImageFolderData::train_dataloader() {
@@ -139,9 +137,7 @@ Loaders ImageFolderData::predict_dataloader() {
   if (!predicts_ || options_.test.empty()) return test_dataloader();
   if (test_ == nullptr) {
     if (known_classes().empty()) {
-      Console::instance().warn(
-          "ImageFolderData: the names of the classes are unknown, because neither a checkpoint nor " + options_.train +
-          " has them. Predicted classes are written as numbers alone.");
+      detail::warn_of_unknown_classes("ImageFolderData", options_.train);
     }
     test_ = folder(options_.test, false, /*needs_classes=*/false);
   }

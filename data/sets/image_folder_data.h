@@ -7,7 +7,6 @@
 
 #include <ATen/core/ATen_fwd.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -42,7 +41,6 @@ struct ImageFolderDataOptions {
   template <class = void>
   static auto fields() {
     using O = ImageFolderDataOptions;
-    const auto three = [](const std::vector<double>& list) { return list.size() == 3; };
     return levin::fields(
         field("train", &O::train, "the folder to train on, with a sub-folder for each class")
             .not_empty()
@@ -59,15 +57,7 @@ struct ImageFolderDataOptions {
         field("size", &O::size, "pixels, of height and width of an image in a batch").min(1),
         field("resize", &O::resize, "validation and test: pixels of the shorter side before the middle is cut out")
             .min(1),
-        field("min_scale", &O::min_scale, "training: the smallest part of an image, as a share of its area")
-            .above(0.0)
-            .max(1.0),
-        field("flip", &O::flip, "training: mirror every second image left to right"),
-        field("mean", &O::mean, "of red, green and blue from 0 to 1, subtracted").check(three, "three numbers"),
-        field("std", &O::std, "of red, green and blue, which divides")
-            .check([](const std::vector<double>& list) { return list.size() == 3 && std::ranges::min(list) > 0; },
-                   "three numbers > 0"),
-        field("batch_size", &O::batch_size, "samples of a batch").min(1),
+        detail::image_fields<O>(), field("batch_size", &O::batch_size, "samples of a batch").min(1),
         field("num_workers", &O::num_workers, "threads that read images and make batches ahead")
             .min(0)
             .max(1024)

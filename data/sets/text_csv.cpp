@@ -7,7 +7,6 @@
 #include "levin/core/files/csv.h"
 #include "levin/core/files/files.h"
 #include "levin/core/options/error.h"
-#include "levin/core/process/console.h"
 #include "levin/data/loading/batching.h"
 #include "levin/data/loading/stratified.h"
 #include "levin/data/sets/csv_columns.h"
@@ -177,8 +176,7 @@ Loaders TextCsv::predict_dataloader() {
   if (!predicts_ || options_.test_path.empty()) return test_dataloader();
   if (test_ == nullptr) {
     if (known_classes().empty()) {
-      Console::instance().warn("TextCsv: the names of the classes are unknown, because neither a checkpoint nor " +
-                               options_.path + " has them. Predicted classes are written as numbers alone.");
+      detail::warn_of_unknown_classes("TextCsv", options_.path);
     }
     test_ = encode(read(options_.test_path, /*may_lack_labels=*/true), /*may_lack_labels=*/true);
   }

@@ -8,8 +8,8 @@
 
 #include "levin/core/options/error.h"
 #include "levin/core/options/registry.h"
-#include "levin/data/images/image_transforms.h"
 #include "levin/data/loading/sample_generator.h"
+#include "levin/data/sets/image_folder.h"
 
 namespace levin {
 
@@ -110,11 +110,8 @@ std::shared_ptr<Loader> StreamData::loader(const std::shared_ptr<StreamSource>& 
     return std::make_shared<StreamLoader>(
         source, options, [type = float_dtype()](Batch sample) { return in_type(std::move(sample), type); });
   }
-  ColourScale scale;
-  std::copy_n(options_.mean.begin(), 3, scale.mean.begin());
-  std::copy_n(options_.std.begin(), 3, scale.deviation.begin());
   return std::make_shared<StreamLoader>(source, options, ImageSample(options_, is_training),
-                                        [scale](std::vector<Batch> samples) { return image_batch(samples, scale); });
+                                        image_collate(colour_scale(options_.mean, options_.std)));
 }
 
 std::shared_ptr<Loader> StreamData::train_dataloader() {

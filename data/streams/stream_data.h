@@ -5,7 +5,6 @@
 //     init_args: {path: "s3://bucket/train", val_path: "s3://bucket/val", columns: [image, label], image_size: 224}
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,6 +13,7 @@
 #include "levin/core/options/fields.h"
 #include "levin/core/options/units.h"
 #include "levin/data/data_module.h"
+#include "levin/data/images/image_transforms.h"
 #include "levin/data/streams/stream_index.h"
 #include "levin/data/streams/stream_loader.h"
 
@@ -28,7 +28,7 @@ struct StreamDataOptions {
   std::string pattern = "";               // of the shards' names below the paths; "": all
   std::vector<std::string> columns = {};  // of a sample, in the order of the batch's tensors; none: all
   int64_t block_size = 0;                 // tokens of a sample, for LitData's tokens
-  int64_t image_size = 0;                 // pixels of height and width of the first field, an image; 0: as it is
+  int64_t image_size = 0;                 // height and width in pixels of the first column, an image; 0: its own size
   double min_scale = 0.08;                // training: the smallest part of an image, as a share of its area
   bool flip = true;                       // training: mirror every second image
   std::vector<double> mean = {0.485, 0.456, 0.406};  // of red, green and blue from 0 to 1: ImageNet's
@@ -45,7 +45,6 @@ struct StreamDataOptions {
   template <class = void>
   static auto fields() {
     using O = StreamDataOptions;
-    const auto three = [](const std::vector<double>& list) { return list.size() == 3; };
     return levin::fields(
         field("path", &O::path, "the shards to train on: a folder, http(s)://host/path or s3://bucket/prefix")
             .not_empty()
@@ -56,21 +55,11 @@ struct StreamDataOptions {
         field("pattern", &O::pattern, "names of the shards, such as data-{000..099}.tar; \"\": all"),
         field("columns", &O::columns, "of a sample, in the order of the batch's tensors; none: all"),
         field("block_size", &O::block_size, "tokens of a sample, for LitData's tokens").min(0),
-        field("image_size", &O::image_size, "pixels of height and width of the first column, an image; 0: as it is")
+        field("image_size", &O::image_size, "height and width in pixels of the first column, an image; 0: its own size")
             .min(0),
-        field("min_scale", &O::min_scale, "training: the smallest part of an image, as a share of its area")
-            .above(0.0)
-            .max(1.0),
-        field("flip", &O::flip, "training: mirror every second image left to right"),
-        field("mean", &O::mean, "of red, green and blue from 0 to 1, subtracted").check(three, "three numbers"),
-        field("std", &O::std, "of red, green and blue, which divides")
-            .check([](const std::vector<double>& list) { return list.size() == 3 && std::ranges::min(list) > 0; },
-                   "three numbers > 0"),
-        field("batch_size", &O::batch_size, "samples of a batch").min(1),
+        detail::image_fields<O>(), field("batch_size", &O::batch_size, "samples of a batch").min(1),
         field("shuffle", &O::shuffle, "a new order of shards and samples for every epoch"),
-        field("shuffle_shards", &O::shuffle_shards, "samples of so many shards are shuffled together")
-            .min(1)
-            .max(65536),
+        field("shuffle_shards", &O::shuffle_shards, "shards whose samples are shuffled together").min(1).max(65536),
         field("drop_last", &O::drop_last, "leave out an incomplete last training batch"),
         field("num_workers", &O::num_workers, "threads that make batches ahead").min(0).max(1024).ranks_may_differ(),
         field("prefetch_shards", &O::prefetch_shards, "shards that are fetched ahead")

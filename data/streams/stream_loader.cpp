@@ -34,20 +34,12 @@ constexpr int64_t kUnknownEnd = std::numeric_limits<int64_t>::max();
 // One pass: makes batch b, on any thread and in any order.
 class StreamLoader::Pass {
  public:
-  Pass(const StreamLoader& loader, int64_t epoch)
-      : source_(loader.source_),
-        options_(loader.options_),
-        transform_(loader.transform_),
-        collate_(loader.collate_),
-        rank_(loader.rank_),
-        world_size_(loader.world_size_),
-        padded_(loader.padded_),
-        pins_memory_(loader.pins_memory_),
-        identifies_samples_(loader.identifies_samples_),
+  Pass(Settings settings, int64_t epoch)
+      : settings_(std::move(settings)),
         epoch_(epoch),
-        seed_(loader.options_.seed < 0 ? default_seed() : static_cast<uint64_t>(loader.options_.seed)),
+        seed_(settings_.options.seed < 0 ? default_seed() : static_cast<uint64_t>(settings_.options.seed)),
         order_(order_of(epoch)) {
-    if (options_.prefetch_shards > 0) fetch_ahead();
+    if (settings_.options.prefetch_shards > 0 && settings_.source->copies_any()) fetch_ahead();
   }
 
   // Makes what other threads fetch for it end early.
@@ -56,13 +48,13 @@ class StreamLoader::Pass {
     if (prefetcher_ != nullptr) prefetcher_->abandon();
   }
 
-  // Whether fetch() has found that there is no such batch.
+  // Returns true if fetch() has found that the pass ends before this batch.
   [[nodiscard]] bool ends_before(int64_t batch_idx) const { return end_ <= batch_idx; }
 
   // Returns an empty batch beyond the end, and if the pass is abandoned.
   [[nodiscard]] Batch fetch(int64_t batch_idx) const {
     const at::NoGradGuard no_grad;
-    const PinnedBatches in_pinned_memory(pins_memory_);
+    const PinnedBatches in_pinned_memory(settings_.pins_memory);
     const std::vector<StreamPlace> places = places_of(batch_idx);
     if (places.empty()) {
       for (int64_t end = end_; batch_idx < end && !end_.compare_exchange_weak(end, batch_idx);) continue;
@@ -71,36 +63,37 @@ class StreamLoader::Pass {
     OpenShards shards;
     SampleStacker stacker(places.size(), nullptr);
     std::vector<Batch> samples;
-    BatchSamples known{.batch = rank_ + batch_idx * world_size_};
+    BatchSamples known{.batch = settings_.rank + batch_idx * settings_.world_size};
     for (size_t k = 0; k < places.size(); ++k) {
       if (abandoned_) return {};
       try {
         const Shard& shard = open(places[k].shard, shards);
         (void)detail::take_skip_reason();
         Batch sample = sample_at(shard, places[k]);
-        const int64_t index = options_.shuffle ? -1 : place_of(batch_idx, k);  // in the data set
+        const int64_t index = settings_.options.shuffle ? -1 : place_of(batch_idx, k);  // in the data set
         if (std::string reason = sample.empty() ? detail::take_skip_reason() : ""; !reason.empty()) {
           known.skipped.push_back({index, shard.sample_id(places[k].index), std::move(reason)});
           continue;
         }
-        if (identifies_samples_) {
+        if (settings_.identifies_samples) {
           known.ids.push_back(shard.sample_id(places[k].index));
           known.indices.push_back(index);
         }
-        collate_ != nullptr ? samples.push_back(std::move(sample)) : stacker.add(std::move(sample));
+        settings_.collate != nullptr ? samples.push_back(std::move(sample)) : stacker.add(std::move(sample));
       } catch (...) {
         fail("sample " + std::to_string(places[k].index) + " of shard " + name_of(places[k].shard), batch_idx);
       }
     }
     if (known.skipped.size() == places.size()) return without_samples(batch_idx, std::move(known));
     try {
-      Batch batch = collate_ != nullptr ? (*collate_)(std::move(samples)) : std::move(stacker).finish();
-      if (identifies_samples_) {
+      Batch batch =
+          settings_.collate != nullptr ? (*settings_.collate)(std::move(samples)) : std::move(stacker).finish();
+      if (settings_.identifies_samples) {
         if (std::ssize(known.ids) != batch.size()) known.ids.clear();
-        if (known.ids.empty() || options_.shuffle) known.indices.clear();
+        if (known.ids.empty() || settings_.options.shuffle) known.indices.clear();
         batch.set_samples(std::move(known));
       }
-      if (pins_memory_) pin_tensors(batch);
+      if (settings_.pins_memory) pin_tensors(batch);
       return batch;
     } catch (...) {
       fail("the batch could not be made of its samples", batch_idx);
@@ -109,19 +102,19 @@ class StreamLoader::Pass {
 
  private:
   [[nodiscard]] std::unique_ptr<StreamOrder> order_of(int64_t epoch) const {
-    return std::make_unique<StreamOrder>(StreamOrderOptions{.shards = source_->shards(),
+    return std::make_unique<StreamOrder>(StreamOrderOptions{.shards = settings_.source->shards(),
                                                             .seed = seed_,
                                                             .epoch = epoch,
-                                                            .shuffle = options_.shuffle,
-                                                            .window = options_.shuffle_shards},
+                                                            .shuffle = settings_.options.shuffle,
+                                                            .window = settings_.options.shuffle_shards},
                                          [this](size_t shard) { return count(shard); });
   }
 
   // Only what must be opened for it moves what is fetched ahead.
   [[nodiscard]] int64_t count(size_t shard) const {
-    if (const std::optional<int64_t> samples = source_->known_samples(shard)) return *samples;
+    if (const std::optional<int64_t> samples = settings_.source->known_samples(shard)) return *samples;
     note_use(shard);
-    return source_->samples(shard, &abandoned_);
+    return settings_.source->samples(shard, &abandoned_);
   }
 
   // Few shards: a batch lies in one window.
@@ -131,52 +124,51 @@ class StreamLoader::Pass {
       if (number == shard) return *each;
     }
     note_use(shard);
-    opened.emplace_back(shard, source_->open(shard, &abandoned_));
+    opened.emplace_back(shard, settings_.source->open(shard, &abandoned_));
     return *opened.back().second;
   }
 
   void note_use(size_t shard) const {
     if (prefetcher_ == nullptr) return;
-    prefetcher_->permit(positions_[shard] + 1 + static_cast<size_t>(options_.prefetch_shards));
+    prefetcher_->permit(positions_[shard] + 1 + static_cast<size_t>(settings_.options.prefetch_shards));
   }
 
-  // The first shards of the next epoch follow those of this one.
+  // After the shards of this epoch, the first ones of the next.
   void fetch_ahead() {
     std::vector<size_t> shards = order_->shards();
     const std::vector<size_t> later = order_of(epoch_ + 1)->shards();
-    const auto count = static_cast<int64_t>(std::min(later.size(), static_cast<size_t>(options_.prefetch_shards)));
+    const auto count =
+        static_cast<int64_t>(std::min(later.size(), static_cast<size_t>(settings_.options.prefetch_shards)));
     shards.insert(shards.end(), later.begin(), later.begin() + count);
-    if (std::none_of(shards.begin(), shards.end(), [this](size_t shard) { return source_->copies(shard); })) return;
-    positions_.resize(source_->shards());
+    positions_.resize(settings_.source->shards());
     for (size_t k = 0; k < positions_.size(); ++k) positions_[shards[k]] = k;
-    prefetcher_ = std::make_unique<ShardPrefetcher>(source_, std::move(shards), options_.fetch_threads);
+    prefetcher_ =
+        std::make_unique<ShardPrefetcher>(settings_.source, std::move(shards), settings_.options.fetch_threads);
   }
-
-  // As DataLoader: in a prediction the ranks share batches, so that these are the batches of one process.
-  [[nodiscard]] bool shares_whole_batches() const { return identifies_samples_ && !padded_; }
 
   // Rank r of n has the places r, r + n, r + 2 n, … of the order, unless ranks share batches.
   [[nodiscard]] int64_t place_of(int64_t batch_idx, size_t sample) const {
     const auto number = static_cast<int64_t>(sample);
-    if (shares_whole_batches()) return (rank_ + batch_idx * world_size_) * options_.batch_size + number;
-    return rank_ + (batch_idx * options_.batch_size + number) * world_size_;
+    if (settings_.shares_whole_batches())
+      return (settings_.rank + batch_idx * settings_.world_size) * settings_.options.batch_size + number;
+    return settings_.rank + (batch_idx * settings_.options.batch_size + number) * settings_.world_size;
   }
 
   [[nodiscard]] std::vector<StreamPlace> places_of(int64_t batch_idx) const {
-    const int64_t step = shares_whole_batches() ? 1 : world_size_;
-    std::vector<StreamPlace> places = order_->at(place_of(batch_idx, 0), step, options_.batch_size);
-    if (std::ssize(places) == options_.batch_size) return places;
-    if (padded_) pad(places, batch_idx * options_.batch_size);
-    if (options_.drop_last && std::ssize(places) < options_.batch_size) places.clear();
+    const int64_t step = settings_.shares_whole_batches() ? 1 : settings_.world_size;
+    std::vector<StreamPlace> places = order_->at(place_of(batch_idx, 0), step, settings_.options.batch_size);
+    if (std::ssize(places) == settings_.options.batch_size) return places;
+    if (settings_.padded) pad(places, batch_idx * settings_.options.batch_size);
+    if (settings_.options.drop_last && std::ssize(places) < settings_.options.batch_size) places.clear();
     return places;
   }
 
   // At the end of the order the ranks without a sample take one from its beginning, so that all have the same number.
   void pad(std::vector<StreamPlace>& places, int64_t first) const {
     const int64_t all = order_->size();
-    const int64_t of_rank = (all + world_size_ - 1) / world_size_;
-    while (all > 0 && std::ssize(places) < options_.batch_size && first + std::ssize(places) < of_rank) {
-      const int64_t place = rank_ + (first + std::ssize(places)) * world_size_;
+    const int64_t of_rank = (all + settings_.world_size - 1) / settings_.world_size;
+    while (all > 0 && std::ssize(places) < settings_.options.batch_size && first + std::ssize(places) < of_rank) {
+      const int64_t place = settings_.rank + (first + std::ssize(places)) * settings_.world_size;
       places.push_back(order_->at(place % all, 1, 1).at(0));
     }
   }
@@ -186,13 +178,13 @@ class StreamLoader::Pass {
     seed_sample_generator(mix_seed(mix_seed(of_pass, place.shard), static_cast<uint64_t>(place.index)));
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     Batch sample = shard.get(place.index);
-    return transform_ == nullptr ? sample : (*transform_)(std::move(sample));
+    return settings_.transform == nullptr ? sample : (*settings_.transform)(std::move(sample));
   }
 
   [[nodiscard]] Batch without_samples(int64_t batch_idx, BatchSamples known) const {
-    if (!identifies_samples_) {
+    if (!settings_.identifies_samples) {
       throw DataError("StreamLoader: none of the " + count_of(std::ssize(known.skipped), "sample") + " of batch " +
-                      std::to_string(batch_idx) + " of " + source_->url() +
+                      std::to_string(batch_idx) + " of " + settings_.source->url() +
                       " can be read. The first: " + known.skipped[0].reason + " Repair the data or remove them.");
     }
     Batch batch;
@@ -200,22 +192,15 @@ class StreamLoader::Pass {
     return batch;
   }
 
-  [[nodiscard]] const std::string& name_of(size_t shard) const { return source_->index().shards[shard].key; }
+  [[nodiscard]] const std::string& name_of(size_t shard) const { return settings_.source->index().shards[shard].key; }
 
   [[noreturn]] void fail(const std::string& what, int64_t batch_idx) const {
-    throw DataError("StreamLoader: " + what + " of " + source_->url() + " (batch " + std::to_string(batch_idx) +
-                    " of epoch " + std::to_string(epoch_) + "): " + exception_text(std::current_exception()));
+    throw DataError("StreamLoader: " + what + " of " + settings_.source->url() + " (batch " +
+                    std::to_string(batch_idx) + " of epoch " + std::to_string(epoch_) +
+                    "): " + exception_text(std::current_exception()));
   }
 
-  std::shared_ptr<StreamSource> source_;
-  StreamLoaderOptions options_;
-  std::shared_ptr<const Transform> transform_;
-  std::shared_ptr<const Collate> collate_;
-  int64_t rank_;
-  int64_t world_size_;
-  bool padded_;
-  bool pins_memory_;
-  bool identifies_samples_;
+  Settings settings_;
   int64_t epoch_;
   uint64_t seed_;
   std::unique_ptr<StreamOrder> order_;
@@ -227,43 +212,42 @@ class StreamLoader::Pass {
 
 StreamLoader::StreamLoader(std::shared_ptr<StreamSource> source, StreamLoaderOptions options, Transform transform,
                            Collate collate)
-    : source_(std::move(source)), options_(checked(options, "StreamLoaderOptions")) {
-  if (source_ == nullptr) throw DataError("StreamLoader: no source was given.");
-  if (transform) transform_ = std::make_shared<const Transform>(std::move(transform));
-  if (collate) collate_ = std::make_shared<const Collate>(std::move(collate));
-  if (options_.num_workers > 0) {
-    prefetcher_ = std::make_shared<Prefetcher>(options_.num_workers, options_.prefetch_factor);
+    : settings_{.source = std::move(source), .options = checked(options, "StreamLoaderOptions")} {
+  if (settings_.source == nullptr) throw DataError("StreamLoader: no source was given.");
+  if (transform) settings_.transform = std::make_shared<const Transform>(std::move(transform));
+  if (collate) settings_.collate = std::make_shared<const Collate>(std::move(collate));
+  if (settings_.options.num_workers > 0) {
+    prefetcher_ = std::make_shared<Prefetcher>(settings_.options.num_workers, settings_.options.prefetch_factor);
   }
 }
 
 StreamLoader::~StreamLoader() {
-  if (source_ != nullptr) stop();
+  if (settings_.source != nullptr) stop();
 }
 
 std::optional<int64_t> StreamLoader::num_batches() const {
-  const std::optional<int64_t> all = source_->size();
+  const std::optional<int64_t> all = settings_.source->size();
   if (!all) return std::nullopt;
-  if (identifies_samples_ && !padded_) {
-    const int64_t size = options_.batch_size;
-    return count_share_of_batches(options_.drop_last ? *all / size : (*all + size - 1) / size, rank_, world_size_,
-                                  false);
-  }
-  const int64_t samples =
-      padded_ ? (*all + world_size_ - 1) / world_size_ : (*all - rank_ + world_size_ - 1) / world_size_;
-  if (options_.drop_last) return samples / options_.batch_size;
-  return (samples + options_.batch_size - 1) / options_.batch_size;
+  const auto own = [this](int64_t count) {
+    return count_share_of_batches(count, settings_.rank, settings_.world_size, settings_.padded);
+  };
+  const auto batches_of = [this](int64_t samples) {
+    const int64_t size = settings_.options.batch_size;
+    return settings_.options.drop_last ? samples / size : (samples + size - 1) / size;
+  };
+  return settings_.shares_whole_batches() ? own(batches_of(*all)) : batches_of(own(*all));
 }
 
 void StreamLoader::start(int64_t epoch, int64_t first_batch) {
-  if (source_ == nullptr) throw DataError("StreamLoader: it was moved from. Make a new one for each fit.");
+  if (settings_.source == nullptr) throw DataError("StreamLoader: it was moved from. Make a new one for each fit.");
   abandon();
   const std::optional<int64_t> end = num_batches();
   if (first_batch < 0 || (end && first_batch > *end)) {
     throw DataError("StreamLoader: cannot start at batch " + std::to_string(first_batch) + ": a pass over " +
-                    source_->url() + " has " + count_of(end.value_or(0), "batch", "batches") +
+                    settings_.source->url() + " has " + count_of(end.value_or(0), "batch", "batches") +
                     ". Were the data set or the batch size changed since the start?");
   }
-  pass_ = std::make_shared<const Pass>(*this, epoch);
+  pass_ = std::make_shared<const Pass>(settings_, epoch);
   position_ = first_batch;
   if (prefetcher_ == nullptr) return;
   prefetcher_->start([pass = pass_](int64_t batch_idx, const std::atomic<bool>&) { return pass->fetch(batch_idx); },
@@ -302,40 +286,41 @@ void StreamLoader::stop() {
 }
 
 bool StreamLoader::set_batch_size(int64_t samples) {
-  StreamLoaderOptions changed = options_;
+  StreamLoaderOptions changed = settings_.options;
   changed.batch_size = samples;
-  options_ = checked(changed, "StreamLoaderOptions");
+  settings_.options = checked(changed, "StreamLoaderOptions");
   return true;
 }
 
 bool StreamLoader::shard(int64_t rank, int64_t world_size, bool padded) {
-  rank_ = rank;
-  world_size_ = world_size;
-  padded_ = padded;
+  settings_.rank = rank;
+  settings_.world_size = world_size;
+  settings_.padded = padded;
   return true;
 }
 
 State StreamLoader::state_dict() const {
   State state;
-  state.set("shards", static_cast<int64_t>(source_->shards()));
-  state.set("samples", source_->size());
-  if (!source_->size()) state.tensors["counts"] = source_->counts();
+  state.set("shards", static_cast<int64_t>(settings_.source->shards()));
+  state.set("samples", settings_.source->size());
+  if (!settings_.source->size()) state.tensors["counts"] = settings_.source->counts();
   return state;
 }
 
 void StreamLoader::load_state_dict(const State& saved) {
   const auto shards = saved.get<int64_t>("shards");
   const auto samples = saved.get<std::optional<int64_t>>("samples");
-  const std::optional<int64_t> now = source_->size();
-  if (shards != static_cast<int64_t>(source_->shards()) || (samples && now && *samples != *now)) {
+  const std::optional<int64_t> now = settings_.source->size();
+  if (shards != static_cast<int64_t>(settings_.source->shards()) || (samples && now && *samples != *now)) {
     const auto text = [](int64_t count, const std::optional<int64_t>& of) {
       return count_of(count, "shard") + (of ? " with " + count_of(*of, "sample") : "");
     };
-    throw DataError("StreamLoader: " + source_->url() + " has " + text(static_cast<int64_t>(source_->shards()), now) +
+    throw DataError("StreamLoader: " + settings_.source->url() + " has " +
+                    text(static_cast<int64_t>(settings_.source->shards()), now) +
                     ", and the checkpoint was saved with " + text(shards, samples) +
                     ". Continue with the same data, or start a new run from its weights.");
   }
-  if (!now && saved.tensors.contains("counts")) source_->set_counts(saved.tensor("counts"));
+  if (!now && saved.tensors.contains("counts")) settings_.source->set_counts(saved.tensor("counts"));
 }
 
 }  // namespace levin

@@ -1,4 +1,4 @@
-// Batches of a data set in shards, in a folder, behind a web server or in a bucket of S3.
+// Batches of a data set in shards, in a folder, on a web server or in a bucket of S3.
 //
 //   auto source = std::make_shared<levin::StreamSource>("s3://bucket/train");
 //   levin::StreamLoader loader(source, {.batch_size = 64, .shuffle = true, .num_workers = 4});
@@ -24,7 +24,7 @@ namespace levin {
 struct StreamLoaderOptions {
   int64_t batch_size = 1;
   bool shuffle = false;
-  int64_t shuffle_shards = 8;   // samples of so many shards are shuffled together
+  int64_t shuffle_shards = 8;   // shards whose samples are shuffled together
   bool drop_last = false;       // leave out an incomplete last batch
   int64_t num_workers = 0;      // threads that make batches ahead; 0: next() makes them itself
   int64_t prefetch_factor = 2;  // batches made ahead per worker
@@ -37,9 +37,7 @@ struct StreamLoaderOptions {
     return levin::fields(
         field("batch_size", &O::batch_size, "samples of a batch").min(1),
         field("shuffle", &O::shuffle, "a new order of shards and samples for every epoch"),
-        field("shuffle_shards", &O::shuffle_shards, "samples of so many shards are shuffled together")
-            .min(1)
-            .max(65536),
+        field("shuffle_shards", &O::shuffle_shards, "shards whose samples are shuffled together").min(1).max(65536),
         field("drop_last", &O::drop_last, "leave out an incomplete last batch"),
         field("num_workers", &O::num_workers, "threads that make batches ahead; 0: none")
             .min(0)
@@ -80,31 +78,38 @@ class StreamLoader final : public Loader {
   /// Throws DataError if the checkpoint was saved with another data set.
   void load_state_dict(const State& saved) override;
   [[nodiscard]] std::optional<int64_t> num_batches() const override;
-  [[nodiscard]] std::optional<int64_t> batch_size() const override { return options_.batch_size; }
+  [[nodiscard]] std::optional<int64_t> batch_size() const override { return settings_.options.batch_size; }
   bool set_batch_size(int64_t samples) override;
-  void use_sequential_order() override { options_.shuffle = false; }
+  void use_sequential_order() override { settings_.options.shuffle = false; }
   bool shard(int64_t rank, int64_t world_size, bool padded) override;
-  void pin_memory(bool pins) override { pins_memory_ = pins; }
-  void identify_samples(bool identifies) override { identifies_samples_ = identifies; }
-  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
-  [[nodiscard]] int64_t num_workers() const override { return options_.num_workers; }
+  void pin_memory(bool pins) override { settings_.pins_memory = pins; }
+  void identify_samples(bool identifies) override { settings_.identifies_samples = identifies; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(settings_.options); }
+  [[nodiscard]] int64_t num_workers() const override { return settings_.options.num_workers; }
 
-  [[nodiscard]] const StreamLoaderOptions& options() const { return options_; }
-  [[nodiscard]] const std::shared_ptr<StreamSource>& source() const { return source_; }
+  [[nodiscard]] const StreamLoaderOptions& options() const { return settings_.options; }
+  [[nodiscard]] const std::shared_ptr<StreamSource>& source() const { return settings_.source; }
 
  private:
+  // What a pass needs of its loader.
+  struct Settings {
+    std::shared_ptr<StreamSource> source = nullptr;
+    StreamLoaderOptions options = {};
+    std::shared_ptr<const Transform> transform = nullptr;
+    std::shared_ptr<const Collate> collate = nullptr;
+    int64_t rank = 0;
+    int64_t world_size = 1;
+    bool padded = false;
+    bool pins_memory = false;
+    bool identifies_samples = false;
+
+    // As in DataLoader: in a prediction the ranks share batches, so that these are the batches of one process.
+    [[nodiscard]] bool shares_whole_batches() const { return identifies_samples && !padded; }
+  };
   class Pass;
   void abandon();
 
-  std::shared_ptr<StreamSource> source_;
-  StreamLoaderOptions options_;
-  std::shared_ptr<const Transform> transform_;
-  std::shared_ptr<const Collate> collate_;
-  int64_t rank_ = 0;
-  int64_t world_size_ = 1;
-  bool padded_ = false;
-  bool pins_memory_ = false;
-  bool identifies_samples_ = false;
+  Settings settings_;
   std::shared_ptr<const Pass> pass_ = nullptr;  // in progress
   int64_t position_ = 0;                        // next batch
   std::shared_ptr<Prefetcher> prefetcher_ = nullptr;

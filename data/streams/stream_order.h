@@ -54,7 +54,7 @@ class StreamOrder {
 
  private:
   struct Window {
-    int64_t first = 0;                       // place of its first sample
+    int64_t first = 0;                       // index of its first sample in the order
     std::vector<uint32_t> permutation = {};  // of its samples; none: in order
     std::vector<int64_t> starts = {};        // of each of its shards, from the window's first sample on, and their end
   };
@@ -68,7 +68,7 @@ class StreamOrder {
   std::vector<size_t> ends_ = {};    // of each window, in shards_
 
   mutable std::mutex mutex_;                   // guards what follows
-  mutable std::vector<int64_t> firsts_ = {0};  // place of the first sample of each window that is known, and the next
+  mutable std::vector<int64_t> firsts_ = {0};  // of each window that is known, and of the next one
   mutable std::vector<std::pair<size_t, std::shared_ptr<const Window>>> windows_ = {};  // used last, the newest first
 };
 

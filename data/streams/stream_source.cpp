@@ -1,11 +1,10 @@
 #include "levin/data/streams/stream_source.h"
 
 #include <ATen/ops/tensor.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
-#include <filesystem>
-#include <span>
 #include <utility>
 
 #include "levin/core/files/checksum.h"
@@ -16,34 +15,11 @@
 
 namespace levin {
 
-namespace fs = std::filesystem;
-
 namespace {
 
 constexpr int64_t kUncounted = -1;
 
-std::string digest(const std::vector<std::string>& parts) {
-  Hasher hasher(Checksum::Kind::sha256);
-  for (const std::string& part : parts) {
-    const std::string text = std::to_string(part.size()) + ":" + part;
-    hasher.update(std::as_bytes(std::span(text)));
-  }
-  return hasher.hex().substr(0, 40);
-}
-
-}  // namespace
-
-// One shard.
-struct StreamSource::Entry {
-  std::mutex mutex;  // held while it is opened: one thread fetches it, the others wait
-  std::weak_ptr<const Shard> opened;
-  std::shared_ptr<const Shard> kept;  // guarded by the source's mutex
-  std::atomic<int64_t> samples = kUncounted;
-};
-
 // An open shard and its file in the cache.
-namespace {
-
 class CachedShard final : public Shard {
  public:
   CachedShard(std::shared_ptr<const CachedFile> file, std::unique_ptr<Shard> shard)
@@ -57,7 +33,24 @@ class CachedShard final : public Shard {
   std::unique_ptr<Shard> shard_;
 };
 
+// Removes a file at its end; "": none.
+struct RemovedFile {
+  std::string path;
+  explicit RemovedFile(std::string file) : path(std::move(file)) {}
+  ~RemovedFile() { (void)::unlink(path.c_str()); }
+  RemovedFile(const RemovedFile&) = delete;
+  RemovedFile& operator=(const RemovedFile&) = delete;
+};
+
 }  // namespace
+
+// One shard.
+struct StreamSource::Entry {
+  std::mutex mutex;  // held while it is opened: one thread fetches it, the others wait
+  std::weak_ptr<const Shard> opened;
+  std::shared_ptr<const Shard> kept;  // guarded by the source's mutex
+  std::atomic<int64_t> samples = kUncounted;
+};
 
 StreamSource::StreamSource(const std::string& url, StreamSourceOptions options)
     : StreamSource(open_store(url), std::move(options)) {}
@@ -93,14 +86,15 @@ bool StreamSource::copies(size_t shard) const {
 // Two data sets, and two versions of one, never share a file.
 std::string StreamSource::name_in_cache(size_t shard) const {
   const ShardInfo& info = index_.shards[shard];
-  std::vector<std::string> parts{store_->url(info.key),
-                                 info.version,
-                                 info.compression,
-                                 std::to_string(info.bytes),
-                                 std::to_string(info.decompressed_bytes),
-                                 std::to_string(info.samples.value_or(-1))};
-  for (const ShardChecksum& each : info.checksums) parts.push_back(each.checksum.hex);
-  return digest(parts);
+  std::string text;
+  const auto add = [&](const std::string& part) { text += std::to_string(part.size()) + ":" + part; };
+  for (const std::string& part : {store_->url(info.key), info.version, info.compression}) add(part);
+  for (const int64_t number : {static_cast<int64_t>(info.bytes), static_cast<int64_t>(info.decompressed_bytes),
+                               info.samples.value_or(kUncounted)}) {
+    add(std::to_string(number));
+  }
+  for (const ShardChecksum& each : info.checksums) add(each.checksum.hex);
+  return checksum_of(text, Checksum::Kind::sha256);
 }
 
 uint64_t StreamSource::bytes_in_cache(size_t shard) const {
@@ -117,19 +111,16 @@ void StreamSource::fail(size_t shard) const {
 ShardCache::Make StreamSource::fetching(size_t shard, const std::atomic<bool>* abandoned) const {
   return [this, shard, abandoned](const std::string& path) {
     const ShardInfo& info = index_.shards[shard];
-    const std::string local = store_->local_path(info.key);
-    const std::string packed = info.compression.empty() || !local.empty() ? local : path + ".packed";
-    if (local.empty()) store_->fetch(info.key, info.compression.empty() ? path : packed, abandoned);
-    try {
-      check_shard_file(info, info.compression.empty() ? path : packed);
-      if (!info.compression.empty()) decompress_shard(info, packed, path, options_.stream.max_shard_bytes);
-    } catch (...) {
-      std::error_code code;
-      if (local.empty()) fs::remove(packed, code);
-      throw;
+    if (info.compression.empty()) {
+      store_->fetch(info.key, path, abandoned);
+      return check_shard_file(info, path);
     }
-    std::error_code code;
-    if (local.empty() && !info.compression.empty()) fs::remove(packed, code);
+    const std::string local = store_->local_path(info.key);
+    const std::string packed = local.empty() ? path + ".packed" : local;
+    const RemovedFile removed(local.empty() ? packed : "");
+    if (local.empty()) store_->fetch(info.key, packed, abandoned);
+    check_shard_file(info, packed);
+    decompress_shard(info, packed, path, options_.stream.max_shard_bytes);
   };
 }
 

@@ -61,9 +61,11 @@ class StreamSource {
   /// `abandoned` becomes true.
   [[nodiscard]] std::shared_ptr<const Shard> open(size_t shard, const std::atomic<bool>* abandoned = nullptr);
 
-  /// Returns whether shards are copied to a cache.
+  /// Return whether a shard is copied to a cache, and whether any is.
   [[nodiscard]] bool copies(size_t shard) const;
-  /// Copies a shard to the cache ahead of its use. Returns false if another one is copying it, or there is no room.
+  [[nodiscard]] bool copies_any() const { return cache_ != nullptr; }
+  /// Copies a shard to the cache ahead of its use. Returns false if another thread or process is
+  /// copying it, or if there is no room.
   bool bring(size_t shard, const std::atomic<bool>* abandoned);
 
  private:

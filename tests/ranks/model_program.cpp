@@ -363,14 +363,10 @@ void train(const RunArguments& arguments) {
 }
 
 int run(const std::vector<std::string>& arguments) {
-  try {
+  return levin::test::status_of([&] {
     torch::set_default_dtype(caffe2::TypeMeta::Make<double>());
     train(RunArguments(arguments));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  return 0;
+  });
 }
 
 }  // namespace

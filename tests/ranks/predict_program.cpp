@@ -111,13 +111,7 @@ void predict(const RunArguments& arguments) {
 }
 
 int run(const std::vector<std::string>& arguments) {
-  try {
-    predict(RunArguments(arguments));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  return 0;
+  return levin::test::status_of([&] { predict(RunArguments(arguments)); });
 }
 
 }  // namespace

@@ -400,7 +400,7 @@ void train(const RunArguments& arguments) {
 }
 
 int run(const std::vector<std::string>& arguments) {
-  try {
+  return levin::test::status_of([&] {
     std::vector<std::vector<std::string>> runs(1);
     for (const std::string& word : levin::take_init_method(arguments)) {
       if (word == "--") {
@@ -410,11 +410,7 @@ int run(const std::vector<std::string>& arguments) {
       }
     }
     for (const auto& each : runs) train(RunArguments(each));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  return 0;
+  });
 }
 
 }  // namespace

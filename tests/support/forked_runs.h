@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -87,6 +89,18 @@ int serve_runs(const Run& run) {
       if (ended == 0) return 0;
     }
     std::cout << nlohmann::json(statuses).dump() << std::endl;
+  }
+  return 0;
+}
+
+/// Returns 0 after `body`, or 1 after printing what it throws on standard error.
+template <class Body>
+int status_of(const Body& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
   }
   return 0;
 }

@@ -155,7 +155,7 @@ bool FitLoop::epoch_must_end() const {
 
 namespace {
 
-// During its lifetime the fit has batches: those of one epoch.
+// Gives the fit the batches of one epoch, for the lifetime of this object.
 class RunningBatches {
  public:
   explicit RunningBatches(Fit& fit) : fit_(fit) {
