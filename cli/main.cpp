@@ -9,7 +9,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <new>
 #include <string>
+#include <string_view>
 
 #include "levin/core/process/program_start.h"
 
@@ -26,8 +29,34 @@ std::string closed_part_of(const std::string& path) {
   return access(path.c_str(), R_OK) != 0 && errno == EACCES ? path : "";
 }
 
+constexpr const char* kNoMemory =
+    "There is not enough memory for LibTorch: free some, or raise the limit of this process (ulimit -v, ulimit -d).";
+
+// LibTorch registers its operators while it is loaded, where no caller can catch an exception.
+[[noreturn]] void end_while_loading() {
+  std::string_view cause = "an exception without a text";
+  std::string_view remedy = ".";
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    cause = "an allocation failed. ";
+    remedy = kNoMemory;
+  } catch (const std::exception& error) {
+    cause = error.what();
+  } catch (...) {
+  }
+  for (const std::string_view text :
+       {std::string_view("error: levin cannot be loaded: "), cause, remedy, std::string_view("\n")}) {
+    if (write(STDERR_FILENO, text.data(), text.size()) < 0) break;
+  }
+  _exit(kCannotStart);
+}
+
 // The remedy if the libraries cannot be loaded: the loader also reports "No such file" for files without permission.
-std::string remedy() {
+std::string remedy(const std::string& reason) {
+  for (const char* words : {"failed to map", "annot allocate memory"}) {
+    if (reason.find(words) != std::string::npos) return kNoMemory;
+  }
   const std::string torch = LEVIN_TORCH_LIBRARIES "/libtorch_cpu.so";
   if (const std::string closed = closed_part_of(torch); !closed.empty()) {
     return "LibTorch is in " LEVIN_TORCH_LIBRARIES ", and this user has no access to " + closed +
@@ -45,11 +74,13 @@ std::string remedy() {
 int main(int argc, char** argv) {
   levin::open_standard_streams();
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "10000", /*overwrite=*/0);
+  const std::terminate_handler usual = std::set_terminate(end_while_loading);
   void* tool = dlopen("liblevin_tool.so", RTLD_NOW | RTLD_GLOBAL);  // by this program's own search path
   void* run = tool == nullptr ? nullptr : dlsym(tool, "levin_tool_main");
+  std::set_terminate(usual);
   if (run == nullptr) {
     const std::string reason = dlerror();
-    std::fprintf(stderr, "error: levin cannot be loaded: %s. %s\n", reason.c_str(), remedy().c_str());
+    std::fprintf(stderr, "error: levin cannot be loaded: %s. %s\n", reason.c_str(), remedy(reason).c_str());
     return kCannotStart;
   }
   return reinterpret_cast<int (*)(int, char**)>(run)(argc, argv);

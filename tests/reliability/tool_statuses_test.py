@@ -3,7 +3,9 @@
   tool_statuses_test.py LEVIN [unittest's arguments]
 """
 import pathlib
+import resource
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -54,6 +56,16 @@ class ExitStatus(unittest.TestCase):
         for command, *arguments in (("fit",), ("fit", ckpt), *((name, ckpt) for name in EVALUATIONS)):
             with self.subTest(command, arguments=arguments):
                 yield command, self.levin(command, "--config", config, *arguments, *more, status=status)
+
+    def test_is_1_without_the_memory_for_libtorch(self):
+        """The limits meet the allocations of LibTorch's start, and the mapping of its libraries."""
+        for limit, size in ((resource.RLIMIT_DATA, 20 << 20), (resource.RLIMIT_AS, 300 << 20)):
+            done = subprocess.run([LEVIN, "--version"], text=True, env=CLEAN, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60,
+                                  preexec_fn=lambda limit=limit, size=size: resource.setrlimit(limit, (size, size)))
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertRegex(done.stdout, r"^error: levin cannot be loaded: .* There is not enough memory for LibTorch: free some, or "
+                                          r"raise the limit of this process \(ulimit -v, ulimit -d\)\.\n$")
+            self.assertNotIn("bad_alloc", done.stdout)
 
     def test_is_0_after_a_run(self):
         for _ in self.each_entry(self.config, 0, "--trainer.max_epochs=2"):
