@@ -35,7 +35,7 @@ from oracle import Before, faults_of_files, faults_of_output, leftovers, stacks 
 from processes import CLEAN, marked_processes  # noqa: E402
 from scenario import make_scenario  # noqa: E402
 
-DISK = 96 * 2**20  # bytes of the disk of a run
+DISK = 256 * 2**20  # bytes of the disk of a run: more than its checkpoints need together
 
 
 class Place:
