@@ -1,6 +1,7 @@
 // Measures reading of data in shards (MDS): arrays of 1 KB, and JPEGs of 160 x 160 pixels, in shuffled batches by two
 // workers; by Levin's StreamLoader and by mosaicml-streaming under Python's DataLoader (peers/streams.py). Then the
-// JPEGs from a web server that answers each request after 50 ms, into an empty cache, compared with a folder.
+// JPEGs from a web server that answers each request after 50 ms, into an empty cache, compared with a folder. Then the
+// time to the first batch of a run that continues inside an epoch of 10,000 shards, with an empty cache.
 #include <httplib.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -185,6 +186,22 @@ Candidate far(const std::string& url, const fs::path& cache, int64_t wanted) {
           }};
 }
 
+// Milliseconds from nothing to a batch in the middle of an epoch.
+Candidate resumed(const std::string& name, const std::string& url, const fs::path& cache, int64_t batch_idx) {
+  return {name, [url, cache, batch_idx, epoch = int64_t{0}]() mutable {
+            fs::remove_all(cache);
+            const auto start = std::chrono::steady_clock::now();
+            levin::StreamSourceOptions options;
+            options.cache = cache.string();
+            levin::StreamLoader loader(std::make_shared<levin::StreamSource>(url, options), kOptions);
+            loader.start(epoch++, batch_idx);
+            levin::Batch batch;
+            if (!loader.next(batch) || batch[0].size(0) != kBatchSize)
+              throw std::runtime_error("no batch to resume at");
+            return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+          }};
+}
+
 int run(const Options& options) {
   at::set_num_threads(1);
   const int64_t shards = options.quick ? 4 : 40, arrays = options.quick ? 64 : 1000, images = options.quick ? 32 : 640;
@@ -209,6 +226,16 @@ int run(const Options& options) {
       options);
   report.table("JPEGs in a folder, and on a web server with 50 ms of latency", "samples/s", measurements);
   report.at_least("far_to_near", ratio(measurements, "Levin, 50 ms away", "Levin"), 0.9);
+  const int64_t many = options.quick ? 100 : 10'000;
+  write_arrays(folder / "many", many, 8);
+  const SlowServer server_of_many(folder / "many");
+  const int64_t middle = many * 8 / kBatchSize / 2;
+  const auto resumes = interleave({resumed("folder", (folder / "many").string(), folder / "cache", middle),
+                                   resumed("50 ms away", server_of_many.url(), folder / "cache", middle)},
+                                  options);
+  report.table("The first batch of a resumed run with 10,000 shards", "ms", resumes);
+  report.at_most("resume_ms", resumes[0].median, 1000);
+  report.at_most("resume_far_ms", resumes[1].median, 1000);
   report.write();
   return 0;
 }

@@ -2,13 +2,18 @@
 
   streams.py FOLDER      a round: NAME WORKERS, where FOLDER/NAME is a data set in MDS
 """
+import os
+import pathlib
 import sys
 import time
 
 from rounds import serve
-from streaming import StreamingDataset
-from torch.utils.data import DataLoader
-from torchvision.transforms.functional import pil_to_tensor
+
+for packages in ("formats-python", "models-python"):  # mosaicml-streaming imports transformers
+    sys.path.append(str(pathlib.Path(os.environ["LEVIN_PEERS"]).parent / packages))
+from streaming import StreamingDataset  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
+from torchvision.transforms.functional import pil_to_tensor  # noqa: E402
 
 BATCH = 64
 LOADERS = {}

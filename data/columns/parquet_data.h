@@ -36,8 +36,8 @@ struct ParquetDataOptions {
   static auto fields() {
     using O = ParquetDataOptions;
     return levin::fields(
-        field("path", &O::path, "the Parquet or Arrow file to train and validate on").not_empty().ranks_may_differ(),
-        field("test_path", &O::test_path, "the file to test and predict on; \"\": none").ranks_may_differ(),
+        field("path", &O::path, "the Parquet or Arrow file to train and validate on, or its URL").not_empty().ranks_may_differ(),
+        field("test_path", &O::test_path, "the file to test and predict on, or its URL; \"\": none").ranks_may_differ(),
         detail::table_fields<O>());
   }
 };

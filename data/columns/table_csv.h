@@ -42,8 +42,8 @@ struct TableCsvOptions {
   static auto fields() {
     using O = TableCsvOptions;
     return levin::fields(
-        field("path", &O::path, "the file to train and validate on").not_empty().ranks_may_differ(),
-        field("test_path", &O::test_path, "the file to test and predict on; \"\": none").ranks_may_differ(),
+        field("path", &O::path, "the file to train and validate on, or its URL").not_empty().ranks_may_differ(),
+        field("test_path", &O::test_path, "the file to test and predict on, or its URL; \"\": none").ranks_may_differ(),
         field("header", &O::header, "the first row names the columns"),
         field("delimiter", &O::delimiter, "between the fields")
             .check([](const std::string& d) { return d.size() == 1 && d != "\"" && d != "\n" && d != "\r"; },

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "levin/core/options/error.h"
+#include "levin/core/storage/open_store.h"
 #include "levin/data/columns/group_sampler.h"
+#include "levin/data/columns/remote_columns.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/loading/stratified.h"
 #include "levin/data/sets/csv_columns.h"
@@ -49,11 +51,16 @@ TableModule::TableModule(std::string name, detail::TableModuleOptions options, b
   }
 }
 
+std::shared_ptr<const ColumnFile> TableModule::open_table(const std::string& path) const {
+  if (!is_remote(path)) return open(path);
+  return open_remote_columns(path, [this](const std::string& copy) { return open(copy); });
+}
+
 TableSource TableModule::training_source() const {
-  TableSource source{.file = open(options_.path), .path = options_.path};
-  if (source.rows() == 0) throw DataError(options_.path + ": it holds no rows of data.");
+  TableSource source{.file = open_table(options_.path), .path = shown_table_path(options_.path)};
+  if (source.rows() == 0) throw DataError(source.path + ": it holds no rows of data.");
   const auto& columns = source.file->columns();
-  const auto find = [&](const std::string& wanted) { return usable_column(*source.file, wanted, options_.path); };
+  const auto find = [&](const std::string& wanted) { return usable_column(*source.file, wanted, source.path); };
   if (!options_.id.empty()) source.id = find(options_.id);
   if (!options_.target.empty()) {
     const size_t target = find(options_.target);
@@ -64,15 +71,15 @@ TableSource TableModule::training_source() const {
   for (const std::string& name : options_.features) add(find(name));
   for (size_t i = 0; options_.features.empty() && i < columns.size(); ++i) {
     const bool is_other = source.id == i || (source.target && source.target->column == i);
-    if (!is_other) add(checked_column(*source.file, i, options_.path));
+    if (!is_other) add(checked_column(*source.file, i, source.path));
   }
-  if (source.features.empty()) throw DataError(options_.path + ": no column is left for the features.");
+  if (source.features.empty()) throw DataError(source.path + ": no column is left for the features.");
   for (const std::string& name : options_.categories) {
     const size_t column = find(name);
     const auto found = std::find_if(source.features.begin(), source.features.end(),
                                     [column](const WantedColumn& feature) { return feature.column == column; });
     if (found == source.features.end()) {
-      throw DataError(options_.path + ": column \"" + name + "\" of `categories` is not one of the features.");
+      throw DataError(source.path + ": column \"" + name + "\" of `categories` is not one of the features.");
     }
     found->type = ColumnType::category;
   }
@@ -131,7 +138,7 @@ TableSource TableModule::new_source(const std::string& path, bool reads_target) 
 
 void TableModule::setup(Stage stage) {
   if (stage == Stage::fit || stage == Stage::validate) return read_training_file();
-  if (test_ == nullptr && !options_.test_path.empty()) test_ = open(options_.test_path);
+  if (test_ == nullptr && !options_.test_path.empty()) test_ = open_table(options_.test_path);
 }
 
 void TableModule::teardown(Stage /*stage*/) {
@@ -172,14 +179,14 @@ Loaders TableModule::val_dataloader() {
 Loaders TableModule::test_dataloader() {
   if (options_.test_path.empty()) return {};
   if (test_ == nullptr) throw DataError(name_ + ": call setup(Stage::test) before test_dataloader().");
-  const TableSource source = new_source(options_.test_path, true);
+  const TableSource source = new_source(shown_table_path(options_.test_path), true);
   return loader(source, all_rows(source.rows()), false);
 }
 
 Loaders TableModule::predict_dataloader() {
   if (options_.test_path.empty()) return {};
   if (test_ == nullptr) throw DataError(name_ + ": call setup(Stage::predict) before predict_dataloader().");
-  const TableSource source = new_source(options_.test_path, false);
+  const TableSource source = new_source(shown_table_path(options_.test_path), false);
   return loader(source, all_rows(source.rows()), false);
 }
 

@@ -21,7 +21,7 @@ namespace detail {
 
 /// The options that data modules of tables share.
 struct TableModuleOptions {
-  std::string path = "";
+  std::string path = "";                   // a file, or its URL
   std::string test_path = "";              // of the test and predict stages; "": none
   std::vector<std::string> features = {};  // columns by name, or by number from 0; none: all but the target and the id
   std::vector<std::string> categories = {};  // features that are categories although they hold numbers
@@ -106,6 +106,7 @@ class TableModule : public DataModule {
   [[nodiscard]] virtual std::shared_ptr<const ColumnFile> open(const std::string& path) const = 0;
 
  private:
+  [[nodiscard]] std::shared_ptr<const ColumnFile> open_table(const std::string& path) const;
   [[nodiscard]] TableSource training_source() const;
   [[nodiscard]] TableSource new_source(const std::string& path, bool reads_target);
   void read_training_file();

@@ -36,6 +36,17 @@ std::string without_column(const std::string& number, size_t left_out) {
   return code == std::errc() && column > left_out ? std::to_string(column - 1) : number;
 }
 
+// What to do if a file's only column looks as if other characters were between its fields; "" otherwise.
+std::string delimiter_hint(const std::vector<std::string>& names) {
+  if (names.size() != 1) return "";
+  for (const auto& [character, written] : {std::pair(';', ";"), {'\t', "\\t"}, {'|', "|"}, {',', ","}}) {
+    if (names[0].find(character) == std::string::npos) continue;
+    return std::string(" The file has a single column: set delimiter: \"") + written +
+           "\" if its fields are separated so.";
+  }
+  return "";
+}
+
 // With names instead of numbers, and with all features.
 CsvColumns by_name(const CsvColumns& columns, const std::vector<std::string>& names) {
   const auto name = [&](const std::string& wanted) {
@@ -65,7 +76,7 @@ size_t find_column(const std::vector<std::string>& names, const std::string& wan
   if (count == 1) return static_cast<size_t>(std::find(names.begin(), names.end(), wanted) - names.begin());
   if (const size_t number = numbered(wanted, names.size()); number < names.size()) return number;
   throw DataError(path + ": no column " + quoted(wanted) + ". Columns: " + join(names) + "." +
-                  did_you_mean(wanted, names));
+                  did_you_mean(wanted, names) + delimiter_hint(names));
 }
 
 std::vector<std::string> sorted_classes(std::vector<std::string> values) {

@@ -17,7 +17,7 @@
 #include "levin/core/options/fields.h"
 #include "levin/core/options/units.h"
 #include "levin/core/storage/object_store.h"
-#include "levin/data/streams/shard_cache.h"
+#include "levin/data/files/shard_cache.h"
 #include "levin/data/streams/stream_index.h"
 
 namespace levin {

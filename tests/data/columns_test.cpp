@@ -103,6 +103,24 @@ TEST(CsvColumns, HoldNumbersIfAllValuesAreNumbersOrMissing) {
   EXPECT_TRUE(values[2].numbers[0] == 7 && std::isnan(values[2].numbers[1]) && std::isnan(values[2].numbers[2]));
 }
 
+TEST(TableCsv, NamesTheDelimiterThatAFileSeemsToHave) {
+  const TemporaryFolder folder;
+  for (const auto& [character, hint] :
+       {std::pair(";", "set delimiter: \";\""), std::pair("\t", "set delimiter: \"\\t\"")}) {
+    TableCsvOptions options;
+    options.path = folder.write("t.csv", std::string("a") + character + "b\n1" + character + "2\n");
+    options.target = "b";
+    EXPECT_TRUE(holds(error_of<DataError>([&] { TableCsv(options).setup(Stage::fit); }), {"no column \"b\"", hint}));
+    options.delimiter = character;
+    options.val_fraction = 0;
+    TableCsv(options).setup(Stage::fit);
+  }
+  TableCsvOptions options;
+  options.path = folder.write("t.csv", "a;b,c\n1,2\n");  // a name like any other
+  options.target = "d";
+  EXPECT_EQ(error_of<DataError>([&] { TableCsv(options).setup(Stage::fit); }).find("delimiter"), std::string::npos);
+}
+
 constexpr const char* kPeople =
     "name,city,age,height,kind\n"
     "ann,Ulm,30,1.5,a\nbob,,20,,b\ncid,Bonn,NA,1.7,a\ndan,Ulm,40,1.8,b\neve,Ulm,10,1.6,a\n";

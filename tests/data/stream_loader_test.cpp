@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <set>
 
@@ -227,6 +228,81 @@ TEST(StreamLoader, ResumesInsideAnEpochWithoutFetchingWhatCameBefore) {
   loader.load_state_dict(state);
   EXPECT_EQ(pass(loader, 2, 50), rest);
   EXPECT_LE(far.store->fetched().size(), 10 + 4);  // the window that was half done, and what follows
+}
+
+// A far store of 10,000 shards in MDS with 8 samples each, {"x": number of the shard}, which are made when fetched.
+class MadeShards final : public FolderStore {
+ public:
+  static constexpr int64_t kShards = 10'000, kSamples = 8;
+  explicit MadeShards(const TemporaryFolder& folder) : FolderStore(folder.path()) {
+    const std::string shape =
+        R"("column_names": ["x"], "column_encodings": ["int"], "column_sizes": [8], "compression": null, )"
+        R"("format": "mds", "hashes": [], "version": 2)";
+    header_ = "{" + shape + "}";
+    std::string shards;
+    for (int64_t k = 0; k < kShards; ++k) {
+      shards += (k > 0 ? ",{" : "{") + shape + R"(, "samples": 8, "zip_data": null, "raw_data": {"basename": ")" +
+                std::to_string(k) + R"(.mds", "bytes": )" + std::to_string(made(k).size()) + R"(, "hashes": {}}})";
+    }
+    folder.write("index.json", R"({"version": 2, "shards": [)" + shards + "]}");
+  }
+  [[nodiscard]] std::string local_path(const std::string&) const override { return ""; }
+  [[nodiscard]] std::string read(const std::string& key, uint64_t offset,
+                                 std::optional<uint64_t> length) const override {
+    read_.push_back(key);  // by one thread
+    return FolderStore::read(key, offset, length);
+  }
+  void fetch(const std::string& key, const std::string& path, const std::atomic<bool>* /*abandoned*/) const override {
+    {
+      const std::lock_guard lock(mutex_);
+      fetched_.insert(std::stoll(key));
+      ++fetches_;
+    }
+    std::ofstream(path, std::ios::binary) << made(std::stoll(key));
+  }
+  [[nodiscard]] const std::vector<std::string>& read_keys() const { return read_; }
+  [[nodiscard]] std::set<int64_t> fetched() const {
+    const std::lock_guard lock(mutex_);
+    EXPECT_EQ(fetches_, fetched_.size()) << "a shard was fetched twice";
+    return fetched_;
+  }
+
+ private:
+  template <class Number>
+  static std::string bytes_of(Number number) {
+    return {reinterpret_cast<const char*>(&number), sizeof number};
+  }
+  [[nodiscard]] std::string made(int64_t shard) const {
+    const size_t start = 4 + 4 * (kSamples + 1) + header_.size();
+    std::string text = bytes_of(static_cast<uint32_t>(kSamples)), values;
+    for (uint32_t k = 0; k <= kSamples; ++k) text += bytes_of(static_cast<uint32_t>(start + 8 * k));
+    for (int64_t k = 0; k < kSamples; ++k) values += bytes_of(shard);
+    return text + header_ + values;
+  }
+
+  std::string header_;
+  mutable std::vector<std::string> read_;
+  mutable std::mutex mutex_;
+  mutable std::set<int64_t> fetched_;
+  mutable size_t fetches_ = 0;
+};
+
+TEST(StreamLoader, ResumesAmongTenThousandShardsWithTheIndexAndTheShardsOfTheBatchAlone) {
+  const TemporaryFolder folder, cache;
+  const auto store = std::make_shared<MadeShards>(folder);
+  StreamSourceOptions options;
+  options.cache = cache.path();
+  StreamLoader loader(std::make_shared<StreamSource>(store, options),
+                      {.batch_size = 24, .shuffle = true, .prefetch_shards = 0, .seed = 3});
+  loader.start(2, 1750);
+  Batch batch;
+  ASSERT_TRUE(loader.next(batch));
+  const at::Tensor x = batch["x"].contiguous();
+  ASSERT_EQ(x.numel(), 24);
+  const std::set<int64_t> shards(x.const_data_ptr<int64_t>(), x.const_data_ptr<int64_t>() + x.numel());
+  EXPECT_EQ(store->fetched(), shards);
+  EXPECT_LE(shards.size(), 16U);  // of one window of 8, or of two
+  EXPECT_EQ(store->read_keys(), (std::vector<std::string>{"index.json"}));
 }
 
 TEST(StreamLoader, FetchesEachShardOnceAndAheadOfItsUse) {

@@ -325,6 +325,7 @@ def do_bench(arguments):
         if arguments[1:]:
             die(2, f'bench --peers takes no arguments, not "{arguments[1]}".')
         packages.set_up_peers()
+        packages.set_up_formats()
         return 0
     known = re.findall(r'(?m)^ *\{"(\w+)", bench::', Path("bench/main.cpp").read_text())
     if not arguments or arguments[0] not in known:

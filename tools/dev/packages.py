@@ -350,6 +350,17 @@ def set_up_peers():
     print(f"peers: installed in {PEERS}")
 
 
+def set_up_models():
+    set_up_python("Hugging Face's packages for tests", "cmake/model-packages.txt", HOME / "models-python")
+
+
+def set_up_formats():
+    """Installs the libraries that write and read shards, for the benchmark `streams` and the shards of the tests. One of them
+    imports transformers."""
+    set_up_models()
+    set_up_python("Libraries of shards", "cmake/format-packages.txt", HOME / "formats-python")
+
+
 def set_up_arrow():
     """Installs Apache Arrow, which the build must find to make the library that reads Parquet files."""
     target, packages = HOME / "arrow-python", "cmake/arrow-packages.txt"
@@ -372,7 +383,7 @@ def set_up_for_tests(with_peers):
     if not with_peers:
         return
     set_up_python("MLflow's packages for tests", "cmake/mlflow-packages.txt", HOME / "mlflow")
-    set_up_python("Hugging Face's packages for tests", "cmake/model-packages.txt", HOME / "models-python")
+    set_up_models()
     wheels, version = other_torch(other_torches()[-1])
     with continues_without("the newest LibTorch; its tests are skipped."):
         set_up_torch(f"LibTorch {version} (cpu) for tests", "cpu", False, version, wheels)

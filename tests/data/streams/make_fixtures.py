@@ -3,8 +3,12 @@
 
   make_fixtures.py FOLDER   creates FOLDER/NAME for each data set, with NAME/expected.json
 
-The folders next to this file were made with mosaicml-streaming 0.13.0, litdata 0.2.76, webdataset 1.0.2, torch 2.11.0,
-torchvision 0.26.0, numpy 2.4.6, pillow 13.0.0 and zstd 1.5 under Python 3.11. streams_test.cpp compares every sample:
+It needs the packages of cmake/format-packages.txt, cmake/model-packages.txt (transformers, which mosaicml-streaming imports) and
+bench/peers/requirements.txt, which `./dev bench --peers` installs:
+
+  cd ~/.cache/levin; PYTHONPATH=$PWD/formats-python:$PWD/models-python:$PWD/peers-2.11.0 python3 make_fixtures.py FOLDER
+
+The folders next to this file were made with their versions under Python 3.11. streams_test.cpp compares every sample:
 expected.json holds the bytes of each tensor in hexadecimal.
 """
 import gzip

@@ -1,4 +1,4 @@
-#include "levin/data/streams/shard_cache.h"
+#include "levin/data/files/shard_cache.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
