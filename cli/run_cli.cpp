@@ -15,6 +15,7 @@
 #include "levin/cli/commands/list_runs.h"
 #include "levin/cli/commands/make_report.h"
 #include "levin/cli/commands/new_project.h"
+#include "levin/cli/commands/pack.h"
 #include "levin/cli/commands/plan_cluster.h"
 #include "levin/cli/commands/plan_memory.h"
 #include "levin/cli/commands/report.h"
@@ -190,6 +191,7 @@ constexpr std::array kTools{std::pair{Command::checkpoint, &run_checkpoint_tool}
                             std::pair{Command::top, &run_top},
                             std::pair{Command::convert, &run_convert},
                             std::pair{Command::export_model, &run_export},
+                            std::pair{Command::pack, &run_pack},
                             std::pair{Command::runs, &run_list_runs},
                             std::pair{Command::report, &run_make_report},
                             std::pair{Command::new_project, &run_new_project},
@@ -219,6 +221,7 @@ OwnArguments own_arguments_of_tool(Command command) {
     case Command::top: return arguments_of<TopOptions>();
     case Command::convert: return arguments_of<ConvertOptions>();
     case Command::export_model: return arguments_of<ExportOptions>();
+    case Command::pack: return arguments_of<PackCommandOptions>();
     case Command::runs: return {own_list_runs_options()};
     case Command::report: return {own_make_report_options()};
     case Command::schema: return arguments_of<SchemaOptions>();

@@ -103,7 +103,7 @@ levin_part(tracking HOLDS "loggers for MLflow, SQLite and Prometheus"
   PACKAGES SQLite3
   LINK SQLite::SQLite3)
 levin_part(tools HOLDS "the commands of the levin program"
-  NEEDS models tracking
+  NEEDS models tracking streams
   PACKAGES ncursesw
   LINK $<LINK_ONLY:PkgConfig::ncursesw>)  # whose definitions would keep the precompiled header out
 

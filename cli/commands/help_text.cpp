@@ -135,6 +135,7 @@ constexpr std::array kCommandDocs{
     std::pair{"top [RUN]", "a live run in the terminal: progress, curves, ranks"},
     std::pair{"export --config FILE…", "write the model for onnxruntime, or for Hugging Face's libraries"},
     std::pair{"convert FILE", "turn a config file of LightningCLI into a run file"},
+    std::pair{"pack FOLDER STORE", "pack a folder of images into shards of smaller images"},
     std::pair{"runs [FOLDER]", "a table of all runs below a folder, sorted and filtered"},
     std::pair{"report RUN…", "one HTML page about runs: health, curves, differences"},
     std::pair{"list [KIND]", "the classes that a run file can name; with --plugins also the classes of your libraries"},

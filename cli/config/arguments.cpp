@@ -25,6 +25,7 @@ constexpr std::array kCommands{
     std::pair{"sweep", Command::sweep},
     std::pair{"convert", Command::convert},
     std::pair{"export", Command::export_model},
+    std::pair{"pack", Command::pack},
     std::pair{"runs", Command::runs},
     std::pair{"report", Command::report},
     std::pair{"new", Command::new_project},

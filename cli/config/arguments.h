@@ -29,6 +29,7 @@ enum class Command {
   top,
   convert,
   export_model,
+  pack,
   runs,
   report,
   new_project,

@@ -20,7 +20,7 @@ PARTS = {
     "models": (["pcre2/[>=10.22]", "zlib/[>=1.2]"], ["text"]),
     "tracking": (["sqlite3/[>=3.8]"], ["downloads"]),
     "c": ([], []),
-    "tools": (["ncurses/[>=6]"], ["models", "tracking"]),
+    "tools": (["ncurses/[>=6]"], ["models", "tracking", "streams"]),
 }
 
 

@@ -20,6 +20,7 @@ levin_test(data LIBS OpenSSL::Crypto ZLIB::ZLIB PkgConfig::libzstd FILES
   data/mnist_test.cpp
   data/named_batch_test.cpp
   data/npy_test.cpp
+  data/pack_images_test.cpp
   data/queue_loader_test.cpp
   data/replay_buffer_test.cpp
   data/sampler_test.cpp

@@ -78,7 +78,7 @@ MAY_INCLUDE = {
 # written in its folder's CMakeLists.txt: levin_sources(GROUP PART images …).
 PARTS = {"core": [], "arrays": [], "images": [], "text": [], "downloads": [],
          "streams": ["images", "downloads"], "models": ["text"], "tracking": ["downloads"],
-         "tools": ["models", "text", "tracking", "downloads"], "c": []}
+         "tools": ["models", "text", "tracking", "downloads", "streams", "images"], "c": []}
 
 # Folders (the files directly in them), and units, NAME.h and NAME.cpp, that reach no header of LibTorch through any chain of
 # includes: their tests compile in seconds (levin_test(… PLAIN) in tests/CMakeLists.txt).

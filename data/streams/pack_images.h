@@ -1,0 +1,51 @@
+// A folder of images as one data set in shards: smaller images, read in order of the disk, without a file for each.
+//
+//   levin::pack_images("photos/train", "packed/train", {.size = 160, .quality = 90, .workers = 4});
+//   levin::StreamData data({.path = "packed/train", .image_size = 128});
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "levin/core/options/units.h"
+#include "levin/data/images/image_decoder.h"
+#include "levin/data/sets/image_folder.h"
+
+namespace levin {
+
+/// The file beside index.json with the names of the classes: {"label": ["cat", "dog"]}, by the column with their
+/// numbers.
+constexpr const char* kClassesFile = "classes.json";
+
+/// Options of pack_images().
+struct PackOptions {
+  int64_t size = 0;      // pixels of the shorter side; 0, and for smaller images: unchanged
+  int64_t quality = 90;  // of the JPEGs, as PIL counts it
+  ByteSize shard_size = {int64_t{64} << 20};
+  int64_t workers = 2;  // threads that read and shrink images
+  bool overwrite = false;
+  OnImageError on_error = OnImageError::raise;
+  int64_t max_pixels = kMaxPixels;  // of a file
+};
+
+/// What pack_images() has done.
+struct PackSummary {
+  int64_t images = 0;
+  int64_t shards = 0;
+  uint64_t bytes_before = 0;              // of the files that were packed
+  uint64_t bytes_after = 0;               // of the shards
+  std::vector<std::string> skipped = {};  // files, with what is wrong with them
+};
+
+/// Packs a folder with a sub-folder for each class (see ImageFolder) into MDS shards in a folder or an object store,
+/// with the columns image (JPEG), label and file (the name below the folder). The shards are the same for any number of
+/// workers. A JPEG that is not to be shrunk keeps its bytes. index.json is written last: without it a store is not
+/// complete, and packing again replaces what is there. Calls `progress` with the images done and their number. Throws
+/// DataError if the store has an index and `overwrite` is false, if an image cannot be read (on_error raise), if none
+/// can, or StorageError.
+PackSummary pack_images(const std::string& folder, const std::string& store, const PackOptions& options = {},
+                        const std::function<void(int64_t done, int64_t all)>& progress = nullptr);
+
+}  // namespace levin
