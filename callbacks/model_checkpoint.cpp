@@ -10,6 +10,7 @@
 #include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/core/files/files.h"
 #include "levin/core/process/console.h"
+#include "levin/core/storage/staging.h"
 #include "levin/trainer/measured_metrics.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
@@ -97,7 +98,7 @@ bool ModelCheckpoint::last_is(const char* word) const {
 
 void ModelCheckpoint::setup(Trainer& trainer, LightningModule&, Stage) {
   const fs::path folder =
-      options_.dirpath.empty() ? fs::path(trainer.log_dir()) / "checkpoints" : fs::path(options_.dirpath);
+      options_.dirpath.empty() ? fs::path(trainer.log_dir()) / "checkpoints" : fs::path(staged(options_.dirpath));
   // Absolute, so that a change of the working directory has no effect.
   dirpath_ = absolute_path(folder.string());
   if (dirpath_.size() > 1 && dirpath_.back() == '/') dirpath_.pop_back();

@@ -62,7 +62,8 @@ struct ModelCheckpointOptions {
     using O = ModelCheckpointOptions;
     auto not_negative = [](const std::optional<int64_t>& n) { return !n || *n >= 0; };
     return levin::fields(
-        field("dirpath", &O::dirpath, "folder of the files; empty: checkpoints/ in the log folder"),
+        field("dirpath", &O::dirpath,
+              "folder of the files, or s3://bucket/folder; empty: checkpoints/ in the log folder"),
         field("filename", &O::filename,
               "name with {metric:.2f}, {epoch} and {step}; empty: {epoch}-{step}; a / makes a subfolder, and one in a "
               "metric's name becomes _"),

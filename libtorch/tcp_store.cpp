@@ -12,8 +12,10 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <system_error>
 
 #include "levin/core/options/error.h"
+#include "levin/core/process/start_thread.h"
 #include "levin/libtorch/version.h"
 
 namespace levin {
@@ -53,6 +55,9 @@ c10::intrusive_ptr<c10d::TCPStore> make_tcp_store(const std::string& host, c10d:
   if (!options.isServer) check_can_open_sockets();
   try {
     return c10::make_intrusive<c10d::TCPStore>(host, options);
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::resource_unavailable_try_again) throw;
+    throw refused_thread("connects ranks", error);
   } catch (const std::exception& error) {
     // Thrown before a socket is opened. c10d does not export its function that tells.
     if (!options.useLibUV || std::string(error.what()).find("without libuv support") == std::string::npos) throw;

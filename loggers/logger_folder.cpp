@@ -15,6 +15,8 @@
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/this_process.h"
+#include "levin/core/storage/open_store.h"
+#include "levin/core/storage/staging.h"
 
 namespace levin {
 
@@ -151,7 +153,7 @@ LoggerFolder::LoggerFolder(std::string save_dir, std::string name, std::string v
 
 std::string LoggerFolder::experiment(const std::string& default_root_dir) const {
   namespace fs = std::filesystem;
-  return (fs::path(save_dir_.empty() ? default_root_dir : save_dir_) / name_).string();
+  return (fs::path(save_dir_.empty() ? default_root_dir : staged(save_dir_)) / name_).string();
 }
 
 std::string LoggerFolder::path_of(const std::string& file) const {
@@ -166,6 +168,7 @@ void LoggerFolder::set_path(std::string path) {
 void LoggerFolder::start(const std::string& default_root_dir, bool resume) {
   if (!path_.empty()) return;
   const std::string below = experiment(default_root_dir);
+  make_remote_folders(below);
   if (!version_.empty()) return set_path((std::filesystem::path(below) / version_).string());
   if (const std::string shared = folder_for_all(below); !shared.empty()) return set_path(shared);
   set_path(resume ? folder_to_resume(below) : claim_run_folder(below));
@@ -175,6 +178,7 @@ void LoggerFolder::start(const std::string& default_root_dir, bool resume) {
 void LoggerFolder::start_again(const std::string& default_root_dir, bool resume) {
   if (!path_.empty()) return;
   const std::string below = experiment(default_root_dir);
+  make_remote_folders(below);
   const std::string of_job = version_.empty() && folder_for_all(below).empty() ? folder_of_job(below) : "";
   if (of_job.empty()) return start(default_root_dir, resume);
   set_path(of_job);
@@ -200,6 +204,11 @@ std::vector<std::string> LoggerFolder::earlier() const {
 std::string path_of_only_file(const std::string& who, const std::string& path, const std::string& default_root_dir,
                               const std::string& name) {
   namespace fs = std::filesystem;
+  if (is_remote(path) || (path.empty() && !staged_url(default_root_dir).empty())) {
+    throw ConfigError(who +
+                      ": it changes one file all the time, which an object store does not allow. Set path of the "
+                      "logger to a file of this machine.");
+  }
   const fs::path file = path.empty() ? fs::path(default_root_dir) / name : fs::path(path);
   std::error_code code;
   if (fs::is_directory(file, code)) {

@@ -106,7 +106,8 @@ struct FabricOptions {
               "threads of operators called on this thread, until the Fabric ends; unset: unchanged")
             .check([](const std::optional<int64_t>& v) { return !v || *v >= 1; }, ">= 1"),
         field("oversubscribe", &O::oversubscribe, "allow more ranks on this machine than it has cores"),
-        field("default_root_dir", &O::default_root_dir, "folder of the loggers' folders; empty: the current folder"));
+        field("default_root_dir", &O::default_root_dir,
+              "folder of the loggers' folders, or s3://bucket/folder; empty: the current folder"));
   }
 };
 

@@ -299,7 +299,7 @@ class Trainer {
   // ---- checkpoints ----------------------------------------------------------------------------------------------
   /// Writes the entire state of the run (weights_only: only the module's) and returns once it is on the disk. Every
   /// rank calls it. Throws Error without a module, or if the file cannot be written.
-  void save_checkpoint(const std::string& path, bool weights_only = false);
+  void save_checkpoint(const std::string& path_or_url, bool weights_only = false);
 
   /// Requests a file with the state of the run after the current batch, written in the background unless the request
   /// is synchronous; if nothing runs, with the present state. A failure is reported to the request's `done`, or to

@@ -9,6 +9,7 @@
 #include "levin/core/options/error.h"
 #include "levin/core/options/utf8.h"
 #include "levin/core/process/console.h"
+#include "levin/core/storage/staging.h"
 #include "levin/loggers/histogram.h"
 #include "levin/loggers/image.h"
 #include "levin/loggers/logger.h"
@@ -130,7 +131,8 @@ void Trainer::forward_training_batches() {
   });
 }
 
-void Trainer::save_checkpoint(const std::string& path, bool weights_only) {
+void Trainer::save_checkpoint(const std::string& path_or_url, bool weights_only) {
+  const std::string path = staged(path_or_url);
   check_has_module(*run_, "save_checkpoint");
   if (run_->entry.failing && run_->strategy->sharding().is_sharded()) {
     throw CheckpointError("checkpoint " + path + ": " + run_->strategy->name() +
@@ -147,6 +149,7 @@ void Trainer::save_checkpoint(const std::string& path, bool weights_only) {
   } else {
     write_on_rank_zero(*run_, path, request.state);
   }
+  if (run_->strategy->ranks().rank() == 0) put_staged(path);
   ++run_->entry.saves.good;
   if (weights_only) return;
   note_whole_save(*run_, path);

@@ -137,6 +137,7 @@ struct TrainerOptions {
   bool oversubscribe = false;
   std::variant<int64_t, std::string> num_threads = "auto";
   Seconds stop_grace = std::chrono::seconds(25);
+  Seconds upload_every = std::chrono::seconds(30);
   Component<Precision> precision = "32-true";
   std::variant<int64_t, EffectiveBatchSize> accumulate_grad_batches = 1;
   std::optional<std::variant<int64_t, std::string>> micro_batch_size = std::nullopt;
@@ -226,6 +227,10 @@ struct TrainerOptions {
                   return std::get<int64_t>(v) >= 1;
                 },
                 ">= 1, or auto"),
+        field(
+            "upload_every", &O::upload_every,
+            "default_root_dir: s3://…: time after which changed logs are copied there; checkpoints are copied at once")
+            .check([](const Seconds& t) { return t.count() > 0; }, "> 0"),
         field("stop_grace", &O::stop_grace, "time after SIGTERM or SIGHUP until a run that hangs is killed; 0: never")
             .check([](Seconds span) { return span.count() >= 0; }, ">= 0"),
         field("precision", &O::precision,
@@ -285,7 +290,8 @@ struct TrainerOptions {
               "save a checkpoint after each epoch if no ModelCheckpoint is given; default true"),
         field("enable_progress_bar", &O::enable_progress_bar, "show progress; default true"),
         field("enable_model_summary", &O::enable_model_summary, "print the layers before training; default true"),
-        field("default_root_dir", &O::default_root_dir, "where logs and checkpoints go; empty: the working directory"),
+        field("default_root_dir", &O::default_root_dir,
+              "where logs and checkpoints go: a folder, or s3://bucket/folder; empty: the working directory"),
         field("auto_resume", &O::auto_resume,
               "true: continue the newest run of this folder from its newest good checkpoint, or start if there is "
               "none; refuse "

@@ -183,7 +183,7 @@ const std::vector<Group>& groups() {
         "limit_test_batches", "limit_predict_batches", "reload_dataloaders_every_n_epochs"}},
       {"Validation", {"val_check_interval", "check_val_every_n_epoch", "num_sanity_val_steps", "inference_mode"}},
       {"Gradients and losses", {"gradient_clip_val", "gradient_clip_algorithm", "nonfinite_loss", "detect_anomaly"}},
-      {"Continuing", {"auto_resume", "auto_requeue", "stop_grace"}},
+      {"Continuing", {"auto_resume", "auto_requeue", "stop_grace", "upload_every"}},
       {"Memory and speed",
        {"recompute", "num_threads", "deterministic", "benchmark", "float32_matmul_precision", "channels_last",
         "record_steps", "cuda_graph", "barebones"}},

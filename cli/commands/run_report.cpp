@@ -15,6 +15,7 @@
 #include "levin/core/options/utf8.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/this_process.h"
+#include "levin/core/storage/staging.h"
 #include "levin/core/tensors.h"
 #include "levin/trainer/checkpoint_callback.h"
 #include "levin/trainer/measured_metrics.h"
@@ -102,8 +103,8 @@ std::string best_or_current(Trainer& trainer) {
 void report_fit(Trainer& trainer) {
   Console& console = Console::instance();
   const std::string best = first_checkpoint_path(trainer.callbacks(), trainer, "best");
-  if (!trainer.loggers().empty()) console.print("logs:        " + trainer.log_dir());
-  if (!best.empty()) console.print("checkpoint:  " + best);
+  if (!trainer.loggers().empty()) console.print("logs:        " + shown_path(trainer.log_dir()));
+  if (!best.empty()) console.print("checkpoint:  " + shown_path(best));
   if (trainer.callback<ProgressBar>() != nullptr) return;  // it has printed the duration
   console.print("took:        " + readable_duration(trainer.elapsed()) + "; the run has " +
                 count_of(trainer.global_step(), "step") + " in " + count_of(trainer.current_epoch(), "epoch"));

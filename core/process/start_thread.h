@@ -11,6 +11,13 @@
 
 namespace levin {
 
+/// Returns the error of a thread that the system has refused; `purpose` completes "cannot start a thread that …".
+[[nodiscard]] inline Error refused_thread(const std::string& purpose, const std::system_error& error) {
+  return Error("cannot start a thread that " + purpose + ": " + error.code().message() +
+               ". A limit of processes, threads or memory is reached: raise it (ulimit -u, -v, -d; pids.max of the "
+               "container or the job), or use fewer ranks and workers.");
+}
+
 /// Returns a thread that runs `body`. Throws Error if the system refuses it; `purpose` completes "cannot start a thread
 /// that …".
 template <class Body>
@@ -18,9 +25,7 @@ template <class Body>
   try {
     return std::thread(std::move(body));
   } catch (const std::system_error& error) {
-    throw Error("cannot start a thread that " + purpose + ": " + error.code().message() +
-                ". A limit of processes and threads is reached: raise it (ulimit -u; pids.max of the container or the "
-                "job), or use fewer ranks and workers.");
+    throw refused_thread(purpose, error);
   }
 }
 

@@ -199,10 +199,17 @@ void add_field(SampleBuilder& sample, const Column& column, FieldBytes& bytes, i
   }
 }
 
+constexpr std::string_view kFileColumn = "file";
+
 struct MdsLayout {
   std::vector<Column> columns;
   FieldChoice choice;
   int64_t max_pixels;
+
+  [[nodiscard]] bool has_file_column() const {
+    return std::any_of(columns.begin(), columns.end(),
+                       [](const Column& each) { return each.name == kFileColumn && each.encoding == Encoding::text; });
+  }
 };
 
 class MdsShard final : public Shard {
@@ -214,9 +221,28 @@ class MdsShard final : public Shard {
   }
 
   [[nodiscard]] int64_t size() const override { return samples_; }
-  [[nodiscard]] std::string sample_id(int64_t index) const override { return key_ + ":" + std::to_string(index); }
+  // The name in the column `file`, as `levin pack` writes it, even if it is not among the columns that are read.
+  [[nodiscard]] std::string sample_id(int64_t index) const override {
+    std::string id = key_ + ":" + std::to_string(index);
+    if (!layout_->has_file_column()) return id;
+    each_column(index, [&](const Column& column, FieldBytes& field) {
+      if (column.name == kFileColumn) id = std::string(field.rest());
+    });
+    return id;
+  }
 
   [[nodiscard]] Batch get(int64_t index) const override {
+    SampleBuilder sample(file_, index, layout_->choice);
+    each_column(index, [&](const Column& column, FieldBytes& field) {
+      if (layout_->choice.wants(column.name)) add_field(sample, column, field, layout_->max_pixels);
+    });
+    return sample.finish();
+  }
+
+ private:
+  // Calls `use` with each column and its bytes.
+  template <class Use>
+  void each_column(int64_t index, const Use& use) const {
     check_sample_index(file_.path(), index, samples_);
     const uint64_t where = sizeof(uint32_t) * (1 + static_cast<uint64_t>(index));
     const uint64_t begin = file_.u32(where, "an offset"), end = file_.u32(where + sizeof(uint32_t), "an offset");
@@ -231,17 +257,14 @@ class MdsShard final : public Shard {
     for (const Column& column : layout_->columns) {
       sizes.push_back(column.size > 0 ? column.size : bytes.number<uint32_t>("a column's size"));
     }
-    SampleBuilder sample(file_, index, layout_->choice);
     for (size_t k = 0; k < sizes.size(); ++k) {
       const Column& column = layout_->columns[k];
       FieldBytes field(file_, index, column.name, bytes.take(sizes[k], column.name.c_str()));
-      if (layout_->choice.wants(column.name)) add_field(sample, column, field, layout_->max_pixels);
+      use(column, field);
     }
     bytes.expect_end();
-    return sample.finish();
   }
 
- private:
   [[nodiscard]] uint64_t header_bytes() const { return sizeof(uint32_t) * (2 + static_cast<uint64_t>(samples_)); }
 
   std::shared_ptr<const MdsLayout> layout_;

@@ -4,12 +4,15 @@
 #include <ATen/ops/rand.h>
 #include <ATen/ops/tensor.h>
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "levin/core/files/json_depth.h"
 #include "levin/core/options/error.h"
 #include "levin/core/options/registry.h"
 #include "levin/data/loading/sample_generator.h"
 #include "levin/data/sets/image_folder.h"
+#include "levin/data/streams/pack_images.h"
 
 namespace levin {
 
@@ -67,13 +70,34 @@ class ImageSample {
   bool flips_;
 };
 
+constexpr uint64_t kMaxClassesBytes = 64 << 20;
+
+// The names in {"label": ["cat", "dog"]}; none without the file.
+std::vector<std::string> class_names(const ObjectStore& store) {
+  const auto file = store.find(kClassesFile);
+  if (!file) return {};
+  try {
+    if (file->size > kMaxClassesBytes) throw DataError("it is larger than 64 MiB");
+    const nlohmann::json columns = parse_json(store.read(kClassesFile));
+    if (!columns.is_object() || columns.size() != 1) throw DataError("it does not have one column");
+    return columns.begin()->get<std::vector<std::string>>();
+  } catch (const StorageError&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw DataError(store.url(kClassesFile) +
+                    ": expected {\"label\": [\"cat\", \"dog\"]}, the names of the classes by "
+                    "their column: " +
+                    error.what() + ". Correct it, or remove it to train without names.");
+  }
+}
+
 }  // namespace
 
 StreamData::StreamData(StreamDataOptions options) : options_(checked(std::move(options), "StreamDataOptions")) {
   save_hyperparameters(options_);
 }
 
-std::shared_ptr<StreamSource> StreamData::open(const std::string& path) const {
+std::shared_ptr<StreamSource> StreamData::open(const std::string& path) {
   if (path.empty()) return nullptr;
   StreamSourceOptions options;
   options.stream.format = options_.format;
@@ -83,17 +107,27 @@ std::shared_ptr<StreamSource> StreamData::open(const std::string& path) const {
   options.cache = options_.cache;
   options.cache_size = options_.cache_size;
   options.open_shards = std::max<int64_t>(64, 2 * options_.shuffle_shards);
-  return std::make_shared<StreamSource>(path, options);
+  auto source = std::make_shared<StreamSource>(path, options);
+  if (predicts_ && !classes_.empty()) return source;  // predicted classes are those of the training data
+  const std::vector<std::string> classes = class_names(source->store());
+  if (classes_.empty()) classes_ = classes;
+  if (!classes.empty() && classes != classes_) {
+    throw DataError(source->store().url(kClassesFile) + " has the classes " + join(classes) +
+                    ", and the data before it " + join(classes_) +
+                    ", so that a number means different classes. Pack both with the same sub-folders.");
+  }
+  return source;
 }
 
 void StreamData::setup(Stage stage) {
   is_set_up_ = true;
+  predicts_ = stage == Stage::predict;
   if (stage == Stage::test || stage == Stage::predict) {
     if (test_ == nullptr) test_ = open(options_.test_path);
     return;
   }
-  if (val_ == nullptr) val_ = open(options_.val_path);
   if (stage == Stage::fit && train_ == nullptr) train_ = open(options_.path);
+  if (val_ == nullptr) val_ = open(options_.val_path);
 }
 
 std::shared_ptr<Loader> StreamData::loader(const std::shared_ptr<StreamSource>& source, bool is_training) const {
@@ -112,6 +146,17 @@ std::shared_ptr<Loader> StreamData::loader(const std::shared_ptr<StreamSource>& 
   }
   return std::make_shared<StreamLoader>(source, options, ImageSample(options_, is_training),
                                         image_collate(colour_scale(options_.mean, options_.std)));
+}
+
+State StreamData::state_dict() const {
+  State state;
+  if (!classes_.empty()) state.set("classes", classes_);
+  return state;
+}
+
+// Labels that were read have the numbers of their own data set's classes.
+void StreamData::load_state_dict(const State& saved) {
+  if (predicts_ && saved.has("classes")) classes_ = saved.get<std::vector<std::string>>("classes");
 }
 
 std::shared_ptr<Loader> StreamData::train_dataloader() {

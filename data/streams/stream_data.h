@@ -76,7 +76,7 @@ struct StreamDataOptions {
 /// The samples of data sets in shards. Batches have the columns by name and in their order, numbers with a fraction as
 /// float32, or float64 under 64-true; with image_size the first is
 /// x (batch, 3, image_size, image_size) float32 and the second, if there is one, a class. setup() throws DataError
-/// naming the URL.
+/// naming the URL, also if two of the data sets name other classes.
 class StreamData final : public DataModule {
  public:
   using Options = StreamDataOptions;
@@ -87,12 +87,19 @@ class StreamData final : public DataModule {
   Loaders val_dataloader() override;
   Loaders test_dataloader() override;
   Loaders predict_dataloader() override { return test_dataloader(); }
+  /// Returns the names of the classes in classes.json beside the shards, as `levin pack` writes it, or in a checkpoint.
+  [[nodiscard]] std::vector<std::string> label_names() const override { return classes_; }
+  /// The class names.
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
 
  private:
-  [[nodiscard]] std::shared_ptr<StreamSource> open(const std::string& path) const;
+  [[nodiscard]] std::shared_ptr<StreamSource> open(const std::string& path);
   [[nodiscard]] std::shared_ptr<Loader> loader(const std::shared_ptr<StreamSource>& source, bool is_training) const;
 
   StreamDataOptions options_;
+  std::vector<std::string> classes_ = {};  // none: unknown
+  bool predicts_ = false;
   std::shared_ptr<StreamSource> train_ = nullptr;
   std::shared_ptr<StreamSource> val_ = nullptr;
   std::shared_ptr<StreamSource> test_ = nullptr;

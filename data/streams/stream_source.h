@@ -44,6 +44,7 @@ class StreamSource {
   [[nodiscard]] std::string url() const { return store_->url(); }
   [[nodiscard]] size_t shards() const { return index_.shards.size(); }
   [[nodiscard]] const StreamIndex& index() const { return index_; }
+  [[nodiscard]] const ObjectStore& store() const { return *store_; }
 
   /// Returns the number of samples of all shards if the index has it.
   [[nodiscard]] std::optional<int64_t> size() const { return size_; }

@@ -43,7 +43,7 @@ if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)  # runs the tool with the models o
   add_test(NAME cli.submit_names
     COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/cli/submit_names_test.py" $<TARGET_FILE:levin_tool>)
   set_tests_properties(cli.submit_names PROPERTIES LABELS examples TIMEOUT 300)
-  foreach(part check completion new_project report runs)
+  foreach(part check completion new_project pack report runs)
     add_test(NAME cli.${part}
       COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/cli/${part}_test.py" $<TARGET_FILE:levin_tool>)
     set_tests_properties(cli.${part} PROPERTIES LABELS examples TIMEOUT 600)

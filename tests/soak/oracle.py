@@ -27,6 +27,8 @@ INTERNALS = [r"terminate called", r"what\(\):", r"\bstd::(?!max\b|min\b)\w+", r"
 # Lines of LibTorch itself. The last one tells of a rank that was killed before it had connected; Levin's error names that rank.
 KNOWN = re.compile(r"The hostname of the client socket cannot be retrieved|find_unused_parameters=True was specified in DDP|"
                    r"Gloo connectFullMesh failed with")
+# What LibTorch logs of its store when a rank ends that others connect to, with a stack; Levin's error names that rank.
+STORE = re.compile(r"(?m)^\[[WE]\d+ \S+ TCPStore\w*\.cpp:\d+\] \[c10d\].*\n(?:Exception raised from .*\n)?(?:frame #.*\n)*\n?")
 # Words with which a message gives a remedy, or states that none is needed.
 REMEDY = re.compile(
     r"(?im)(?:^|[.;:,(] |\bor |\band |\bto )(?:continue|use|set|give|free|check|restore|remove|raise|lower|reduce|start|try|"
@@ -41,6 +43,7 @@ SIGNAL_NAMES = {signal.SIGINT: "Ctrl-C|SIGINT|Interrupt", signal.SIGTERM: "SIGTE
 def faults_of_output(status, output, statuses):
     """`statuses`: with which the start may end."""
     faults = []
+    output = STORE.sub("", output)
     if status not in statuses:
         faults.append(f"the exit status is {status}, expected one of {sorted(statuses)}")
     for pattern in INTERNALS:

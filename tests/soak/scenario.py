@@ -191,6 +191,8 @@ def _fit(seed, chance):
     if chance.random() < 0.3:
         trainer["gradient_clip_val"] = 0.5
     optimizer = _optimizer(chance, strategy) if kind not in ("numbers", "photos") and chance.random() < 0.6 else None
+    if optimizer and optimizer["class_path"] == "SAM" and model["class_path"] == "MaskedLM":  # it weighs its losses
+        optimizer = optimizer["init_args"]["optimizer"]
     if strategy in ("single", "ddp") and chance.random() < 0.35:
         trainer["record_steps"] = "auto"
         chosen.append("recorded steps")

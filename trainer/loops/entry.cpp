@@ -10,6 +10,8 @@
 #include "levin/core/process/log.h"
 #include "levin/core/process/main_guard.h"
 #include "levin/core/process/program_start.h"
+#include "levin/core/storage/open_store.h"
+#include "levin/core/storage/staging.h"
 #include "levin/libtorch/anomaly_scope.h"
 #include "levin/precision/default_dtype.h"
 #include "levin/trainer/loops/evaluation_loop.h"
@@ -41,18 +43,28 @@ namespace levin {
 
 namespace {
 
+// A checkpoint in an object store is fetched, once per machine.
+void fetch_if_remote(Run& run, std::string& path) {
+  if (!is_remote(path)) return;
+  std::string fetched = staging_path(path);
+  once_per_node(run.strategy->ranks(), [&] { fetch_staged(fetched); });
+  path = std::move(fetched);
+}
+
 StartingPoint set_up(Run& run) {
   const Stage stage = *run.entry.stage;
+  fetch_if_remote(run, run.entry.ckpt_path);
+  if (run.weights) fetch_if_remote(run, run.weights->path);
   const std::string& from = run.entry.ckpt_path;
   const bool is_file = !from.empty() && from != "best" && from != "last" && from != kBestIfAny;
   std::error_code code;
   if (is_file && !std::filesystem::exists(run.entry.ckpt_path, code)) {  // before anything is created
-    throw CheckpointError("ckpt_path: there is no file " + run.entry.ckpt_path +
+    throw CheckpointError("ckpt_path: there is no file " + shown_path(run.entry.ckpt_path) +
                           ". Give the path of a checkpoint or of a run's folder, \"best\" or \"last\".");
   }
   const auto weights = std::exchange(run.weights, std::nullopt);
   if (weights && run.entry.ckpt_path.empty() && !std::filesystem::exists(weights->path, code)) {
-    throw CheckpointError("weights.path: there is no file or folder " + weights->path + ".");
+    throw CheckpointError("weights.path: there is no file or folder " + shown_path(weights->path) + ".");
   }
   check_same_options(run);
   using D = DataModule;
@@ -87,7 +99,7 @@ StartingPoint set_up(Run& run) {
   }
   StartingPoint start = find_start(run);
   check_changed_options(run, start, /*own=*/start.continues || !is_file);
-  if (start.continues) Console::instance().print("auto_resume: continuing from " + start.path + ".");
+  if (start.continues) Console::instance().print("auto_resume: continuing from " + shown_path(start.path) + ".");
   begin_records(run);
   run.entry.ckpt_path = start.path;
   if (!start.path.empty()) log::checkpoint.info("starts from {}", start.path);

@@ -17,6 +17,7 @@
 #include "levin/trainer/run/failed_place.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/memory_report.h"
+#include "levin/trainer/run/run_folders.h"
 #include "levin/trainer/run/run_reporter.h"
 #include "levin/trainer/state/checkpoint.h"
 #include "levin/trainer/trainer.h"
@@ -104,6 +105,7 @@ void report_exception(Run& run, const std::exception& error) {
     although_failing("finalize of " + detail::readable_type_name(typeid(one)),
                      [&] { one.finalize(interrupted ? "interrupted" : "failed"); });
   }
+  although_failing("copying files to the object store", [&] { finish_uploads(run); });
   // Lightning: an exception skips teardown; here it runs, so that what setup opened is closed.
   const HookScope ending(run.entry, Hook::teardown);
   while (tear_down_next(run, [&](auto& object, auto call) { although_failing(run, Hook::teardown, object, call); })) {
@@ -182,7 +184,10 @@ void fail_run(Run& run) {
     report_exception(run, wrapped);
     throw wrapped;
   } catch (const std::exception& error) {
-    if (typeid(error) == typeid(Error) && is_out_of_memory(error)) fail_without_memory(run, error);  // of a replica
+    const bool is_of_onednn = detail::readable_type_name(typeid(error)).starts_with("dnnl::");
+    if ((typeid(error) == typeid(Error) || is_of_onednn) && is_out_of_memory(error)) {  // of a replica, or of oneDNN
+      fail_without_memory(run, error);
+    }
     if (typeid(error) == typeid(Error)) throw_placed<Error>(run, error);
     if (typeid(error) == typeid(std::runtime_error)) throw_placed<std::runtime_error>(run, error);
     if (typeid(error) == typeid(std::logic_error)) throw_placed<std::logic_error>(run, error);

@@ -172,6 +172,7 @@ void RunningEntry::succeed() {
   capture_checkpoints(run_);  // requested in teardown
   run_.checkpoint_writer.finish();
   end_logs(run_, "success");
+  finish_uploads(run_);
 }
 
 void RunningEntry::fail() {
@@ -182,6 +183,7 @@ void RunningEntry::end_failed(const std::string& error) {
   run_.entry.failing = true;
   run_.checkpoint_writer.finish();
   end_logs(run_, "failed", error);
+  finish_uploads(run_);
 }
 
 }  // namespace levin

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "levin/core/options/error.h"
+#include "levin/core/storage/staging.h"
 #include "levin/precision/precision.h"
 #include "levin/trainer/plan/devices.h"
 #include "levin/trainer/plan/rank_plan.h"
@@ -147,6 +148,16 @@ bool falls_back_to_bfloat16(const TrainerOptions& options, const RunPlan& plan) 
   return plan.device == "cpu" && (options.precision.is_name("16-mixed") || options.precision.is_name("16"));
 }
 
+// The folder in which the run works; of one in an object store, the folder of this machine that is copied there.
+std::string resolve_root_dir(const TrainerOptions& o, Problems& problems) {
+  try {
+    return o.default_root_dir.empty() ? "." : staged(o.default_root_dir);
+  } catch (const ConfigError& error) {
+    problems.add({}, "TrainerOptions.default_root_dir", error.what());
+    return ".";
+  }
+}
+
 RunPlan resolve_plan(const TrainerOptions& o) {
   Problems problems;
   check_options(o, "TrainerOptions", problems);
@@ -169,7 +180,7 @@ RunPlan resolve_plan(const TrainerOptions& o) {
   plan.float32_matmul_precision = o.float32_matmul_precision;
   plan.channels_last = o.channels_last;
   plan.record_steps = resolve_recording(o);
-  plan.root_dir = o.default_root_dir.empty() ? "." : o.default_root_dir;
+  plan.root_dir = resolve_root_dir(o, problems);
   resolve_limits(o, plan);
   if (!is_on(o.fast_dev_run)) check_limits(plan, problems);
   if (o.max_time && o.max_time->count() < 0) {

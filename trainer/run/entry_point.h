@@ -14,6 +14,7 @@
 #include "levin/checkpoint/checkpoint_writer.h"
 #include "levin/core/process/folder_lock.h"
 #include "levin/core/state.h"
+#include "levin/core/storage/remote_folder.h"
 #include "levin/data/data_module.h"
 #include "levin/profilers/time_split.h"
 #include "levin/trainer/metrics.h"
@@ -55,10 +56,11 @@ struct EntryPoint : RunningHook {
   bool failing = false;      // an exception is propagating: the other ranks no longer communicate
   bool records_due = false;  // an earlier run's exist, and are replaced once training continues
 
-  std::vector<std::shared_ptr<Callback>> callbacks = {};       // with the module's own, checkpoints last
-  std::vector<std::unique_ptr<FolderLock>> folder_locks = {};  // no other run is active in them
-  int64_t log_file = 0;                                        // the number of log::open; 0: none
-  std::shared_ptr<ModuleReplicas> replicas = nullptr;          // null: the module computes whole batches
+  std::vector<std::shared_ptr<Callback>> callbacks = {};           // with the module's own, checkpoints last
+  std::vector<std::unique_ptr<FolderLock>> folder_locks = {};      // no other run is active in them
+  std::vector<std::unique_ptr<RemoteFolder>> remote_folders = {};  // of them, those that are copied to a store
+  int64_t log_file = 0;                                            // the number of log::open; 0: none
+  std::shared_ptr<ModuleReplicas> replicas = nullptr;              // null: the module computes whole batches
   std::shared_ptr<SequentialCalls> sequential_calls = nullptr;
   std::shared_ptr<Recomputation> recomputation = nullptr;  // null: nothing is computed again
   LoaderSet eval = {};                                     // in fit: the validation loaders

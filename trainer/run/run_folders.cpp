@@ -8,6 +8,9 @@
 
 #include "levin/core/files/files.h"
 #include "levin/core/process/log.h"
+#include "levin/core/storage/open_store.h"
+#include "levin/core/storage/remote_folder.h"
+#include "levin/core/storage/staging.h"
 #include "levin/loggers/logger.h"
 #include "levin/loggers/logger_folder.h"
 #include "levin/loggers/quiet_logger.h"
@@ -54,6 +57,11 @@ std::optional<std::vector<std::string>> names_of_unused(const fs::path& folder, 
   return is_unused ? std::optional(names) : std::nullopt;
 }
 
+// Otherwise it has the default, which nobody asked for.
+bool has_chosen_logger(const Run& run) {
+  return !run.options.logger.loggers.empty();
+}
+
 // Every rank reports of itself; rank 0 has the loggers.
 void start_log_stream(Run& run, const std::string& log_dir) {
   if (!log_dir.empty()) run.reporter = std::make_shared<RunReporter>(log_dir, run.strategy->ranks().rank());
@@ -70,25 +78,41 @@ void claim_folders(Run& run, const std::vector<std::string>& folders) {
     const fs::path wanted = fs::absolute(folder).lexically_normal();
     const bool has_it = std::any_of(run.entry.folder_locks.begin(), run.entry.folder_locks.end(),
                                     [&](const auto& lock) { return is_below(wanted, lock->folder()); });
-    if (!has_it) run.entry.folder_locks.push_back(std::make_unique<FolderLock>(wanted.string(), patience(run)));
+    if (has_it) continue;
+    run.entry.folder_locks.push_back(std::make_unique<FolderLock>(wanted.string(), patience(run)));
+    const std::string url = staged_url(wanted.string());
+    if (url.empty()) continue;
+    run.entry.remote_folders.push_back(std::make_unique<RemoteFolder>(
+        wanted.string(), open_store(url), RemoteFolderOptions{.upload_every = run.options.upload_every}));
   }
 }
 
 void release_folders(EntryPoint& entry) {
   log::close(entry.log_file);
+  entry.remote_folders.clear();
   entry.folder_locks.clear();
+}
+
+void upload_soon(const EntryPoint& entry) {
+  for (const auto& folder : entry.remote_folders) folder->upload_soon();
+}
+
+void finish_uploads(const Run& run) {
+  for (const auto& folder : run.entry.remote_folders) {
+    const bool is_unused = !run.has_trained && names_of_unused(folder->folder(), !has_chosen_logger(run));
+    if (!is_unused) folder->finish();
+  }
 }
 
 void remove_unused_folders(Run& run) {
   if (run.has_trained) return;
-  const bool chosen_logger = !run.options.logger.loggers.empty();  // otherwise the default, which nobody asked for
   for (const std::string& folder : std::exchange(run.new_folders, {})) {
     std::error_code code;  // files that cannot be removed stay
     try {
       if (!fs::exists(folder, code)) continue;
       {
         const FolderLock lock(fs::absolute(folder).lexically_normal().string(), std::chrono::milliseconds(0));
-        const auto names = lock.is_held() ? names_of_unused(folder, !chosen_logger) : std::nullopt;
+        const auto names = lock.is_held() ? names_of_unused(folder, !has_chosen_logger(run)) : std::nullopt;
         if (!names) continue;
         for (const std::string& name : *names) {
           if (name != "run.lock") fs::remove(fs::path(folder) / name, code);

@@ -18,6 +18,7 @@
 #include "levin/trainer/run/configured_training.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/ranks.h"
+#include "levin/trainer/run/run_folders.h"
 #include "levin/trainer/run/run_reporter.h"
 #include "levin/trainer/state/loader_state.h"
 #include "levin/trainer/state/missing_state.h"
@@ -207,6 +208,7 @@ void note_when_done(Run& run, CheckpointRequest& request) {
     if (!error.empty()) run.entry.saves.last_failure = error;
     if (error.empty() && whole) note_whole_save(run, path);
     if (error.empty() && run.reporter != nullptr) run.reporter->saved(run, path, step, epoch);
+    if (error.empty()) upload_soon(run.entry);
     if (then) return then(error);
     if (!error.empty()) Console::instance().error(error);
   };

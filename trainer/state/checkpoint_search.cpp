@@ -12,6 +12,7 @@
 #include "levin/core/files/files.h"
 #include "levin/core/files/json_depth.h"
 #include "levin/core/process/console.h"
+#include "levin/core/storage/staging.h"
 #include "levin/trainer/checkpoint_callback.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run_folders.h"
@@ -220,6 +221,7 @@ struct NewestOfModel {
 NewestOfModel newest_of_model(const Run& run, const std::vector<Folders>& by_run, Files named = {}) {
   std::string others;
   for (const Folders& folders : by_run) {
+    for (const std::string& folder : folders) fetch_staged(folder);
     StartingPoint start = newest_of(run, folders, std::exchange(named, {}));
     if (start.path.empty()) continue;
     const std::string other = other_model_text(*run.entry.module, start.checkpoint);
@@ -423,6 +425,11 @@ StartingPoint continue_run(Run& run) {
 }
 
 StartingPoint find_start_alone(Run& run) {
+  if (run.entry.stage == Stage::fit) {
+    for (const std::string& folder : folders_of_callbacks(run)) {
+      if (!staged_url(folder).empty()) claim_folders(run, {folder});
+    }
+  }
   // The same command as the first time: its ckpt_path is where the run began, not where it stopped.
   if (run.started_again && run.entry.stage == Stage::fit) {
     StartingPoint start = continue_run(run);
@@ -450,6 +457,7 @@ StartingPoint find_start(Run& run) {
   if (path.empty()) return found;
   on_every_rank(ranks, [&] {
     if (ranks.rank() == 0) return;
+    if (!is_there(path)) fetch_staged(path);
     if (!is_there(path)) {
       throw CheckpointError(path +
                             ": rank 0 continues from this checkpoint, and this machine does not have it. Every rank "

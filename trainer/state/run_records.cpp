@@ -54,6 +54,7 @@ constexpr std::array kMayChange{
     "trainer.profiler",
     "trainer.stop_grace",
     "trainer.strategy",
+    "trainer.upload_every",
 };
 // Options with these names may change at any depth.
 constexpr std::array kMayChangeAnywhere{"flush_logs_every_n_steps", "num_workers"};

@@ -1,0 +1,120 @@
+// The files of this machine that belong to remote folders: a run writes here, and they are copied to the store; what it
+// continues from is fetched to here.
+//
+//   staging_path("s3://bucket/runs")           // ~/.cache/levin/staging/s3/bucket/runs
+//   staged_url("…/staging/s3/bucket/runs/a")   // s3://bucket/runs/a
+//
+// Next to the folders, staging/.synced has a note about each file that is in its store with the same contents: so that
+// the files that changed here, there, or on both sides can be told apart, also after a kill.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "levin/core/storage/object_store.h"
+
+namespace levin {
+
+/// Returns the path for the files of `url`, an s3:// folder or file: below $XDG_CACHE_HOME/levin/staging, or
+/// ~/.cache/levin/staging. Creates nothing. Throws ConfigError for a URL that cannot be written ("https://…") or that
+/// has "." or ".." in it.
+[[nodiscard]] std::string staging_path(const std::string& url);
+
+/// Returns staging_path() of a URL, and every other path unchanged.
+[[nodiscard]] std::string staged(const std::string& path_or_url);
+
+/// Returns the URL whose staging_path() this is; "" for all other paths.
+[[nodiscard]] std::string staged_url(const std::string& path);
+
+/// Returns the URL for messages, or the path itself if it has none.
+[[nodiscard]] std::string shown_path(const std::string& path);
+
+/// Creates the local folders for the folders that a remote one contains, so that a new run takes a name that is free in
+/// the store as well. Does nothing unless `folder` is a staging_path(). Throws StorageError.
+void make_remote_folders(const std::string& folder);
+
+/// Fetches what is missing here, or is older, of the checkpoints at a staging_path(): a file, a sharded checkpoint, or
+/// all in a folder and below. Other files are left alone, because a run may be writing them. Does nothing for other
+/// paths. Safe for any number of processes. Throws StorageError.
+void fetch_staged(const std::string& path);
+
+/// Copies a checkpoint at a staging_path() to its store: of a sharded one the commit record last. Does nothing for
+/// other paths. Throws StorageError.
+void put_staged(const std::string& path);
+
+namespace detail {
+
+inline constexpr const char* kCommitRecord = "commit.safetensors";  // of a sharded checkpoint
+
+/// What a file was when it was last the same here and in its store.
+struct SyncNote {
+  std::string etag = "";  // of the object; "": the object is being written
+  uint64_t size = 0;      // bytes
+  int64_t modified = 0;   // nanoseconds since 1970, of the local file
+  friend bool operator==(const SyncNote&, const SyncNote&) = default;
+};
+
+/// Size and time of a local file, links followed; nothing if there is none.
+struct LocalFile {
+  uint64_t size = 0;
+  int64_t modified = 0;
+  friend bool operator==(const LocalFile&, const LocalFile&) = default;
+};
+[[nodiscard]] std::optional<LocalFile> local_file(const std::string& path);
+
+/// Returns whether the file has not changed since the note was written.
+[[nodiscard]] bool is_unchanged(const LocalFile& file, const SyncNote& note);
+
+/// The notes about the files below a folder, by their names relative to it.
+class SyncNotes {
+ public:
+  /// `notes`: the folder of the notes.
+  explicit SyncNotes(std::string notes) : folder_(std::move(notes)) {}
+  [[nodiscard]] std::map<std::string, SyncNote> all() const;
+  [[nodiscard]] std::optional<SyncNote> find(const std::string& name) const;
+  void write(const std::string& name, const SyncNote& note) const;
+  void remove(const std::string& name) const;
+
+ private:
+  [[nodiscard]] std::string path_of(const std::string& name) const { return folder_ + "/" + name; }
+  std::string folder_;
+};
+
+/// Returns the folder of the notes about the files below a staging_path().
+[[nodiscard]] std::string notes_of(const std::string& folder);
+
+/// Fetches an object to folder/name, and notes it.
+void fetch_noted(const ObjectStore& store, const StoredObject& object, const std::string& folder,
+                 const SyncNotes& notes);
+
+/// A second name of a checkpoint's file, so that exactly this file can be copied although the run may replace it.
+class SecondName {
+ public:
+  explicit SecondName(const std::string& path);
+  ~SecondName();
+  SecondName(const SecondName&) = delete;
+  SecondName& operator=(const SecondName&) = delete;
+  /// Returns the path under which the file is read: the first name where the file system has no second ones.
+  [[nodiscard]] const std::string& path() const { return name_.empty() ? first_ : name_; }
+
+ private:
+  std::string first_;
+  std::string name_;
+};
+
+/// Copies the file `source` to the store as `name`, and notes it. Returns false if there is no such file any more.
+bool put_noted(ObjectStore& store, const std::string& name, const std::string& source, const SyncNotes& notes,
+               const std::atomic<bool>* abandoned);
+
+/// Returns whether a name is of a checkpoint, or of a file of a sharded one; and when it has its turn: logs before
+/// checkpoints before commit records, so that at any time the store has the logs of its checkpoints, and no record
+/// without its shards.
+[[nodiscard]] bool is_checkpoint_name(const std::string& name);
+[[nodiscard]] int turn_of(const std::string& name);
+
+}  // namespace detail
+
+}  // namespace levin

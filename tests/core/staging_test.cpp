@@ -1,0 +1,93 @@
+#include "levin/core/storage/staging.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "levin/core/options/error.h"
+#include "support/error_text.h"
+#include "support/temporary_folder.h"
+
+namespace levin::staging_test {
+namespace {
+
+using test::error_of;
+using test::TemporaryFolder;
+
+// The folder for caches is another one during a test.
+class Staging : public ::testing::Test {
+ protected:
+  Staging() { ::setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1); }
+  ~Staging() override {
+    if (before_.empty()) {
+      ::unsetenv("XDG_CACHE_HOME");
+    } else {
+      ::setenv("XDG_CACHE_HOME", before_.c_str(), 1);
+    }
+  }
+
+  const TemporaryFolder folder_;
+  const std::string before_ = std::getenv("XDG_CACHE_HOME") == nullptr ? "" : std::getenv("XDG_CACHE_HOME");
+};
+
+TEST_F(Staging, HasAPathForEachUrlAndAUrlForEachOfThesePaths) {
+  const std::string root = folder_ / "levin/staging";
+  EXPECT_EQ(staging_path("s3://bucket/runs/a"), root + "/s3/bucket/runs/a");
+  EXPECT_EQ(staging_path("s3://bucket/runs/a/"), root + "/s3/bucket/runs/a");
+  EXPECT_EQ(staged_url(root + "/s3/bucket/runs/a/last.ckpt"), "s3://bucket/runs/a/last.ckpt");
+  EXPECT_EQ(staged("s3://bucket/a"), root + "/s3/bucket/a");
+  EXPECT_EQ(staged("runs/a"), "runs/a");
+  EXPECT_EQ(shown_path(root + "/s3/bucket/a"), "s3://bucket/a");
+  EXPECT_EQ(shown_path("/runs/a"), "/runs/a");
+}
+
+TEST_F(Staging, HasNoUrlForOtherPaths) {
+  for (const std::string path :
+       {folder_ / "levin/staging", folder_ / "levin/staging/s3", folder_ / "levin/staging/.synced/s3/bucket",
+        folder_ / "levin/staging/s3/../x", std::string("/elsewhere"), std::string("s3/bucket"), std::string()}) {
+    EXPECT_EQ(staged_url(path), "") << path;
+  }
+  fetch_staged("/elsewhere");  // does nothing
+  put_staged("/elsewhere");
+  make_remote_folders("/elsewhere");
+}
+
+TEST_F(Staging, RefusesWhatCannotBeWritten) {
+  EXPECT_EQ(error_of<ConfigError>([] { (void)staging_path("https://host/runs"); }),
+            "\"https://host/runs\" cannot be written: runs are kept in folders, and in buckets of S3 "
+            "(s3://bucket/folder).");
+  for (const std::string url : {"s3://", "s3:///a", "s3://bucket/../b", "s3://bucket/./b", "s3://bucket//b"}) {
+    EXPECT_EQ(error_of<ConfigError>([&] { (void)staging_path(url); }),
+              "\"" + url + "\" does not name a folder of a bucket. Write s3://bucket/folder.");
+  }
+}
+
+TEST_F(Staging, CopiesLogsBeforeCheckpointsAndCommitRecordsLast) {
+  using detail::turn_of;
+  EXPECT_LT(turn_of("metrics.csv"), turn_of("checkpoints/last.ckpt"));
+  EXPECT_LT(turn_of("checkpoints/last.ckpt"), turn_of("checkpoints/last.ckpt/commit.safetensors"));
+  EXPECT_LT(turn_of("a.ckpt/shard-0-of-2.1.safetensors"), turn_of("a.ckpt/commit.safetensors"));
+  EXPECT_EQ(turn_of("commit.safetensors"), turn_of("metrics.csv"));  // not of a checkpoint
+}
+
+TEST_F(Staging, RemembersWhatIsTheSameOnBothSides) {
+  const detail::SyncNotes notes(folder_ / "notes");
+  EXPECT_EQ(notes.find("a/b"), std::nullopt);
+  EXPECT_TRUE(notes.all().empty());
+  notes.write("a/b", {"etag-1", 3, 17});
+  notes.write("c", {"", 4, 18});
+  EXPECT_EQ(notes.find("a/b"), (detail::SyncNote{"etag-1", 3, 17}));
+  EXPECT_EQ(notes.find("c"), (detail::SyncNote{"", 4, 18}));
+  EXPECT_EQ(notes.all().size(), 2U);
+  EXPECT_TRUE(detail::is_unchanged({3, 17}, {"etag-1", 3, 17}));
+  EXPECT_FALSE(detail::is_unchanged({3, 18}, {"etag-1", 3, 17}));
+  EXPECT_FALSE(detail::is_unchanged({4, 18}, {"", 4, 18}));  // it may be half written
+  notes.remove("a/b");
+  EXPECT_EQ(notes.find("a/b"), std::nullopt);
+  folder_.write("notes/damaged", "no number");
+  EXPECT_EQ(notes.find("damaged"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace levin::staging_test

@@ -1,0 +1,269 @@
+"""Runs that are kept in a bucket of S3: killed, continued on other machines, and disturbed, each ends as a run in a folder does.
+
+    remote_test.py LEVIN [TEST …]
+
+A machine is a folder for caches: nothing else is kept on a machine.
+"""
+import json
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+import object_servers  # noqa: E402
+from object_servers import KEY, SECRET, Fault, Moto, Proxy  # noqa: E402
+from waiting import wait_until  # noqa: E402
+
+LEVIN = str(Path(sys.argv.pop(1)).resolve()) if len(sys.argv) > 1 else ""
+CLEAN = {name: value for name, value in os.environ.items()
+         if not name.startswith("AWS_") and not name.lower().endswith("_proxy")}
+RUN = """\
+seed_everything: 3
+trainer:
+  max_epochs: {epochs}
+  auto_resume: {resume}
+  default_root_dir: {root}
+  devices: {devices}
+  accelerator: cpu
+  {strategy}
+  enable_model_summary: false
+  log_every_n_steps: 5
+  upload_every: {every}
+  logger: CSVLogger
+  callbacks:
+    - {{class_path: ModelCheckpoint, init_args: {{every_n_train_steps: 7, save_last: true}}}}
+    - {{class_path: ModelCheckpoint, init_args: {{monitor: val_loss, filename: "best-{{epoch}}", save_top_k: 2}}}}
+model: {{class_path: Classifier, init_args: {{arch: mlp, hidden: 8}}}}
+data: {{class_path: NpyData, init_args: {{inputs: {data}/x.npy, targets: {data}/y.npy, val_fraction: 0.2, batch_size: 8}}}}
+"""
+ROOT = "s3://runs/mine"
+VERSION = "mine/levin_logs/version_0/"
+
+
+def write_npy(path, descr, shape, data):
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    header += b" " * ((64 - (len(header) + 11) % 64) % 64) + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data)
+
+
+class RemoteRuns(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        if why := object_servers.missing():
+            raise unittest.SkipTest(why)
+        cls.shared = Path(tempfile.mkdtemp(prefix="levin-test-"))
+        cls.addClassCleanup(shutil.rmtree, cls.shared, ignore_errors=True)
+        chance = random.Random(1)
+        write_npy(cls.shared / "x.npy", "<f4", (200, 784), struct.pack("<156800f", *(chance.gauss(0, 1) for _ in range(156800))))
+        write_npy(cls.shared / "y.npy", "<i8", (200,), struct.pack("<200q", *(chance.randrange(10) for _ in range(200))))
+        cls.wanted = {}
+
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="levin-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        log = open(self.folder / "moto.log", "w")
+        self.addCleanup(log.close)
+        moto = Moto(log)
+        self.addCleanup(moto.stop)
+        self.client = moto.client()
+        self.client.create_bucket(Bucket="runs")
+        self.proxy = Proxy(moto.port, signed=True)
+        self.addCleanup(self.proxy.stop)
+
+    def command(self, *arguments, root=ROOT, epochs=3, devices=1, strategy="", every="1s", resume="true"):
+        file = self.folder / "run.yaml"
+        file.write_text(RUN.format(epochs=epochs, root=root, devices=devices, strategy=strategy, data=self.shared, every=every,
+                                   resume=resume))
+        command, *more = arguments or ["fit"]
+        return [LEVIN, command, "--config", str(file), *more]
+
+    def env(self, machine):
+        """The variables of a machine, by its name."""
+        return {**CLEAN, "XDG_CACHE_HOME": str(self.folder / machine), "AWS_ENDPOINT_URL_S3": self.proxy.url,
+                "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}
+
+    def levin(self, machine, *arguments, status=0, **options):
+        done = subprocess.run(self.command(*arguments, **options), env=self.env(machine), stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=300)
+        self.assertEqual(done.returncode, status, done.stdout)
+        return done.stdout
+
+    def start(self, machine, **options):
+        with open(self.folder / "output.txt", "w") as output:
+            process = subprocess.Popen(self.command(**options), env=self.env(machine), stdout=output, stderr=subprocess.STDOUT)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def objects(self):
+        """Returns the etags in the store by their names, without the folders that all have in common."""
+        listed = self.client.list_objects_v2(Bucket="runs").get("Contents", [])
+        return {each["Key"].removeprefix(VERSION): each["ETag"] for each in listed}
+
+    def downloaded(self):
+        """Returns a folder with what is in the store of the run."""
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        for name in self.objects():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(self.client.get_object(Bucket="runs", Key=VERSION + name)["Body"].read())
+        return folder
+
+    def local_run(self, epochs=3, **options):
+        """Returns the folder of an undisturbed run without a store."""
+        what = json.dumps([epochs, options])
+        if what not in self.wanted:
+            root = Path(tempfile.mkdtemp(dir=self.shared))
+            self.levin("none", root=root, epochs=epochs, **options)
+            type(self).wanted[what] = root / "levin_logs/version_0"
+        return self.wanted[what]
+
+    def assert_as_local(self, may_keep_old=False, **options):
+        """The store has the files of a local run, with the same checkpoints and metrics, bitwise."""
+        wanted, found = self.local_run(**options), self.downloaded()
+
+        def names(folder):
+            """Shards have other names each time."""
+            return sorted({str(path.relative_to(folder)).split(".ckpt/")[0] for path in folder.rglob("*")
+                           if path.is_file() and path.name != "run.lock" and not path.name.startswith(".")})
+        old = {name for name in names(found) if "step=" in name} if may_keep_old else set()
+        self.assertEqual(sorted(set(names(found)) - old | (old & set(names(wanted)))), names(wanted))
+        self.assertEqual((found / "metrics.csv").read_text(), (wanted / "metrics.csv").read_text())
+        for path in (wanted / "checkpoints").iterdir():
+            done = subprocess.run([LEVIN, "checkpoint", "diff", "--tensors", str(path), str(found / "checkpoints" / path.name)],
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+            self.assertEqual((path.name, done.returncode, done.stdout), (path.name, 0, done.stdout))
+
+    def test_machines_continue_each_others_run(self):
+        for epochs, machine in ((1, "a"), (2, "b"), (3, "a")):
+            output = self.levin(machine, epochs=epochs)
+        self.assertIn("continuing from s3://runs/mine/levin_logs/version_0/checkpoints/last.ckpt", output)
+        self.assertIn("checkpoint:  s3://runs/mine/levin_logs/version_0/checkpoints/", output)
+        self.assert_as_local()
+        self.assertNotIn("run.lock", self.objects())
+
+    def test_the_same_machine_fetches_nothing(self):
+        self.levin("a", epochs=2)
+        self.proxy.clear()
+        self.assertNotIn("Fetching", self.levin("a"))
+        self.assertEqual([path for method, path, *_ in self.proxy.requests if method == "GET" and ".ckpt" in path], [])
+        self.assert_as_local()
+
+    def test_killed_runs_continue_on_any_machine(self):
+        chance = random.Random(7)
+        self.proxy.latency = 0.005
+        for kill in range(6):
+            process = self.start(chance.choice("abc"), every="0.1s")
+            before = self.objects()
+
+            def is_time(last=kill % 2 == 0):
+                """While a file is on its way, or once one has arrived."""
+                now = self.objects()
+                return process.poll() is not None or (now.get("checkpoints/last.ckpt") != before.get("checkpoints/last.ckpt")
+                                                      if last else len(set(now) - set(before)) > 0 and "metrics.csv" in now)
+            wait_until(is_time, "the moment to kill")
+            process.kill()
+            process.wait()
+        self.levin("d")
+        self.assert_as_local(may_keep_old=True)  # what a killed machine had still to remove
+
+    def test_a_run_of_two_ranks_with_sharded_checkpoints_continues_elsewhere(self):
+        options = {"devices": 2, "strategy": "strategy: fsdp"}
+        process = self.start("a", every="0.1s", **options)
+        wait_until(lambda: process.poll() is not None or "checkpoints/last.ckpt/commit.safetensors" in self.objects(),
+                   "a checkpoint in the store")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        self.levin("b", **options)
+        self.assert_as_local(**options)
+        store = self.downloaded()
+        for record in store.rglob("commit.safetensors"):  # no shard of an older save
+            self.assertEqual(len(list(record.parent.iterdir())), 3, list(record.parent.iterdir()))
+
+    def test_a_server_that_fails_now_and_then_changes_nothing(self):
+        self.proxy.faults = [Fault("status", method="PUT", path="last", code=503, count=2), Fault("reset", method="PUT", path="metrics"),
+                             Fault("status", method="GET", path="list-type", code=500), Fault("cut", method="GET", path="run.lock", after=3),
+                             Fault("reset", method="DELETE", path="best|step")]
+        self.levin("a", every="0.2s")
+        self.assert_as_local()
+
+    def test_what_a_refusing_store_did_not_take_is_copied_by_the_next_run(self):
+        self.proxy.faults = [Fault("status", method="PUT", path="ckpt", code=403, count=10**6)]
+        output = self.levin("a", epochs=2, status=1)
+        self.assertRegex(output, r"What was not copied is kept in \S+/a/levin/staging/s3/runs/mine/levin_logs/version_0, and is copied by")
+        self.proxy.faults = []
+        self.assertNotIn("Fetching", self.levin("a"))
+        self.assert_as_local()
+
+    def test_a_checkpoint_goes_only_once_its_successor_has_arrived(self):
+        self.levin("a", epochs=1)
+        before = {name for name in self.objects() if name.endswith(".ckpt")}
+        self.proxy.faults = [Fault("status", method="PUT", path=r"ckpt", code=403, count=10**6)]
+        self.levin("a", epochs=3, status=1)
+        self.assertLessEqual(before, set(self.objects()))
+
+    def test_a_second_run_in_the_folder_is_refused_while_the_first_lives(self):
+        first = self.start("a", epochs=10**6, every="0.2s")
+        wait_until(lambda: "checkpoints/last.ckpt" in self.objects(), "a checkpoint in the store")
+        output = self.levin("b", status=1)
+        self.assertRegex(output, rf"the folder s3://runs/mine/levin_logs/version_0/? belongs to a run that is still alive: process {first.pid} on ")
+        first.send_signal(signal.SIGTERM)
+        self.assertEqual(first.wait(timeout=60), 143)
+        self.assertNotIn("run.lock", self.objects())
+        self.assertIn("checkpoints/interrupted.ckpt", self.objects())
+
+    def test_a_run_whose_folder_was_taken_over_stops(self):
+        process = self.start("a", epochs=10**6, every="0.2s")
+        wait_until(lambda: "run.lock" in self.objects() and "checkpoints/last.ckpt" in self.objects(), "the run's lock")
+        lock = json.loads(self.client.get_object(Bucket="runs", Key=VERSION + "run.lock")["Body"].read())
+        lock.update(id="other", host="elsewhere", pid=7, machine="another")
+        self.client.put_object(Bucket="runs", Key=VERSION + "run.lock", Body=json.dumps(lock).encode())
+        process.wait(timeout=120)
+        output = (self.folder / "output.txt").read_text()
+        self.assertEqual(process.returncode, 1, output)
+        self.assertIn("process 7 on elsewhere has begun to write there, so this run no longer copies its files.", output)
+        self.assertEqual(json.loads(self.client.get_object(Bucket="runs", Key=VERSION + "run.lock")["Body"].read())["id"], "other")
+
+    def test_new_runs_take_free_versions_and_leave_each_other_alone(self):
+        for machine in "ab":
+            self.levin(machine, epochs=1, resume="false")
+        versions = {name.removeprefix("mine/levin_logs/").split("/")[0] for name in self.objects()
+                    if name.startswith("mine/")} | {"version_0"}
+        self.assertEqual(versions, {"version_0", "version_1"})
+
+    def test_evaluations_fetch_the_checkpoint_they_need(self):
+        self.levin("a")
+        before = self.objects()
+        checkpoints = ROOT + "/levin_logs/version_0/checkpoints"
+        wanted = self.levin("none", "validate", f"--ckpt_path={self.local_run()}/checkpoints/last.ckpt", "--trainer.logger=false",
+                            root=self.folder)
+        wanted = wanted[wanted.index("validate metrics"):]
+        for number, path in enumerate(("last", f"{checkpoints}/last.ckpt", "best", f"{ROOT}/levin_logs/version_0")):
+            with self.subTest(path):
+                output = self.levin(f"new{number}", "validate", f"--ckpt_path={path}")
+                (self.assertIn if "last" in path else self.assertNotIn)(wanted, output)
+        self.assertEqual({name: etag for name, etag in self.objects().items() if not name.startswith("mine")}, before)
+        output = self.levin("none", "validate", f"--ckpt_path={checkpoints}/no.ckpt", status=1)
+        self.assertIn(f"ckpt_path: there is no file {checkpoints}/no.ckpt", output)
+
+    def test_places_that_cannot_hold_a_run_are_refused(self):
+        output = self.levin("a", "fit", "--trainer.default_root_dir=https://example.org/runs", status=2)
+        self.assertIn('"https://example.org/runs" cannot be written: runs are kept in folders, and in buckets', output)
+        output = self.levin("a", "fit", "--trainer.default_root_dir=s3://runs/../x", status=2)
+        self.assertIn('does not name a folder of a bucket. Write s3://bucket/folder.', output)
+        output = self.levin("a", "fit", "--trainer.logger=SQLiteLogger", status=2)
+        self.assertIn("SQLiteLogger: it changes one file all the time, which an object store does not allow. Set path", output)
+        self.assertEqual(self.objects(), {})
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
