@@ -136,8 +136,8 @@ struct TrainerOptions {
   int64_t max_restarts = 0;
   bool oversubscribe = false;
   std::variant<int64_t, std::string> num_threads = "auto";
-  Seconds stop_grace = std::chrono::seconds(25);
   Seconds upload_every = std::chrono::seconds(30);
+  Seconds stop_grace = std::chrono::seconds(25);
   Component<Precision> precision = "32-true";
   std::variant<int64_t, EffectiveBatchSize> accumulate_grad_batches = 1;
   std::optional<std::variant<int64_t, std::string>> micro_batch_size = std::nullopt;

@@ -124,6 +124,8 @@ void read_encoding(const IndexNode& node, const std::string& encoding, Column& c
   if (has_details) read_array_encoding(node, std::string_view(encoding).substr(colon + 1), column);
 }
 
+constexpr std::string_view kFileColumn = "file";  // names the sample
+
 std::vector<Column> read_columns(const IndexNode& shard, const FieldChoice& choice) {
   const auto names = shard["column_names"].elements(), encodings = shard["column_encodings"].elements(),
              sizes = shard["column_sizes"].elements();
@@ -141,7 +143,7 @@ std::vector<Column> read_columns(const IndexNode& shard, const FieldChoice& choi
     }
     known.push_back(column.name);
     const auto size = static_cast<uint64_t>(sizes[k].is_null() ? 0 : sizes[k].count(UINT32_MAX));
-    if (choice.wants(column.name)) {
+    if (choice.wants(column.name) || (column.name == kFileColumn && encodings[k].text() == "str")) {
       read_encoding(encodings[k], encodings[k].text(), column);
       if (size != column.size) {
         sizes[k].fail_expected(column.size == 0
@@ -198,8 +200,6 @@ void add_field(SampleBuilder& sample, const Column& column, FieldBytes& bytes, i
     case Encoding::json: return add_json(sample, column.name, bytes);
   }
 }
-
-constexpr std::string_view kFileColumn = "file";
 
 struct MdsLayout {
   std::vector<Column> columns;
