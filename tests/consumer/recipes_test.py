@@ -68,7 +68,7 @@ endforeach()
 
 class Recipes(unittest.TestCase):
     def test_parts_were_found(self):
-        self.assertEqual(levin_parts.needs(SOURCES)["tools"], ["models", "tracking"])
+        self.assertEqual(levin_parts.needs(SOURCES)["tools"], ["models", "tracking", "streams"])
 
     def test_the_versions_are_cmakes(self):
         version = re.search(r"^project\(levin VERSION ([0-9.]+) ", (SOURCES / "CMakeLists.txt").read_text(), re.M)[1]
