@@ -7,11 +7,13 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "levin/data/images/jpeg_encoder.h"
 #include "levin/data/sets/image_folder_data.h"
 #include "made_images.h"
 #include "peer.h"
@@ -33,7 +35,8 @@ class Photos {
     for (int64_t i = 0; i < count; ++i) {
       const auto folder = root_ / (i % 2 == 0 ? "even" : "odd");
       std::filesystem::create_directories(folder);
-      write_jpeg(folder / (std::to_string(i) + ".jpg"), made_pixels(kHeight, kWidth));
+      std::ofstream(folder / (std::to_string(i) + ".jpg"), std::ios::binary)
+          << levin::encode_jpeg(made_pixels(kHeight, kWidth), 90);
     }
   }
   ~Photos() {

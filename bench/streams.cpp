@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "levin/core/files/files.h"
+#include "levin/data/images/jpeg_encoder.h"
 #include "levin/data/streams/stream_loader.h"
 #include "made_images.h"
 #include "peer.h"
@@ -117,11 +118,7 @@ void write_arrays(const fs::path& folder, int64_t shards, int64_t samples) {
 void write_images(const fs::path& folder, int64_t shards, int64_t samples) {
   torch::manual_seed(0);
   std::vector<std::string> images;
-  const fs::path file = folder.string() + ".jpg";
-  for (int k = 0; k < 32; ++k) {
-    write_jpeg(file, made_pixels(160, 160));
-    images.push_back(levin::read_file(file));
-  }
+  for (int k = 0; k < 32; ++k) images.push_back(levin::encode_jpeg(made_pixels(160, 160), 90));
   write_shards(folder, shards, samples, {"image", "y"}, {"jpeg", "int"}, {std::nullopt, int64_t{8}}, [&](int64_t k) {
     return std::vector{images[static_cast<size_t>(k) % images.size()], bytes_of(&k, 1)};
   });

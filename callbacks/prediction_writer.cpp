@@ -338,13 +338,13 @@ void PredictionWriter::on_predict_batch_end(Trainer& trainer, LightningModule&, 
 }
 
 void PredictionWriter::Writing::start_table(const PredictionRows& rows) {
-  const Columns columns = columns_of(rows);
+  const Columns found = columns_of(rows);
   if (table.empty()) {
-    table = columns;
+    table = found;
     keys = {!rows.ids.empty(), rows.indices.defined()};
     if (output) output->write(header_of(table, keys));
   }
-  if (columns != table) fail_table(columns_text(columns), columns_text(table));
+  if (found != table) fail_table(columns_text(found), columns_text(table));
 }
 
 void PredictionWriter::Writing::write_lines(const PredictionRows& rows, const BlockKey& key, bool is_json) {

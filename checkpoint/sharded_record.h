@@ -9,10 +9,9 @@
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/core/options/fields.h"
 #include "levin/core/state.h"
+#include "levin/core/storage/checkpoint_names.h"
 
 namespace levin {
-
-inline constexpr const char* kShardedRecordFile = "commit.safetensors";
 
 struct ShardFile {
   std::string file;

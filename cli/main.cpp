@@ -34,7 +34,7 @@ constexpr const char* kNoMemory =
 
 // LibTorch registers its operators while it is loaded, where no caller can catch an exception.
 [[noreturn]] void end_while_loading() {
-  std::string_view cause = "an exception without a text";
+  std::string_view cause = "an exception of an unknown type";
   std::string_view remedy = ".";
   try {
     if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);

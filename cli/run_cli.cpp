@@ -38,6 +38,7 @@
 #include "levin/core/process/main_guard.h"
 #include "levin/core/process/stop_signal.h"
 #include "levin/core/version.h"
+#include "levin/data/streams/pack_images.h"
 #include "levin/libtorch/version.h"
 #include "levin/strategies/launch/cluster_environment.h"
 #include "levin/strategies/launch/init_method.h"
@@ -221,7 +222,7 @@ OwnArguments own_arguments_of_tool(Command command) {
     case Command::top: return arguments_of<TopOptions>();
     case Command::convert: return arguments_of<ConvertOptions>();
     case Command::export_model: return arguments_of<ExportOptions>();
-    case Command::pack: return arguments_of<PackCommandOptions>();
+    case Command::pack: return arguments_of<PackOptions>();
     case Command::runs: return {own_list_runs_options()};
     case Command::report: return {own_make_report_options()};
     case Command::schema: return arguments_of<SchemaOptions>();

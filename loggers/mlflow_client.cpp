@@ -7,6 +7,7 @@
 
 #include "levin/core/files/files.h"
 #include "levin/core/files/json_depth.h"
+#include "levin/core/files/url_text.h"
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
 

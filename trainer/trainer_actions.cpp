@@ -104,6 +104,7 @@ void check_has_module(const Run& run, const std::string& who) {
 void write_on_rank_zero(Run& run, const std::string& path, const State& checkpoint) {
   const auto write = [&] {
     write_checkpoint(path, checkpoint);
+    put_staged(path);
     return std::string();
   };
   if (!run.entry.failing) {
@@ -145,11 +146,13 @@ void Trainer::save_checkpoint(const std::string& path_or_url, bool weights_only)
   prepare_for_writing(*run_->strategy, run_->fit, request);
   if (request.shard) {
     write_sharded_checkpoint(path, request.state, *request.shard);
-    run_->strategy->ranks().barrier();  // no rank continues before the record is written
+    (void)on_rank_zero(run_->strategy->ranks(), [&] {  // no rank continues before the record is written
+      put_staged(path);
+      return std::string();
+    });
   } else {
     write_on_rank_zero(*run_, path, request.state);
   }
-  if (run_->strategy->ranks().rank() == 0) put_staged(path);
   ++run_->entry.saves.good;
   if (weights_only) return;
   note_whole_save(*run_, path);

@@ -21,7 +21,7 @@ std::string pack_usage(int width) {
              "Packs a folder of images, with a sub-folder for each class, into shards that StreamData reads (MDS): "
              "smaller images and few files. STORE is a folder or s3://bucket/prefix.",
              width) +
-         "\n" + own_options_table(describe_options<PackCommandOptions>(), width);
+         "\n" + own_options_table(describe_options<PackOptions>(), width);
 }
 
 std::string summary_text(const PackSummary& summary, const std::string& store, double seconds) {
@@ -35,27 +35,20 @@ std::string summary_text(const PackSummary& summary, const std::string& store, d
 int run_pack(const std::vector<std::string>& arguments, int width) {
   Console& console = Console::instance();
   Problems problems;
-  PackCommandOptions options;
+  PackOptions options;
   const SplitArguments read = read_own_options(arguments, options, problems);
   if (read.help) return print_usage(pack_usage(width));
   if (read.rest.size() < 2) {
     problems.add({}, "levin pack", "a folder of images and a store are needed. Write levin pack FOLDER STORE.");
   }
-  refuse_rest(read.rest, own_options(PackCommandOptions::fields()), 2, "a third path. Pack one folder at a time.",
-              problems);
+  refuse_rest(read.rest, own_options(PackOptions::fields()), 2, "a third path. Pack one folder at a time.", problems);
   if (!problems.empty()) return report_problems(problems, "nothing was packed. See levin pack --help.");
 
   const auto start = std::chrono::steady_clock::now();
   PackSummary summary;
   {
     ProgressTask progress("Pack", ProgressUnit::items, "images");
-    summary = pack_images(read.rest[0], read.rest[1],
-                          {.size = options.size,
-                           .quality = options.quality,
-                           .shard_size = options.shard_size,
-                           .workers = options.workers,
-                           .overwrite = options.overwrite,
-                           .on_error = options.on_error},
+    summary = pack_images(read.rest[0], read.rest[1], options,
                           [&](int64_t done, int64_t all) { progress.update(done, all); });
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -79,12 +79,6 @@ struct HttpAnswer {
 /// Error if libcurl cannot be set up or body_file cannot be read.
 [[nodiscard]] HttpAnswer http_request(const HttpRequest& request);
 
-/// Returns `text` as a part of a URL: all characters but letters, digits, -._~ and those in `keep` become %XX.
-[[nodiscard]] std::string url_encoded(const std::string& text, const std::string& keep = "");
-
-/// Returns the inverse of url_encoded().
-[[nodiscard]] std::string url_decoded(const std::string& text);
-
 /// A URL without the user and password that may be in it ("http://user:secret@host/a" becomes "http://host/a"), and
 /// these two, decoded.
 struct SplitUrl {

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "levin/core/files/files.h"
-#include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/stop_signal.h"
 #include "levin/core/process/this_process.h"
@@ -48,6 +47,13 @@ int lock_now(int fd) {
 
 }  // namespace
 
+Error folder_in_use(const std::string& folder, const std::string& who) {
+  return Error("the folder " + folder + " belongs to a run that is still alive: " + who +
+               ". Two runs in one folder would mix their metrics and checkpoints. Stop that run or wait for its "
+               "end, or give this one a folder of its own (another trainer.default_root_dir, or trainer.auto_resume: "
+               "false).");
+}
+
 FolderLock::FolderLock(const std::string& folder, milliseconds patience)
     : folder_(folder), path_(folder + "/run.lock") {
   const auto start = steady_clock::now();
@@ -67,11 +73,7 @@ FolderLock::FolderLock(const std::string& folder, milliseconds patience)
     const std::string who = holder();
     ::close(std::exchange(fd_, -1));
     if (steady_clock::now() - start >= patience) {
-      throw Error(
-          "the folder " + folder_ + " belongs to a run that is still alive: " + who +
-          ". Two runs in one folder would mix their metrics and checkpoints. Stop that run or wait for its "
-          "end, or give this one a folder of its own (another trainer.default_root_dir, or trainer.auto_resume: "
-          "false).");
+      throw folder_in_use(folder_, who);
     }
     if (!told && steady_clock::now() - start >= kBeforeANotice) {
       told = true;

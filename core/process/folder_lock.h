@@ -5,7 +5,12 @@
 #include <chrono>
 #include <string>
 
+#include "levin/core/options/error.h"
+
 namespace levin {
+
+/// Returns the error of a folder that a run uses; `who`: its process and machine.
+[[nodiscard]] Error folder_in_use(const std::string& folder, const std::string& who);
 
 /// Holds the lock of a folder for its lifetime. For rank 0; not thread-safe.
 class FolderLock {

@@ -4,7 +4,9 @@
 
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <utility>
 
 namespace levin {
 
@@ -34,6 +36,14 @@ std::string own_command_text() {
   std::string text;
   for (const std::string& word : own_command_line()) text += (text.empty() ? "" : " ") + word;
   return text;
+}
+
+std::string user_cache_folder(const std::string& name) {
+  for (const auto& [variable, below] : {std::pair{"XDG_CACHE_HOME", ""}, std::pair{"HOME", "/.cache"}}) {
+    const char* folder = std::getenv(variable);
+    if (folder != nullptr && folder[0] == '/') return std::string(folder) + below + "/levin/" + name;
+  }
+  return std::filesystem::temp_directory_path().string() + "/levin-" + name + "-" + std::to_string(::getuid());
 }
 
 std::string host_name() {

@@ -30,6 +30,10 @@ using Variables = std::function<std::optional<std::string>(const std::string& na
 /// Returns the name of this machine; "" if it has none.
 [[nodiscard]] std::string host_name();
 
+/// Returns the folder of this user for files that can be made again: $XDG_CACHE_HOME/levin/NAME or ~/.cache/levin/NAME;
+/// without a home, a folder of this user in the folder for temporary files. Creates nothing.
+[[nodiscard]] std::string user_cache_folder(const std::string& name);
+
 /// The Slurm job that this process runs in.
 struct SlurmJob {
   std::string id = "";   // what scontrol calls it: "12345"; of an array "12345_2"

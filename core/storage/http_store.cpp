@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "levin/core/files/http.h"
+#include "levin/core/files/url_text.h"
 #include "levin/core/process/this_process.h"
 #include "levin/core/storage/transfer.h"
 

@@ -17,11 +17,12 @@
 #include "levin/core/files/files.h"
 #include "levin/core/files/json_depth.h"
 #include "levin/core/process/console.h"
-#include "levin/core/process/log.h"
+#include "levin/core/process/folder_lock.h"
 #include "levin/core/process/main_guard.h"
 #include "levin/core/process/start_thread.h"
 #include "levin/core/process/stop_signal.h"
 #include "levin/core/process/this_process.h"
+#include "levin/core/storage/checkpoint_names.h"
 
 namespace levin {
 
@@ -76,11 +77,6 @@ bool is_private(const std::string& name) {
   return name == kLock || name.starts_with(".") || is_temporary_name(name);
 }
 
-std::string some_of(const std::vector<std::string>& names) {
-  std::vector<std::string> first(names.begin(), names.begin() + static_cast<ptrdiff_t>(std::min(names.size(), kNamed)));
-  return join(first) + (names.size() > kNamed ? " and " + std::to_string(names.size() - kNamed) + " more" : "");
-}
-
 }  // namespace
 
 RemoteFolder::RemoteFolder(const std::string& folder, std::shared_ptr<ObjectStore> store, RemoteFolderOptions options)
@@ -104,15 +100,11 @@ RemoteFolder::~RemoteFolder() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
-    abandoned_ = !finished_;
   }
+  abandoned_ = true;
   changed_.notify_all();
   thread_.join();
-  if (!taken_over().empty()) return;
-  warn_if_it_throws("copying the last lines of the log", [this] {
-    if (finished_) pass();
-  });
-  warn_if_it_throws("removing run.lock", [this] { store_->remove(kLock); });
+  if (taken_over().empty()) warn_if_it_throws("removing run.lock", [this] { store_->remove(kLock); });
 }
 
 std::string RemoteFolder::lock_text() const {
@@ -134,10 +126,7 @@ void RemoteFolder::take_lock() {
     }
     const Writer writer = writer_of(now);
     if (!seen.empty() && now != seen && writer.id == writer_of(seen).id) {
-      throw Error("the folder " + store_->url() + " belongs to a run that is still alive: " + writer.who +
-                  ". Two runs in one folder would mix their metrics and checkpoints. Stop that run or wait for its "
-                  "end, or give this one a folder of its own (another trainer.default_root_dir, or "
-                  "trainer.auto_resume: false).");
+      throw folder_in_use(store_->url(), writer.who);
     }
     if (now != seen) since = steady_clock::now();
     seen = now;
@@ -171,8 +160,8 @@ void RemoteFolder::keep_lock() {
   store_->put(kLock, lock_text());
 }
 
-// The store counts if anything in it is not as it was when this folder was last copied there: another machine has
-// continued the run. Otherwise this folder counts: it may have more than was copied before a kill.
+// If anything in the store is not as this machine left it, another machine has continued the run, and the folder
+// becomes what the store has. Otherwise the folder stays: it may have more than was copied before a kill.
 void RemoteFolder::fetch_if_another_wrote() {
   std::map<std::string, StoredObject> there;
   for (StoredObject& object : store_->list()) {
@@ -183,9 +172,7 @@ void RemoteFolder::fetch_if_another_wrote() {
   bool is_changed = false;
   for (const auto& [key, object] : there) {
     const auto note = noted.find(key);
-    const bool is_own = note != noted.end() && (note->second.etag == object.etag ||
-                                                (note->second.etag.empty() && note->second.size == object.size));
-    is_changed |= !is_own;
+    is_changed |= note == noted.end() || !detail::is_as_noted(object, note->second);
   }
   for (const auto& [name, note] : noted) is_changed |= !note.etag.empty() && !there.contains(name);
   if (!is_changed) return;
@@ -193,7 +180,7 @@ void RemoteFolder::fetch_if_another_wrote() {
   for (const auto& [name, file] : scan()) {
     const auto note = noted.find(name);
     const bool was_copied = note != noted.end() && detail::is_unchanged(file, note->second);
-    if (!was_copied && detail::is_checkpoint_name(name)) dropped.push_back(name);
+    if (!was_copied && is_checkpoint_name(name)) dropped.push_back(name);
     if (there.contains(name)) continue;
     std::error_code ignored;
     fs::remove(fs::path(folder_) / name, ignored);
@@ -201,7 +188,7 @@ void RemoteFolder::fetch_if_another_wrote() {
   }
   if (!dropped.empty()) {
     Console::instance().warn(folder_ + ": another machine has continued the run in " + store_->url() +
-                             " since, so what was not copied from here is dropped: " + some_of(dropped) + ".");
+                             ", so files that were never copied there are dropped: " + join(dropped, kNamed) + ".");
   }
   std::vector<const StoredObject*> wanted;
   uint64_t bytes = 0;
@@ -245,18 +232,18 @@ RemoteFolder::Files RemoteFolder::scan() const {
   return found;
 }
 
-bool RemoteFolder::is_copied(const std::string& name, const detail::LocalFile& file) const {
+bool RemoteFolder::is_copied(const std::string& name, const detail::LocalFile& file) {
   const auto note = notes_.find(name);
   return note && detail::is_unchanged(file, *note);
 }
 
 // Everything that a file refers to was written before it. So files get their second names before the last look for new
 // ones: what that look does not find, no file refers to.
-RemoteFolder::FixedFiles RemoteFolder::fix_checkpoints() const {
+RemoteFolder::FixedFiles RemoteFolder::fix_checkpoints() {
   FixedFiles fixed;
   for (bool found_new = true; std::exchange(found_new, false);) {
     for (const auto& [name, file] : scan()) {
-      if (!detail::is_checkpoint_name(name) || fixed.contains(name) || is_copied(name, file)) continue;
+      if (!is_checkpoint_name(name) || fixed.contains(name) || is_copied(name, file)) continue;
       fixed[name] = std::make_unique<detail::SecondName>(folder_ + "/" + name);
       found_new = true;
     }
@@ -264,17 +251,17 @@ RemoteFolder::FixedFiles RemoteFolder::fix_checkpoints() const {
   return fixed;
 }
 
-// A checkpoint may name those that were written before it. Shards come when their record does, before it.
+// A checkpoint may name those that were written before it. Shards are copied just before their record.
 std::vector<std::string> RemoteFolder::in_written_order(const FixedFiles& fixed) {
-  std::vector<std::tuple<int64_t, int, std::string>> order;
+  std::vector<std::tuple<int64_t, bool, std::string>> order;
   for (const auto& [name, second] : fixed) {
-    const auto record = fixed.find((fs::path(name).parent_path() / detail::kCommitRecord).string());
+    const auto record = fixed.find((fs::path(name).parent_path() / kShardedRecordFile).string());
     const auto file = detail::local_file((record == fixed.end() ? second : record->second)->path());
-    order.emplace_back(file ? file->modified : 0, detail::turn_of(name), name);
+    order.emplace_back(file ? file->modified : 0, is_commit_record(name), name);
   }
   std::sort(order.begin(), order.end());
   std::vector<std::string> names;
-  for (auto& [modified, turn, name] : order) names.push_back(std::move(name));
+  for (auto& [modified, is_record, name] : order) names.push_back(std::move(name));
   return names;
 }
 
@@ -290,14 +277,14 @@ void RemoteFolder::pass() {
   const FixedFiles fixed = fix_checkpoints();
   const Files before = scan();
   for (const auto& [name, file] : before) {
-    if (detail::is_checkpoint_name(name) || is_copied(name, file)) continue;
+    if (is_checkpoint_name(name) || is_copied(name, file)) continue;
     (void)detail::put_noted(*store_, name, folder_ + "/" + name, notes_, &abandoned_);
   }
   for (const std::string& name : in_written_order(fixed)) {
     const detail::SecondName& second = *fixed.at(name);
     // Shards go once another record is in place: of this one, all have their second names.
     const bool is_replaced =
-        detail::turn_of(name) == 2 && detail::local_file(second.path()) != detail::local_file(folder_ + "/" + name);
+        is_commit_record(name) && detail::local_file(second.path()) != detail::local_file(folder_ + "/" + name);
     if (is_replaced || !detail::put_noted(*store_, name, second.path(), notes_, &abandoned_)) copy_again();
   }
   std::vector<std::string> removed;
@@ -308,12 +295,11 @@ void RemoteFolder::pass() {
   // A file that is missing in `before` was removed after its successor was written, so that one is in `after`.
   const Files after = scan();
   for (const auto& [name, file] : after) {
-    if (detail::is_checkpoint_name(name) && !is_copied(name, file) && !noted.contains(name) && !fixed.contains(name)) {
+    if (is_checkpoint_name(name) && !is_copied(name, file) && !noted.contains(name) && !fixed.contains(name)) {
       return copy_again();  // first the new ones
     }
   }
-  std::stable_sort(removed.begin(), removed.end(),
-                   [](const auto& a, const auto& b) { return detail::turn_of(a) > detail::turn_of(b); });
+  std::stable_partition(removed.begin(), removed.end(), [](const auto& name) { return is_commit_record(name); });
   for (const std::string& name : removed) {
     if (after.contains(name)) continue;
     store_->remove(name);
@@ -369,7 +355,6 @@ void RemoteFolder::finish() {
     throw StorageError(std::string(error.what()) + " What was not copied is kept in " + folder_ +
                        ", and is copied by the next run with this folder on this machine.");
   }
-  finished_ = true;
 }
 
 }  // namespace levin

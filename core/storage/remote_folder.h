@@ -1,7 +1,7 @@
 // A folder of this machine whose files are kept in an object store as well, while a run writes to it.
 //
 //   RemoteFolder remote(folder, open_store("s3://bucket/runs/a"), {.upload_every = Seconds(30)});
-//   …                       // fetched what another machine has written; from now on files are copied there
+//   …                       // the folder has what another machine has written; files are copied from now on
 //   remote.upload_soon();   // a checkpoint was written
 //   remote.finish();        // everything is in the store
 //
@@ -38,15 +38,15 @@ struct RemoteFolderOptions {
   Seconds upload_every = Seconds(30);  // between two passes over the folder
 };
 
-/// Copies a folder to a store in the background. For one thread of one process: that of the run's rank 0, which holds
-/// the FolderLock of the folder.
+/// Copies a folder to a store in the background. Only the training thread of rank 0 uses it, which holds the FolderLock
+/// of the folder.
 class RemoteFolder {
  public:
   /// Takes the store's run.lock, and brings the folder up to date: if another machine has written to the store since,
   /// the folder becomes what the store has. Waits while the run that has the lock may still live. Throws Error naming
   /// it if it does, StorageError if the store cannot be reached, and Interrupted if a stop signal arrives.
   RemoteFolder(const std::string& folder, std::shared_ptr<ObjectStore> store, RemoteFolderOptions options = {});
-  /// Copies what has changed since finish(), if that was called; then gives the lock back. Never throws.
+  /// Breaks off what is being copied, and gives the lock back. Never throws.
   ~RemoteFolder();
   RemoteFolder(const RemoteFolder&) = delete;
   RemoteFolder& operator=(const RemoteFolder&) = delete;
@@ -69,8 +69,8 @@ class RemoteFolder {
   using FixedFiles = std::map<std::string, std::unique_ptr<detail::SecondName>>;  // by their names in the folder
 
   [[nodiscard]] Files scan() const;
-  [[nodiscard]] bool is_copied(const std::string& name, const detail::LocalFile& file) const;
-  [[nodiscard]] FixedFiles fix_checkpoints() const;
+  [[nodiscard]] bool is_copied(const std::string& name, const detail::LocalFile& file);
+  [[nodiscard]] FixedFiles fix_checkpoints();
   [[nodiscard]] static std::vector<std::string> in_written_order(const FixedFiles& fixed);
   void copy_again();
   void pass();
@@ -83,7 +83,6 @@ class RemoteFolder {
   detail::SyncNotes notes_;
   std::string id_;      // of this writer
   int64_t passes_ = 0;  // guarded by passing_
-  bool holds_lock_ = false;
   std::mutex passing_;  // held during a pass
   std::mutex mutex_;    // guards what follows
   std::condition_variable changed_;
@@ -91,7 +90,6 @@ class RemoteFolder {
   bool stop_ = false;
   std::string taken_over_ = "";  // not empty: by whom
   std::atomic<bool> abandoned_ = false;
-  bool finished_ = false;
   std::thread thread_;  // last: it uses the others
 };
 

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <utility>
 
+#include "levin/core/files/url_text.h"
 #include "levin/core/files/xml_tree.h"
 #include "levin/core/options/error.h"
 

@@ -2,6 +2,7 @@
 
 #include "levin/core/files/checksum.h"
 #include "levin/core/files/http.h"
+#include "levin/core/files/url_text.h"
 
 namespace levin {
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "levin/core/files/files.h"
+#include "levin/core/files/url_text.h"
 #include "levin/core/files/xml_tree.h"
 #include "levin/core/process/log.h"
 #include "levin/core/process/start_thread.h"

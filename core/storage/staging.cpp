@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <set>
 #include <sstream>
@@ -15,6 +14,8 @@
 
 #include "levin/core/files/files.h"
 #include "levin/core/process/rank_status.h"
+#include "levin/core/process/this_process.h"
+#include "levin/core/storage/checkpoint_names.h"
 #include "levin/core/storage/open_store.h"
 
 namespace levin {
@@ -29,11 +30,7 @@ constexpr const char* kNotes = ".synced";
 constexpr uint64_t kMaxNoteBytes = 4096;
 
 std::string staging_root() {
-  for (const auto& [variable, below] : {std::pair{"XDG_CACHE_HOME", ""}, std::pair{"HOME", "/.cache"}}) {
-    const char* folder = std::getenv(variable);
-    if (folder != nullptr && folder[0] == '/') return absolute_path(std::string(folder) + below + "/levin/staging");
-  }
-  return fs::temp_directory_path().string() + "/levin-staging-" + std::to_string(::getuid());
+  return absolute_path(user_cache_folder("staging"));
 }
 
 // The part of an absolute path below `folder`; nothing if it is not below it.
@@ -54,7 +51,7 @@ Place place_of(const std::string& path) {
   const std::string folder = fs::path(path).parent_path().string();
   const std::string url = staged_url(folder);
   if (url.empty()) {
-    throw StorageError(staged_url(path) + ": a bucket itself is no folder of a run. Write s3://bucket/folder.");
+    throw StorageError(staged_url(path) + ": a run needs a folder of the bucket. Write s3://bucket/folder.");
   }
   return {folder, fs::path(path).filename().string(), open_store(url), detail::SyncNotes(detail::notes_of(folder))};
 }
@@ -101,21 +98,21 @@ void make_remote_folders(const std::string& folder) {
 
 void fetch_staged(const std::string& path) {
   if (staged_url(path).empty()) return;
-  const Place place = place_of(path);
+  Place place = place_of(path);
   std::vector<StoredObject> found = place.store->list(place.name + "/");
   if (auto file = place.store->find(place.name)) found.push_back(std::move(*file));
   for (const StoredObject& object : found) {
-    if (!is_path_below(object.key) || !detail::is_checkpoint_name(object.key)) continue;
+    if (!is_path_below(object.key) || !is_checkpoint_name(object.key)) continue;
     const auto note = place.notes.find(object.key);
     const auto file = detail::local_file(place.folder + "/" + object.key);
-    if (file && note && note->etag == object.etag) continue;  // the same, or changed here since
+    if (file && note && detail::is_as_noted(object, *note)) continue;  // the same, or changed here since
     detail::fetch_noted(*place.store, object, place.folder, place.notes);
   }
 }
 
 void put_staged(const std::string& path) {
   if (staged_url(path).empty()) return;
-  const Place place = place_of(path);
+  Place place = place_of(path);
   std::vector<std::string> names{place.name};
   std::error_code code;
   if (fs::is_directory(path, code)) {
@@ -123,8 +120,7 @@ void put_staged(const std::string& path) {
     for (const std::string& each : names_in(path)) {
       if (!is_temporary_name(each)) names.push_back(place.name + "/" + each);
     }
-    std::stable_sort(names.begin(), names.end(),
-                     [](const auto& a, const auto& b) { return detail::turn_of(a) < detail::turn_of(b); });
+    std::stable_partition(names.begin(), names.end(), [](const auto& name) { return !is_commit_record(name); });
   }
   for (const std::string& name : names) {
     (void)detail::put_noted(*place.store, name, place.folder + "/" + name, place.notes, nullptr);
@@ -144,12 +140,16 @@ bool is_unchanged(const LocalFile& file, const SyncNote& note) {
   return !note.etag.empty() && file.size == note.size && file.modified == note.modified;
 }
 
+bool is_as_noted(const StoredObject& object, const SyncNote& note) {
+  return note.etag.empty() ? note.size == object.size : note.etag == object.etag;
+}
+
 std::string notes_of(const std::string& folder) {
   const std::string root = staging_root();
   return root + "/" + kNotes + "/" + part_below(absolute_path(folder), root).value_or("");
 }
 
-std::map<std::string, SyncNote> SyncNotes::all() const {
+std::map<std::string, SyncNote> SyncNotes::all() {
   std::map<std::string, SyncNote> found;
   std::error_code code;
   for (fs::recursive_directory_iterator at(folder_, code), end; !code && at != end; at.increment(code)) {
@@ -161,30 +161,32 @@ std::map<std::string, SyncNote> SyncNotes::all() const {
   return found;
 }
 
-std::optional<SyncNote> SyncNotes::find(const std::string& name) const {
+std::optional<SyncNote> SyncNotes::find(const std::string& name) {
+  const auto [known, is_new] = read_.try_emplace(name);
+  if (!is_new) return known->second;
   const auto text = read_regular_file(path_of(name), kMaxNoteBytes);
-  if (!text) return std::nullopt;
-  std::istringstream stream(*text);
+  std::istringstream stream(text.value_or(""));
   SyncNote note;
   stream >> note.size >> note.modified;
   if (!stream) return std::nullopt;  // as if it had never been the same
   stream >> note.etag;
-  return note;
+  return known->second = note;
 }
 
-void SyncNotes::write(const std::string& name, const SyncNote& note) const {
+void SyncNotes::write(const std::string& name, const SyncNote& note) {
   make_folder(fs::path(path_of(name)).parent_path().string());
   write_file_durably(path_of(name),
                      std::to_string(note.size) + " " + std::to_string(note.modified) + " " + note.etag + "\n");
+  read_[name] = note;
 }
 
-void SyncNotes::remove(const std::string& name) const {
+void SyncNotes::remove(const std::string& name) {
   std::error_code ignored;
   fs::remove(path_of(name), ignored);
+  read_[name] = std::nullopt;
 }
 
-void fetch_noted(const ObjectStore& store, const StoredObject& object, const std::string& folder,
-                 const SyncNotes& notes) {
+void fetch_noted(const ObjectStore& store, const StoredObject& object, const std::string& folder, SyncNotes& notes) {
   const std::string path = folder + "/" + object.key;
   notes.remove(object.key);
   store.fetch(object.key, path);
@@ -199,7 +201,7 @@ SecondName::~SecondName() {
   if (!name_.empty()) (void)::unlink(name_.c_str());
 }
 
-bool put_noted(ObjectStore& store, const std::string& name, const std::string& source, const SyncNotes& notes,
+bool put_noted(ObjectStore& store, const std::string& name, const std::string& source, SyncNotes& notes,
                const std::atomic<bool>* abandoned) {
   const auto file = local_file(source);
   if (!file) return false;
@@ -213,16 +215,6 @@ bool put_noted(ObjectStore& store, const std::string& name, const std::string& s
   }
   if (const auto object = store.find(name)) notes.write(name, {object->etag, file->size, file->modified});
   return true;
-}
-
-bool is_checkpoint_name(const std::string& name) {
-  const fs::path path(name);
-  return std::any_of(path.begin(), path.end(), [](const fs::path& part) { return part.string().ends_with(".ckpt"); });
-}
-
-int turn_of(const std::string& name) {
-  if (!is_checkpoint_name(name)) return 0;
-  return fs::path(name).filename() == detail::kCommitRecord ? 2 : 1;
 }
 
 }  // namespace detail

@@ -4,8 +4,8 @@
 //   staging_path("s3://bucket/runs")           // ~/.cache/levin/staging/s3/bucket/runs
 //   staged_url("…/staging/s3/bucket/runs/a")   // s3://bucket/runs/a
 //
-// Next to the folders, staging/.synced has a note about each file that is in its store with the same contents: so that
-// the files that changed here, there, or on both sides can be told apart, also after a kill.
+// Next to the folders, staging/.synced has a note about each file that is in its store with the same contents. The
+// notes tell, also after a kill, which files have changed since: here, there, or on both sides.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,6 @@ void put_staged(const std::string& path);
 
 namespace detail {
 
-inline constexpr const char* kCommitRecord = "commit.safetensors";  // of a sharded checkpoint
-
 /// What a file was when it was last the same here and in its store.
 struct SyncNote {
   std::string etag = "";  // of the object; "": the object is being written
@@ -65,30 +63,33 @@ struct LocalFile {
 };
 [[nodiscard]] std::optional<LocalFile> local_file(const std::string& path);
 
-/// Returns whether the file has not changed since the note was written.
+/// Returns true if the file has not changed since the note was written.
 [[nodiscard]] bool is_unchanged(const LocalFile& file, const SyncNote& note);
+/// Returns true if the object is as this machine has left it, perhaps by a put whose end it did not live to note.
+[[nodiscard]] bool is_as_noted(const StoredObject& object, const SyncNote& note);
 
-/// The notes about the files below a folder, by their names relative to it.
+/// The notes about the files below a folder, by their names relative to it. Each is read once. Not thread-safe.
 class SyncNotes {
  public:
   /// `notes`: the folder of the notes.
   explicit SyncNotes(std::string notes) : folder_(std::move(notes)) {}
-  [[nodiscard]] std::map<std::string, SyncNote> all() const;
-  [[nodiscard]] std::optional<SyncNote> find(const std::string& name) const;
-  void write(const std::string& name, const SyncNote& note) const;
-  void remove(const std::string& name) const;
+  [[nodiscard]] std::map<std::string, SyncNote> all();
+  [[nodiscard]] std::optional<SyncNote> find(const std::string& name);
+  void write(const std::string& name, const SyncNote& note);
+  void remove(const std::string& name);
 
  private:
   [[nodiscard]] std::string path_of(const std::string& name) const { return folder_ + "/" + name; }
+
   std::string folder_;
+  std::map<std::string, std::optional<SyncNote>> read_ = {};
 };
 
 /// Returns the folder of the notes about the files below a staging_path().
 [[nodiscard]] std::string notes_of(const std::string& folder);
 
 /// Fetches an object to folder/name, and notes it.
-void fetch_noted(const ObjectStore& store, const StoredObject& object, const std::string& folder,
-                 const SyncNotes& notes);
+void fetch_noted(const ObjectStore& store, const StoredObject& object, const std::string& folder, SyncNotes& notes);
 
 /// A second name of a checkpoint's file, so that exactly this file can be copied although the run may replace it.
 class SecondName {
@@ -105,15 +106,9 @@ class SecondName {
   std::string name_;
 };
 
-/// Copies the file `source` to the store as `name`, and notes it. Returns false if there is no such file any more.
-bool put_noted(ObjectStore& store, const std::string& name, const std::string& source, const SyncNotes& notes,
+/// Copies the file `source` to the store as `name`, and notes it. Returns false if the file was removed.
+bool put_noted(ObjectStore& store, const std::string& name, const std::string& source, SyncNotes& notes,
                const std::atomic<bool>* abandoned);
-
-/// Returns whether a name is of a checkpoint, or of a file of a sharded one; and when it has its turn: logs before
-/// checkpoints before commit records, so that at any time the store has the logs of its checkpoints, and no record
-/// without its shards.
-[[nodiscard]] bool is_checkpoint_name(const std::string& name);
-[[nodiscard]] int turn_of(const std::string& name);
 
 }  // namespace detail
 

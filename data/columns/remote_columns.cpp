@@ -3,10 +3,10 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <utility>
 
+#include "levin/core/files/url_text.h"
 #include "levin/core/options/error.h"
 #include "levin/core/storage/open_store.h"
 #include "levin/data/files/shard_cache.h"
@@ -15,34 +15,14 @@ namespace levin {
 
 namespace {
 
-constexpr uint64_t kCacheBytes = uint64_t{100} << 30;
-
 // A name in the cache for a file and its version.
 std::string name_in_cache(const std::string& text) {
   const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
-  char name[48];
-  (void)std::snprintf(name, sizeof name, "table-%016llx%016llx", static_cast<unsigned long long>(hash.high64),
-                      static_cast<unsigned long long>(hash.low64));
-  return name;
+  return formatted("table-%016llx%016llx", static_cast<unsigned long long>(hash.high64),
+                   static_cast<unsigned long long>(hash.low64));
 }
 
-// A web server's URL may have escaped characters; a store's key has none.
-std::string unescaped(const std::string& text) {
-  const auto digit = [](char c) -> int {
-    if (c >= '0' && c <= '9') return c - '0';
-    const char lower = static_cast<char>(c | 0x20);
-    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-  };
-  std::string plain;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool is_escape = text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
-    plain += is_escape ? static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2])) : text[i];
-    if (is_escape) i += 2;
-  }
-  return plain;
-}
-
-// The URL of the folder, with the query, and the file's name.
+// The URL of the folder, with the query, and the file's name, which is escaped in a web server's URL.
 std::pair<std::string, std::string> split_url(const std::string& url) {
   const bool is_web = !url.starts_with("s3:");
   const size_t end = is_web ? std::min(url.find_first_of("?#"), url.size()) : url.size();
@@ -52,7 +32,7 @@ std::pair<std::string, std::string> split_url(const std::string& url) {
                     "\" does not name a file. Write the URL of the table, such as s3://bucket/folder/table.csv.");
   }
   const std::string name = url.substr(slash + 1, end - slash - 1);
-  return {url.substr(0, slash + 1) + url.substr(end), is_web ? unescaped(name) : name};
+  return {url.substr(0, slash + 1) + url.substr(end), is_web ? url_decoded(name) : name};
 }
 
 /// The copy of a file; its messages name the URL.
@@ -90,7 +70,7 @@ class RemoteColumns final : public ColumnFile {
     }
   }
 
-  std::shared_ptr<const CachedFile> copy_;  // stays in the cache as long as it is read
+  std::shared_ptr<const CachedFile> copy_;  // keeps the file in the cache
   std::string url_;
   std::shared_ptr<const ColumnFile> file_ = nullptr;
 };
@@ -103,7 +83,7 @@ std::shared_ptr<const ColumnFile> open_remote_columns(
   const std::shared_ptr<const ObjectStore> store = open_store(folder);
   const std::string name = store->url(key);
   const auto found = store->find(key);
-  if (!found) throw DataError(name + ": there is no such file on the server. Correct the path.");
+  if (!found) throw DataError(name + ": the server has no such file. Correct the path.");
   std::string version = name;
   for (const std::string& part : {found->etag, std::to_string(found->size)}) version += "\n" + part;
   const auto fetch = [&](const std::string& path) {
@@ -114,7 +94,7 @@ std::shared_ptr<const ColumnFile> open_remote_columns(
     throw DataError(name + ": expected " + std::to_string(found->size) + " bytes, received " + std::to_string(bytes) +
                     ". The file was replaced meanwhile: start again.");
   };
-  auto copy = ShardCache(default_shard_cache(), kCacheBytes).get(name_in_cache(version), found->size, fetch);
+  auto copy = ShardCache(default_shard_cache(), kShardCacheBytes).get(name_in_cache(version), found->size, fetch);
   auto file = std::make_shared<RemoteColumns>(std::move(copy), name);
   file->open(open);
   return file;

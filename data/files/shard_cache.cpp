@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <thread>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "levin/core/options/error.h"
 #include "levin/core/options/units.h"
 #include "levin/core/process/console.h"
+#include "levin/core/process/this_process.h"
 
 namespace levin {
 
@@ -65,11 +65,7 @@ bool lock_byte(int fd, off_t byte, short kind, bool waits) {
 }  // namespace
 
 std::string default_shard_cache() {
-  for (const auto& [variable, below] : {std::pair{"XDG_CACHE_HOME", ""}, std::pair{"HOME", "/.cache"}}) {
-    const char* folder = std::getenv(variable);
-    if (folder != nullptr && folder[0] == '/') return std::string(folder) + below + "/levin/streams";
-  }
-  return fs::temp_directory_path().string() + "/levin-streams-" + std::to_string(::getuid());
+  return user_cache_folder("streams");
 }
 
 ShardCache::ShardCache(std::string folder, uint64_t max_bytes) : folder_(absolute_path(folder)), max_bytes_(max_bytes) {

@@ -75,8 +75,10 @@ class ShardCache {
   std::atomic<bool> warned_ = false;
 };
 
-/// Returns the folder for copies of shards unless another one is chosen: $XDG_CACHE_HOME/levin/streams or
-/// ~/.cache/levin/streams; without a home, a folder of this user in the folder for temporary files.
+/// The size of a cache unless another one is chosen.
+inline constexpr uint64_t kShardCacheBytes = uint64_t{100} << 30;
+
+/// Returns the folder for copies of shards unless another one is chosen: user_cache_folder("streams").
 [[nodiscard]] std::string default_shard_cache();
 
 }  // namespace levin

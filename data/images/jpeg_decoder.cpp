@@ -1,5 +1,4 @@
-// libjpeg reports an error by a call that must not return; here it jumps back to the function that called libjpeg. The
-// jump destroys no objects, so nothing with a destructor is created between setjmp and the calls: see `run`.
+// Errors of libjpeg jump: see jpeg_errors.h, and `run`.
 #include <ATen/ops/empty.h>
 // jpeglib.h needs these.
 #include <cstddef>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "levin/data/images/image_decoder.h"
+#include "levin/data/images/jpeg_errors.h"
 
 namespace levin {
 
@@ -26,23 +26,14 @@ namespace {
 // A progressive image repeats its pixels in every scan: without a limit, a small file can take minutes.
 constexpr int kMaxScans = 200;
 
-struct JpegErrors {
-  jpeg_error_mgr base;  // first: libjpeg knows this part
-  std::jmp_buf back;
-  std::array<char, JMSG_LENGTH_MAX> text;
-};
-
-[[noreturn]] void leave(j_common_ptr info) {
-  auto* errors = reinterpret_cast<JpegErrors*>(info->err);
-  errors->base.format_message(info, errors->text.data());
-  std::longjmp(errors->back, 1);
-}
+using detail::JpegErrors;
+using detail::leave_jpeg;
 
 // Handles what libjpeg calls a warning: it continues with grey or shifted pixels, unless bytes are merely left over.
 void on_message(j_common_ptr info, int level) {
   if (level < 0 && info->err->msg_code != JWRN_EXTRANEOUS_DATA && info->err->msg_code != JWRN_ADOBE_XFORM &&
       info->err->msg_code != JWRN_JFIF_MAJOR) {
-    leave(info);
+    leave_jpeg(info);
   }
 }
 
@@ -93,7 +84,7 @@ class JpegDecoder final : public ImageDecoder {
  public:
   JpegDecoder(std::string path, std::string bytes) : path_(std::move(path)), bytes_(std::move(bytes)) {
     info_.err = jpeg_std_error(&session_.errors.base);
-    session_.errors.base.error_exit = leave;
+    session_.errors.base.error_exit = leave_jpeg;
     session_.errors.base.emit_message = on_message;
     run([this] {
       jpeg_create_decompress(&info_);

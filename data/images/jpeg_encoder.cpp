@@ -1,38 +1,18 @@
-// libjpeg reports an error by a call that must not return: see jpeg_decoder.cpp.
 #include "levin/data/images/jpeg_encoder.h"
 
-// jpeglib.h needs these.
-#include <cstddef>
-#include <cstdio>
-// clang-format off
-#include <jpeglib.h>
-// clang-format on
-
-#include <array>
 #include <csetjmp>
 #include <cstdlib>
 
 #include "levin/core/options/error.h"
+#include "levin/data/images/jpeg_errors.h"
 
 namespace levin {
 
 namespace {
 
-struct EncoderErrors {
-  jpeg_error_mgr base;  // first: libjpeg knows this part
-  std::jmp_buf back;
-  std::array<char, JMSG_LENGTH_MAX> text;
-};
-
-[[noreturn]] void leave_encoder(j_common_ptr info) {
-  auto* errors = reinterpret_cast<EncoderErrors*>(info->err);
-  errors->base.format_message(info, errors->text.data());
-  std::longjmp(errors->back, 1);
-}
-
 struct Encoding {
   jpeg_compress_struct info{};
-  EncoderErrors errors{};
+  detail::JpegErrors errors{};
   unsigned char* bytes = nullptr;
   unsigned long size = 0;  // NOLINT(google-runtime-int): libjpeg's type
 
@@ -79,7 +59,7 @@ std::string encode_jpeg(const at::Tensor& image, int64_t quality) {
   const at::Tensor rows = image.permute({1, 2, 0}).contiguous();
   Encoding encoding;
   encoding.info.err = jpeg_std_error(&encoding.errors.base);
-  encoding.errors.base.error_exit = leave_encoder;
+  encoding.errors.base.error_exit = detail::leave_jpeg;
   if (!encode(encoding, rows.const_data_ptr<uint8_t>(), rows.size(0), rows.size(1), quality)) {
     throw Error(std::string("encode_jpeg: the image cannot be written as a JPEG: ") + encoding.errors.text.data() +
                 ".");

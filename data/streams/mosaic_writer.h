@@ -32,8 +32,8 @@ class MosaicWriter {
   MosaicWriter(const MosaicWriter&) = delete;
   MosaicWriter& operator=(const MosaicWriter&) = delete;
 
-  /// Adds a sample, the bytes of its columns. Throws DataError if it has another number of columns, a value of another
-  /// size than its column's, or more than 2^31 bytes.
+  /// Adds a sample, the bytes of its columns. Throws DataError for a wrong number of columns, for a value whose size is
+  /// not that of its column, and for more than 2^30 bytes.
   void add(const std::vector<std::string>& values);
   /// Writes the last shard and the index.
   void finish();

@@ -31,7 +31,7 @@ std::string bytes_of(const at::Tensor& tensor) {
   return {reinterpret_cast<const char*>(tensor.const_data_ptr<uint8_t>()), static_cast<size_t>(tensor.numel())};
 }
 
-// Returns the image as it is stored.
+// Returns the bytes of the image in the store.
 std::string packed_image(const std::string& path, const std::string& bytes, const PackOptions& options) {
   const auto decoder = open_image(path, bytes, options.max_pixels);
   const ImageSize all = decoder->size();
@@ -84,8 +84,9 @@ void prepare_folder(const std::string& folder, const std::string& path) {
 
 }  // namespace
 
-PackSummary pack_images(const std::string& folder, const std::string& store, const PackOptions& options,
+PackSummary pack_images(const std::string& folder, const std::string& store, PackOptions options,
                         const std::function<void(int64_t done, int64_t all)>& progress) {
+  options = checked(std::move(options), "PackOptions");
   const auto images = std::make_shared<const ImageFolder>(folder);
   const std::shared_ptr<ObjectStore> target = open_store(store);
   if (!is_remote(store)) prepare_folder(folder, target->url());

@@ -108,7 +108,7 @@ std::shared_ptr<StreamSource> StreamData::open(const std::string& path) {
   options.cache_size = options_.cache_size;
   options.open_shards = std::max<int64_t>(64, 2 * options_.shuffle_shards);
   auto source = std::make_shared<StreamSource>(path, options);
-  if (predicts_ && !classes_.empty()) return source;  // predicted classes are those of the training data
+  if (predicts_ && !classes_.empty()) return source;  // the model predicts classes of its training data
   const std::vector<std::string> classes = class_names(source->store());
   if (classes_.empty()) classes_ = classes;
   if (!classes.empty() && classes != classes_) {

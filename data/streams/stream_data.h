@@ -41,7 +41,7 @@ struct StreamDataOptions {
   int64_t prefetch_shards = 8;
   int64_t fetch_threads = 4;
   std::string cache = "";  // a folder of this machine for copies of shards; "": ~/.cache/levin/streams
-  ByteSize cache_size = {int64_t{100} << 30};
+  ByteSize cache_size = {kShardCacheBytes};
   template <class = void>
   static auto fields() {
     using O = StreamDataOptions;
@@ -87,7 +87,7 @@ class StreamData final : public DataModule {
   Loaders val_dataloader() override;
   Loaders test_dataloader() override;
   Loaders predict_dataloader() override { return test_dataloader(); }
-  /// Returns the names of the classes in classes.json beside the shards, as `levin pack` writes it, or in a checkpoint.
+  /// Returns the names of the classes, from classes.json beside the shards (which `levin pack` writes) or a checkpoint.
   [[nodiscard]] std::vector<std::string> label_names() const override { return classes_; }
   /// The class names.
   [[nodiscard]] State state_dict() const override;

@@ -25,9 +25,9 @@ namespace levin {
 /// Where copies of shards are kept, and how a data set is read.
 struct StreamSourceOptions {
   StreamOptions stream = {};
-  std::string cache = "";                      // a folder on this machine; "": default_shard_cache()
-  ByteSize cache_size = {int64_t{100} << 30};  // of all copies in the folder
-  int64_t open_shards = 64;                    // shards that stay open after their use
+  std::string cache = "";                    // a folder on this machine; "": default_shard_cache()
+  ByteSize cache_size = {kShardCacheBytes};  // of all copies in the folder
+  int64_t open_shards = 64;                  // shards that stay open after their use
 };
 
 /// The shards of one data set. Thread-safe.
@@ -65,8 +65,8 @@ class StreamSource {
   /// Return whether a shard is copied to a cache, and whether any is.
   [[nodiscard]] bool copies(size_t shard) const;
   [[nodiscard]] bool copies_any() const { return cache_ != nullptr; }
-  /// Copies a shard to the cache ahead of its use. Returns false if another thread or process is
-  /// copying it, or if there is no room.
+  /// Copies a shard to the cache ahead of its use. Returns false if the cache has no room, or if another thread or
+  /// process is copying the shard.
   bool bring(size_t shard, const std::atomic<bool>* abandoned);
 
  private:

@@ -151,13 +151,6 @@ void check_aliases(const PretrainedModel& model, const Tensors& own, const Sourc
   }
 }
 
-// The first names, and how many more there are.
-std::string few(const std::vector<std::string>& names) {
-  constexpr size_t most = 8;
-  if (names.size() <= most) return join(names);
-  return join({names.begin(), names.begin() + most}) + " and " + std::to_string(names.size() - most) + " more";
-}
-
 }  // namespace
 
 void init_weights(PretrainedModel& model, const std::vector<std::string>& only) {
@@ -183,7 +176,7 @@ void init_weights(PretrainedModel& model, const std::vector<std::string>& only) 
 std::string LoadReport::str() const {
   std::string text;
   const auto add = [&](const std::string& what, const std::vector<std::string>& names) {
-    if (!names.empty()) text += (text.empty() ? "" : "; ") + what + few(names);
+    if (!names.empty()) text += (text.empty() ? "" : "; ") + what + join(names, /*most=*/8);
   };
   add("newly initialized: ", newly_initialized);
   add("not in the model: ", unexpected);

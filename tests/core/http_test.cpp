@@ -9,6 +9,7 @@
 #include <atomic>
 #include <thread>
 
+#include "levin/core/files/url_text.h"
 #include "levin/core/options/error.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"

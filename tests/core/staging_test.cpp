@@ -6,6 +6,7 @@
 #include <string>
 
 #include "levin/core/options/error.h"
+#include "levin/core/storage/checkpoint_names.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 
@@ -43,7 +44,7 @@ TEST_F(Staging, HasAPathForEachUrlAndAUrlForEachOfThesePaths) {
 }
 
 TEST_F(Staging, HasNoUrlForOtherPaths) {
-  for (const std::string path :
+  for (const std::string& path :
        {folder_ / "levin/staging", folder_ / "levin/staging/s3", folder_ / "levin/staging/.synced/s3/bucket",
         folder_ / "levin/staging/s3/../x", std::string("/elsewhere"), std::string("s3/bucket"), std::string()}) {
     EXPECT_EQ(staged_url(path), "") << path;
@@ -63,16 +64,29 @@ TEST_F(Staging, RefusesWhatCannotBeWritten) {
   }
 }
 
-TEST_F(Staging, CopiesLogsBeforeCheckpointsAndCommitRecordsLast) {
-  using detail::turn_of;
-  EXPECT_LT(turn_of("metrics.csv"), turn_of("checkpoints/last.ckpt"));
-  EXPECT_LT(turn_of("checkpoints/last.ckpt"), turn_of("checkpoints/last.ckpt/commit.safetensors"));
-  EXPECT_LT(turn_of("a.ckpt/shard-0-of-2.1.safetensors"), turn_of("a.ckpt/commit.safetensors"));
-  EXPECT_EQ(turn_of("commit.safetensors"), turn_of("metrics.csv"));  // not of a checkpoint
+TEST_F(Staging, TellsLogsCheckpointsAndCommitRecordsApart) {
+  EXPECT_FALSE(is_checkpoint_name("metrics.csv"));
+  EXPECT_FALSE(is_checkpoint_name("commit.safetensors"));  // not of a checkpoint
+  for (const std::string name :
+       {"checkpoints/last.ckpt", "checkpoints/last.ckpt/commit.safetensors", "a.ckpt/shard-0-of-2.1.safetensors"}) {
+    EXPECT_TRUE(is_checkpoint_name(name)) << name;
+  }
+  EXPECT_TRUE(is_commit_record("checkpoints/last.ckpt/commit.safetensors"));
+  for (const std::string name : {"commit.safetensors", "last.ckpt", "a.ckpt/shard-0-of-2.1.safetensors"}) {
+    EXPECT_FALSE(is_commit_record(name)) << name;
+  }
+}
+
+TEST_F(Staging, KnowsAnObjectThatThisMachineLeft) {
+  const StoredObject object{"last.ckpt", 7, "etag-1"};
+  EXPECT_TRUE(detail::is_as_noted(object, {"etag-1", 7, 1}));
+  EXPECT_TRUE(detail::is_as_noted(object, {"", 7, 1}));  // the machine was killed while it wrote
+  EXPECT_FALSE(detail::is_as_noted(object, {"etag-2", 7, 1}));
+  EXPECT_FALSE(detail::is_as_noted(object, {"", 8, 1}));
 }
 
 TEST_F(Staging, RemembersWhatIsTheSameOnBothSides) {
-  const detail::SyncNotes notes(folder_ / "notes");
+  detail::SyncNotes notes(folder_ / "notes");
   EXPECT_EQ(notes.find("a/b"), std::nullopt);
   EXPECT_TRUE(notes.all().empty());
   notes.write("a/b", {"etag-1", 3, 17});
@@ -87,6 +101,9 @@ TEST_F(Staging, RemembersWhatIsTheSameOnBothSides) {
   EXPECT_EQ(notes.find("a/b"), std::nullopt);
   folder_.write("notes/damaged", "no number");
   EXPECT_EQ(notes.find("damaged"), std::nullopt);
+  detail::SyncNotes others(folder_ / "notes");  // reads what the first one has written
+  EXPECT_EQ(others.find("c"), (detail::SyncNote{"", 4, 18}));
+  EXPECT_EQ(others.all().size(), 1U);
 }
 
 }  // namespace

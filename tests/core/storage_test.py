@@ -16,14 +16,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 import object_servers  # noqa: E402
-from object_servers import KEY, SECRET, Fault, FolderServer, Moto, Proxy, error_body  # noqa: E402
+from object_servers import CLEAN, KEY, SECRET, Fault, FolderServer, Moto, Proxy, error_body  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
 PROGRAM = sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else ""
 QUICK = {"attempts": 3, "first_pause": 0.01, "stall_timeout": 20}
-# Nothing of the machine's own settings.
-CLEAN = {name: value for name, value in os.environ.items()
-         if not name.startswith("AWS_") and not name.lower().endswith("_proxy")}
 MIB = 1 << 20
 
 

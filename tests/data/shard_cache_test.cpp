@@ -141,7 +141,7 @@ TEST(ShardCache, AKilledProcessLeavesNeitherALockNorAFile) {
   ::close(ends[1]);
 }
 
-// What a store and a decompression have beside the unfinished file belongs to it.
+// A store and a decompression write more files next to the unfinished one.
 TEST(ShardCache, LeavesAloneWhatIsBeingMadeAndRemovesItOnceItsMakerIsGone) {
   const CapturedConsole console;
   const TemporaryFolder folder;
@@ -160,7 +160,7 @@ TEST(ShardCache, LeavesAloneWhatIsBeingMadeAndRemovesItOnceItsMakerIsGone) {
   });
   started.get_future().wait();
   const ShardCache other(folder.path(), 10);
-  (void)cache.get("b", 9, writing(std::string(9, 'x')));  // there is no room
+  (void)cache.get("b", 9, writing(std::string(9, 'x')));  // the cache is full
   finish.set_value();
   maker.join();
   EXPECT_EQ(shards_in(folder), (std::vector<std::string>{"a", "a.part.packed", "a.part.packed.tmp-0123456789abcdef"}));

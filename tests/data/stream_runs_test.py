@@ -4,7 +4,6 @@ shards in a folder.
     stream_runs_test.py LEVIN [TEST …]
 """
 import json
-import os
 import random
 import shutil
 import signal
@@ -16,12 +15,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 import object_servers  # noqa: E402
-from object_servers import KEY, SECRET, Fault, FolderServer, Moto, Proxy  # noqa: E402
+from object_servers import CLEAN, Fault, FolderServer, Moto, Proxy  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
 LEVIN = str(Path(sys.argv.pop(1)).resolve()) if len(sys.argv) > 1 else ""
-CLEAN = {name: value for name, value in os.environ.items()
-         if not name.startswith("AWS_") and not name.lower().endswith("_proxy")}
 RUN = """\
 seed_everything: 3
 trainer:
@@ -118,8 +115,7 @@ class StreamRuns(unittest.TestCase):
         for path in self.shards.iterdir():
             client.put_object(Bucket="data", Key=f"train/{path.name}", Body=path.read_bytes())
         proxy = self.server(Proxy, moto.port, signed=True)
-        return proxy, {"AWS_ENDPOINT_URL_S3": proxy.url, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET,
-                       "AWS_REGION": "us-east-1"}
+        return proxy, object_servers.variables(proxy.url)
 
     def test_a_web_server_gives_the_run_of_a_folder(self):
         server = self.server(FolderServer, self.shards)

@@ -258,7 +258,7 @@ class RemoteTables(TableTest):
         (self.tables / "bad.csv").write_text("address,city,size,kind,price\na,b,1,2,3\na,b,1,2\n")
         (self.tables / "other.csv").write_text("address,city\na,b\n")
         url = f"{server.url}/tables%20of%201999"
-        for name, text in (("none.csv", "none.csv: there is no such file on the server. Correct the path."),
+        for name, text in (("none.csv", "none.csv: the server has no such file. Correct the path."),
                            ("bad.csv", "bad.csv:3:1: expected 5 fields as in line 1, saw 4."),
                            ("other.csv", "other.csv: no column \"price\"")):
             output = self.run_tool("run", url, train=f"{name}?token=secret", devices=1)

@@ -5,7 +5,6 @@
 A machine is a folder for caches: nothing else is kept on a machine.
 """
 import json
-import os
 import random
 import shutil
 import signal
@@ -18,12 +17,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 import object_servers  # noqa: E402
-from object_servers import KEY, SECRET, Fault, Moto, Proxy  # noqa: E402
+from object_servers import CLEAN, Fault, Moto, Proxy  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
 LEVIN = str(Path(sys.argv.pop(1)).resolve()) if len(sys.argv) > 1 else ""
-CLEAN = {name: value for name, value in os.environ.items()
-         if not name.startswith("AWS_") and not name.lower().endswith("_proxy")}
 RUN = """\
 seed_everything: 3
 trainer:
@@ -88,8 +85,7 @@ class RemoteRuns(unittest.TestCase):
 
     def env(self, machine):
         """The variables of a machine, by its name."""
-        return {**CLEAN, "XDG_CACHE_HOME": str(self.folder / machine), "AWS_ENDPOINT_URL_S3": self.proxy.url,
-                "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}
+        return {**CLEAN, **object_servers.variables(self.proxy.url), "XDG_CACHE_HOME": str(self.folder / machine)}
 
     def levin(self, machine, *arguments, status=0, **options):
         done = subprocess.run(self.command(*arguments, **options), env=self.env(machine), stdout=subprocess.PIPE,

@@ -26,6 +26,16 @@ PACKAGES = HOME / "storage-python"
 KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"  # of Amazon's documentation
 
 
+# The environment without the machine's own stores and proxies.
+CLEAN = {name: value for name, value in os.environ.items()
+         if not name.startswith("AWS_") and not name.lower().endswith("_proxy")}
+
+
+def variables(url):
+    """Returns the variables with which programs use the S3 server at `url`."""
+    return {"AWS_ENDPOINT_URL_S3": url, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}
+
+
 def missing():
     """Returns why S3's server cannot run here; "" if it can."""
     if (PACKAGES / "moto").is_dir():

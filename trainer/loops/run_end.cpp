@@ -105,11 +105,11 @@ void report_exception(Run& run, const std::exception& error) {
     although_failing("finalize of " + detail::readable_type_name(typeid(one)),
                      [&] { one.finalize(interrupted ? "interrupted" : "failed"); });
   }
-  although_failing("copying files to the object store", [&] { finish_uploads(run); });
   // Lightning: an exception skips teardown; here it runs, so that what setup opened is closed.
   const HookScope ending(run.entry, Hook::teardown);
   while (tear_down_next(run, [&](auto& object, auto call) { although_failing(run, Hook::teardown, object, call); })) {
   }
+  although_failing("copying files to the object store", [&] { finish_uploads(run); });
 }
 
 // An exception of user code, with the place in the run prepended to its text. Errors that Levin finds before the first

@@ -14,7 +14,6 @@
 #include "levin/checkpoint/checkpoint_writer.h"
 #include "levin/core/process/folder_lock.h"
 #include "levin/core/state.h"
-#include "levin/core/storage/remote_folder.h"
 #include "levin/data/data_module.h"
 #include "levin/profilers/time_split.h"
 #include "levin/trainer/metrics.h"
@@ -28,6 +27,7 @@ class Callback;
 class LightningModule;
 class ModuleReplicas;
 class Recomputation;
+class RemoteFolder;
 class SequentialCalls;
 class StepEngine;
 
@@ -58,7 +58,7 @@ struct EntryPoint : RunningHook {
 
   std::vector<std::shared_ptr<Callback>> callbacks = {};           // with the module's own, checkpoints last
   std::vector<std::unique_ptr<FolderLock>> folder_locks = {};      // no other run is active in them
-  std::vector<std::unique_ptr<RemoteFolder>> remote_folders = {};  // of them, those that are copied to a store
+  std::vector<std::shared_ptr<RemoteFolder>> remote_folders = {};  // of them, those that are copied to a store
   int64_t log_file = 0;                                            // the number of log::open; 0: none
   std::shared_ptr<ModuleReplicas> replicas = nullptr;              // null: the module computes whole batches
   std::shared_ptr<SequentialCalls> sequential_calls = nullptr;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -82,7 +83,7 @@ void claim_folders(Run& run, const std::vector<std::string>& folders) {
     run.entry.folder_locks.push_back(std::make_unique<FolderLock>(wanted.string(), patience(run)));
     const std::string url = staged_url(wanted.string());
     if (url.empty()) continue;
-    run.entry.remote_folders.push_back(std::make_unique<RemoteFolder>(
+    run.entry.remote_folders.push_back(std::make_shared<RemoteFolder>(
         wanted.string(), open_store(url), RemoteFolderOptions{.upload_every = run.options.upload_every}));
   }
 }
@@ -97,11 +98,17 @@ void upload_soon(const EntryPoint& entry) {
   for (const auto& folder : entry.remote_folders) folder->upload_soon();
 }
 
-void finish_uploads(const Run& run) {
-  for (const auto& folder : run.entry.remote_folders) {
-    const bool is_unused = !run.has_trained && names_of_unused(folder->folder(), !has_chosen_logger(run));
-    if (!is_unused) folder->finish();
+void finish_uploads(Run& run) {
+  std::exception_ptr first;
+  for (const auto& folder : std::exchange(run.entry.remote_folders, {})) {
+    if (!run.has_trained && names_of_unused(folder->folder(), !has_chosen_logger(run))) continue;
+    try {
+      folder->finish();
+    } catch (const Error&) {
+      if (first == nullptr) first = std::current_exception();
+    }
   }
+  if (first != nullptr) std::rethrow_exception(first);
 }
 
 void remove_unused_folders(Run& run) {

@@ -15,10 +15,10 @@ void start_loggers(Run& run);
 /// Locks additional folders, in which a run continues without a logger. Only rank 0 calls it.
 void claim_folders(Run& run, const std::vector<std::string>& folders);
 
-/// Copies what is new in the run's folders to their stores, those of default_root_dir: s3://…: upload_soon in the
-/// background, and finish_uploads until all is there. Throw StorageError. Only rank 0 has such folders.
+/// Copy what is new in the run's folders to their stores (default_root_dir: s3://…): upload_soon in the background;
+/// finish_uploads, for the last time, before it returns. Throw StorageError. Only rank 0 has such folders.
 void upload_soon(const EntryPoint& entry);
-void finish_uploads(const Run& run);
+void finish_uploads(Run& run);
 
 /// Removes, when the run is over, the folders that its loggers created and that are unused, because it failed before
 /// its first batch, or only evaluated. The metrics of an evaluation are kept only by a logger that was configured; the
