@@ -225,6 +225,16 @@ void create_once(const std::string& folder, const SweepStore::Plan& plan, const 
   }
 }
 
+// Whether the run of a sweep is the one that the sweep was begun with. A sweep of an earlier version lacks the options
+// that have been added since: they have their defaults.
+bool is_run_of(const std::string& folder, const std::string& run_text) {
+  const std::string file = (fs::path(folder) / "run.yaml").string();
+  if (read_file(file) == run_text) return true;
+  Problems unreadable;
+  const ResolvedRun before = resolve_run({ConfigFile{file}}, RunPlace::here, unreadable);
+  return unreadable.empty() && to_yaml(before.printed) == run_text;
+}
+
 // Reads the sweep file and its run file with the command line's overrides, checks every value that the sweep may take
 // by the options' own rules, and creates the folder. A sweep that exists is continued, with new limits if they have
 // changed; any other change is a problem. Null if there are problems. If several processes start the same sweep at
@@ -255,7 +265,7 @@ std::unique_ptr<SweepStore> open_sweep(const SweepArguments& given, Problems& pr
   const ConfigNode before = read_yaml_text(store->plan().sweep, "sweep", problems);
   const bool is_ranked = any_has_value(store->trials());
   std::string changed = difference(without_limits(before, is_ranked), without_limits(now, is_ranked));
-  if (changed == "none" && read_file((fs::path(place) / "run.yaml").string()) != run_text) changed = "run";
+  if (changed == "none" && !is_run_of(place, run_text)) changed = "run";
   if (changed != "none") {
     problems.add({}, path,
                  "the sweep in " + place + " was started with a different " + changed +
