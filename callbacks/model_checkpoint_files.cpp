@@ -79,9 +79,12 @@ bool ModelCheckpoint::is_taken(const Trainer& trainer, const std::string& path, 
   return is_mine_already || (options_.enable_version_counter && is_on_disk(path) && !is_abandoned(trainer, path));
 }
 
-// A folder of a run with auto_resume is this run's alone. From a newer whole checkpoint it would have continued.
+// A folder of a run with auto_resume is this run's alone. From a newer whole checkpoint it would have continued. A run
+// that starts over, since it was killed before its first whole checkpoint, only knows that its log folder is its own.
 bool ModelCheckpoint::is_abandoned(const Trainer& trainer, const std::string& path) const {
-  if (!options_.save_weights_only || !continues_own_file_ || !trainer.auto_resumes()) return false;
+  if (!options_.save_weights_only || !trainer.auto_resumes()) return false;
+  const bool starts_over = trainer.ckpt_path().empty() && is_inside(path, trainer.log_dir());
+  if (!starts_over && !continues_own_file_) return false;
   try {
     State saved;
     saved.values = read_checkpoint_values(path);

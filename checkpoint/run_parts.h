@@ -8,9 +8,9 @@
 
 namespace levin {
 
-inline constexpr std::array<std::string_view, 13> kRunParts{
+inline constexpr std::array<std::string_view, 14> kRunParts{
     "callbacks",  "current_model", "data",      "gradients", "loggers", "lr_schedulers", "metrics",
-    "optimizers", "options",       "precision", "progress",  "rng",     "train_loader"};
+    "optimizers", "options",       "precision", "progress",  "rng",     "strategy",      "train_loader"};
 
 /// Whether a value or a tensor of this name belongs to one of kRunParts, as optimizers.0.0.exp_avg does.
 [[nodiscard]] inline bool is_in_run_part(std::string_view name) {

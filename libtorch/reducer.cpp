@@ -10,13 +10,12 @@ namespace levin {
 namespace {
 
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
-using Buckets = std::vector<std::vector<size_t>>;
 using Names = std::unordered_map<size_t, std::string>;
 
 // The arguments that all versions have, after the buckets.
 template <class Reducer, class... More>
-constexpr bool kTakes = std::is_constructible_v<Reducer, std::vector<at::Tensor>, Buckets, Group, std::vector<bool>,
-                                                int64_t, bool, bool, Names, int64_t, More...>;
+constexpr bool kTakes = std::is_constructible_v<Reducer, std::vector<at::Tensor>, GradientBuckets, Group,
+                                                std::vector<bool>, int64_t, bool, bool, Names, int64_t, More...>;
 
 template <class Reducer>
 std::shared_ptr<Reducer> make(const std::vector<at::Tensor>& parameters, Names names, const Group& group,
@@ -28,6 +27,10 @@ std::shared_ptr<Reducer> make(const std::vector<at::Tensor>& parameters, Names n
   // The last parameters' gradients are ready first.
   std::reverse(buckets.begin(), buckets.end());
   std::reverse(sizes.begin(), sizes.end());
+  if (!options.buckets.empty()) {
+    buckets = options.buckets;
+    sizes.assign(buckets.size(), limits[1]);
+  }
   const auto with = [&, &buckets = buckets](auto... more) {
     return std::make_shared<Reducer>(parameters, std::move(buckets), group, sparse, options.bucket_bytes,
                                      options.find_unused_parameters, options.gradient_as_bucket_view, std::move(names),
@@ -41,7 +44,7 @@ std::shared_ptr<Reducer> make(const std::vector<at::Tensor>& parameters, Names n
   } else if constexpr (kTakes<Reducer>) {
     return with();
   } else {  // 2.6
-    static_assert(std::is_constructible_v<Reducer, std::vector<at::Tensor>, Buckets, std::vector<size_t>, Group,
+    static_assert(std::is_constructible_v<Reducer, std::vector<at::Tensor>, GradientBuckets, std::vector<size_t>, Group,
                                           std::vector<bool>, int64_t, bool, bool, Names, int64_t>,
                   "This LibTorch has changed the constructor of c10d::Reducer: adapt libtorch/reducer.cpp.");
     return std::make_shared<Reducer>(parameters, std::move(buckets), sizes, group, sparse, options.bucket_bytes,

@@ -14,8 +14,12 @@
 
 namespace levin {
 
+/// The gradients that are reduced together, as indices of parameters, in the order in which buckets are reduced.
+using GradientBuckets = std::vector<std::vector<size_t>>;
+
 struct ReducerOptions {
-  int64_t bucket_bytes = 0;  // of gradients that are reduced together
+  int64_t bucket_bytes = 0;      // of gradients that are reduced together
+  GradientBuckets buckets = {};  // of the first step; empty: of parameters in their reverse order
   bool find_unused_parameters = false;
   bool gradient_as_bucket_view = false;
   bool static_graph = false;
@@ -32,7 +36,9 @@ class BucketReducer {
   void prepare_for_forward() { reducer_->prepare_for_forward(); }
   void prepare_for_backward(const std::vector<at::Tensor>& outputs) { reducer_->prepare_for_backward(outputs); }
   void delay_all_reduce() { reducer_->delay_all_reduce(); }
+  /// After the first step its order of gradients makes the buckets.
   void rebuild_buckets() { reducer_->rebuild_buckets(); }
+  [[nodiscard]] GradientBuckets buckets() const { return logger_->get_per_bucket_variable_indices(); }
 
  private:
   std::shared_ptr<c10d::Reducer> reducer_;

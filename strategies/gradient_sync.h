@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "levin/core/state.h"
 #include "levin/strategies/strategy_part.h"
 
 namespace levin {
@@ -104,6 +105,13 @@ class GradientSync : public StrategyPart {
   /// Called by Strategy::set_up(), when all ranks have the same weights, and by Strategy::tear_down(), on every rank.
   virtual void set_up(const ModuleTensors& /*module*/, bool /*training*/) {}
   virtual void tear_down() {}
+
+  /// Returns what decides the last bits of the next gradients besides weights and batches, for checkpoints: the order
+  /// in which they are summed. Called between steps, on every rank; sends nothing.
+  [[nodiscard]] virtual State state_dict() const { return {}; }
+  /// Continues with the state of state_dict(), on every rank alike. Called after set_up(), before the first step. What
+  /// is not of this module is ignored.
+  virtual void load_state_dict(const State& /*saved*/) {}
 
   /// Called before each training_step. `sync`: its gradients will be reduced. Every rank calls it.
   virtual void before_forward(bool /*sync*/) {}

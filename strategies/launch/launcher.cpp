@@ -1,6 +1,7 @@
 #include "levin/strategies/launch/launcher.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,6 +44,21 @@ struct Rank {
   bool running = false;
   int status = 0;  // of waitpid
 };
+
+// Libraries that do not check for memory end a process by one of these signals where a limit is reached: oneDNN does.
+std::string memory_hint(int status) {
+  if (!WIFSIGNALED(status)) return "";
+  const int number = WTERMSIG(status);
+  if (number != SIGSEGV && number != SIGBUS && number != SIGABRT) return "";
+  for (const auto resource : {RLIMIT_AS, RLIMIT_DATA}) {
+    rlimit limit{};
+    if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
+    return " Its memory is limited (ulimit -v, -d), and a library ends a process like this where the memory ends: "
+           "raise "
+           "the limit, or use less memory.";
+  }
+  return "";
+}
 
 class Job {
  public:
@@ -279,7 +295,7 @@ class Job {
     text += WIFSIGNALED(failed.status) ? "was killed by signal " + std::to_string(WTERMSIG(failed.status)) + " (" +
                                              strsignal(WTERMSIG(failed.status)) + ")"
                                        : "ended with status " + std::to_string(exit_status(failed.status));
-    text += " " + page.text() + ".";
+    text += " " + page.text() + "." + memory_hint(failed.status);
     const std::string cause = error_of(failed);
     if (!cause.empty()) text += " Its error: " + cause;
     for (const Rank& rank : ranks_) {

@@ -3,8 +3,10 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <map>
 #include <regex>
 #include <sstream>
+#include <utility>
 
 #include "levin/core/process/rank_status.h"
 #include "levin/libtorch/reducer.h"
@@ -21,6 +23,12 @@ at::ScalarType sent_type(CommHook hook) {
   return hook == CommHook::fp16_compress ? at::kHalf : at::kBFloat16;
 }
 
+constexpr const char* kFlagsName = "the flags of ranks";
+constexpr const char* kBucketsKey = "gradient_buckets";
+
+// Names of parameters by bucket.
+using NamedBuckets = std::vector<std::vector<std::string>>;
+
 // c10d's reducer of the parameters that are trained together.
 struct GradientReducer {
   std::vector<bool> trained;       // by parameter of the module
@@ -35,7 +43,23 @@ struct GradientReducer {
     }
     return false;
   }
+
+  [[nodiscard]] NamedBuckets buckets() const {
+    NamedBuckets named;
+    for (const std::vector<size_t>& bucket : reducer->buckets()) {
+      named.emplace_back();
+      for (const size_t k : bucket) named.back().push_back(names[k]);
+    }
+    return named;
+  }
 };
+
+std::vector<std::string> sorted_names(const NamedBuckets& buckets) {
+  std::vector<std::string> names;
+  for (const std::vector<std::string>& bucket : buckets) names.insert(names.end(), bucket.begin(), bucket.end());
+  std::sort(names.begin(), names.end());
+  return names;
+}
 
 // Backward passes whose gradients are averaged over the ranks while they run. Throws Error naming the parameters that
 // got no gradient, unless find_unused_parameters is set.
@@ -45,6 +69,8 @@ class DDPGradients final : public GradientSync {
 
   void set_up(const ModuleTensors& module, bool training) override;
   void tear_down() override;
+  [[nodiscard]] State state_dict() const override;
+  void load_state_dict(const State& saved) override;
   void before_forward(bool sync) override;
   [[nodiscard]] RankFlags backward(const at::Tensor& loss, bool sync, const RankFlags& own) override;
   [[nodiscard]] RankFlags backward_without_loss(bool sync, const RankFlags& own) override;
@@ -60,6 +86,9 @@ class DDPGradients final : public GradientSync {
   [[nodiscard]] GradientReducer* reducer_of_backward();
   [[nodiscard]] std::unique_ptr<GradientReducer> reducer_of(const std::vector<bool>& trained) const;
   void drop_reducers();
+  void remember_buckets(const GradientReducer& made);
+  [[nodiscard]] GradientBuckets known_buckets(const std::vector<at::Tensor>& params,
+                                              const std::vector<std::string>& names) const;
   [[nodiscard]] at::Tensor backward_and_reduce(GradientReducer& own, const at::Tensor& loss, const at::Tensor& flags);
   [[nodiscard]] at::Tensor zero_loss() const;
   void backward_of(const at::Tensor& total);
@@ -71,9 +100,10 @@ class DDPGradients final : public GradientSync {
   DDPOptions options_;
   ModuleTensors module_;
   Group group_;
-  std::vector<std::unique_ptr<GradientReducer>> reducers_;  // no two of them have a parameter in common
-  GradientReducer* current_ = nullptr;                      // of the parameters that were trained last; null: none
-  bool reduces_ = false;                                    // it trains on several ranks
+  std::vector<std::unique_ptr<GradientReducer>> reducers_;    // no two of them have a parameter in common
+  std::map<std::vector<std::string>, NamedBuckets> buckets_;  // of reducers that were dropped or saved, by their names
+  GradientReducer* current_ = nullptr;                        // of the parameters that were trained last; null: none
+  bool reduces_ = false;                                      // it trains on several ranks
   bool takes_turns_ = false;  // steps freeze parameters between their forward and backward passes
 };
 
@@ -109,13 +139,72 @@ void DDPGradients::set_up(const ModuleTensors& module, bool training) {
 
 void DDPGradients::tear_down() {
   drop_reducers();
+  buckets_.clear();
   module_ = {};
   reduces_ = takes_turns_ = false;
 }
 
 void DDPGradients::drop_reducers() {
   current_ = nullptr;
+  for (const auto& made : reducers_) remember_buckets(*made);
   reducers_.clear();
+}
+
+// Note [Order of sums]
+// Gloo and NCCL sum the ranks' values of each part of a bucket in another order, so the last bits of a gradient depend
+// on its place in a bucket. c10d fills the buckets of the first step in the reverse order of the parameters, and then
+// once more in the order in which the gradients became ready. A run that continues from a checkpoint must not begin
+// with the buckets of a first step: they are saved, and a reducer that is made again gets the buckets that it had.
+void DDPGradients::remember_buckets(const GradientReducer& made) {
+  NamedBuckets named = made.buckets();
+  std::vector<std::string> names = sorted_names(named);
+  buckets_[std::move(names)] = std::move(named);
+}
+
+// The buckets that a reducer of these parameters had; none if it is the first, or if the tensors of a bucket are no
+// longer of one kind.
+GradientBuckets DDPGradients::known_buckets(const std::vector<at::Tensor>& params,
+                                            const std::vector<std::string>& names) const {
+  const auto found = buckets_.find(sorted_names({names}));
+  if (found == buckets_.end()) return {};
+  std::unordered_map<std::string, size_t> index;
+  for (size_t k = 0; k < names.size(); ++k) index[names[k]] = k;
+  GradientBuckets buckets;
+  for (const std::vector<std::string>& bucket : found->second) {
+    buckets.emplace_back();
+    for (const std::string& name : bucket) {
+      const size_t k = index.at(name);
+      const at::Tensor& first = params[buckets.back().empty() ? k : buckets.back().front()];
+      if (params[k].scalar_type() != first.scalar_type() || params[k].device() != first.device()) return {};
+      buckets.back().push_back(k);
+    }
+  }
+  return buckets;
+}
+
+State DDPGradients::state_dict() const {
+  auto all = buckets_;
+  for (const auto& made : reducers_) {
+    NamedBuckets named = made->buckets();
+    all[sorted_names(named)] = std::move(named);
+  }
+  State state;
+  std::vector<NamedBuckets> buckets;
+  for (const auto& [names, named] : all) buckets.push_back(named);
+  if (!buckets.empty()) state.set(kBucketsKey, buckets);
+  return state;
+}
+
+void DDPGradients::load_state_dict(const State& saved) {
+  if (!reduces_ || !saved.has(kBucketsKey)) return;
+  drop_reducers();
+  for (NamedBuckets& named : saved.get<std::vector<NamedBuckets>>(kBucketsKey)) {
+    std::erase(named, std::vector<std::string>());
+    std::vector<std::string> names = sorted_names(named);
+    const bool is_once_each = std::adjacent_find(names.begin(), names.end()) == names.end();
+    if (is_once_each) buckets_[std::move(names)] = std::move(named);
+  }
+  (void)find_reducer();
 }
 
 std::vector<bool> DDPGradients::trained() const {
@@ -140,7 +229,11 @@ GradientReducer* DDPGradients::find_reducer() {
     current_ = found->get();
   } else {
     current_ = nullptr;
-    std::erase_if(reducers_, [&](const auto& made) { return made->shares_parameters(now); });
+    std::erase_if(reducers_, [&](const auto& made) {
+      const bool goes = made->shares_parameters(now);
+      if (goes) remember_buckets(*made);
+      return goes;
+    });
     if (std::find(now.begin(), now.end(), true) == now.end()) return nullptr;
     reducers_.push_back(reducer_of(now));
     current_ = reducers_.back().get();
@@ -172,8 +265,9 @@ std::unique_ptr<GradientReducer> DDPGradients::reducer_of(const std::vector<bool
   }
   made->flags =
       at::zeros({static_cast<int64_t>(kRankFlags)}, params[0].options().requires_grad(false)).set_requires_grad(true);
-  add("the flags of ranks", made->flags);
+  add(kFlagsName, made->flags);
   const ReducerOptions options{.bucket_bytes = static_cast<int64_t>(options_.bucket_cap_mb * (1 << 20)),
+                               .buckets = known_buckets(params, made->names),
                                .find_unused_parameters = options_.find_unused_parameters,
                                .gradient_as_bucket_view = options_.gradient_as_bucket_view,
                                .static_graph = options_.static_graph,

@@ -314,5 +314,33 @@ TEST(CheckpointOwner, AKilledRunLeavesNoSecondFileOfWeights) {
   }
 }
 
+// The killed start has left weights, and nothing to continue from. In a folder that other runs may use they stay.
+TEST(CheckpointOwner, ARunThatStartsOverWritesItsWeightsAgain) {
+  for (const bool in_log_folder : {true, false}) {
+    const TemporaryFolder folder;
+    const std::string saved = folder / (in_log_folder ? "runs/ck" : "ck");
+    const auto train = [&](int64_t fail_at) {
+      TinyModule module;
+      module.on_training_step = [&](int64_t) {
+        if (module.global_step() == fail_at) throw Error("power cut");
+      };
+      const auto whole = saver({.dirpath = saved, .every_n_train_steps = 4});
+      const auto weights =
+          saver({.dirpath = saved, .filename = "small-{epoch}", .save_weights_only = true, .every_n_train_steps = 3});
+      TrainerOptions options = quiet(2, {whole, weights}, folder / "runs");
+      options.auto_resume = true;
+      Trainer trainer(options);
+      (void)error_of([&] { trainer.fit(module, tiny_loader(24)); });
+    };
+    const CapturedConsole console;
+    train(3);
+    EXPECT_EQ(names_in(saved), (Names{"small-epoch=0.ckpt"}));
+    train(-1);
+    const Names expected = in_log_folder ? Names{"epoch=1-step=12.ckpt", "small-epoch=1.ckpt"}
+                                         : Names{"epoch=1-step=12.ckpt", "small-epoch=0.ckpt", "small-epoch=1.ckpt"};
+    EXPECT_EQ(names_in(saved), expected) << in_log_folder;
+  }
+}
+
 }  // namespace
 }  // namespace levin::checkpoint_owner_test

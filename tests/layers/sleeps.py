@@ -32,7 +32,7 @@ KNOWN = {
     "ranks/namespaces_test.py": (2, "the order in which two machines begin; and attempts to reach a different machine's port"),
     "ranks/rank_program.cpp": (3, WORK),
     "ranks/stopping_test.py": (4, "the time after which the same signal is a new request; signals at different moments"),
-    "reliability/system_faults.py": (3, "how long a rank or a run is stopped, or a cable is down"),
+    "reliability/system_faults.py": (4, "how long a rank or a run is stopped, or works, or a cable is down"),
     "resume/kill_test.py": (1, MOMENTS),
     "resume/signals_test.py": (2, "the time after which the same signal is a new request; the interval at which files are polled"),
     "soak/disturbance.py": (4, "how late after an event, and how long, a run is disturbed"),

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import subprocess
@@ -53,6 +54,20 @@ class Faults(RanksTest):
                                  r"batch 100, global step 100")
         self.assertRegex(errors, r"rank 0 was in train, epoch 0, batch 10\d")
         self.assertLess(took, 10)  # a busy machine is slower
+
+    def test_a_rank_that_crashes_under_a_limit_of_memory_names_the_limit(self):
+        limit = 1 << 40
+        for limited in (True, False):
+            def before_start(limit=limit if limited else resource.RLIM_INFINITY):
+                resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
+                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+            process = self.start("batch=1", "devices=2", "samples=100000", "slow=2", preexec_fn=before_start)
+            ranks = self.wait_until(lambda: children(process.pid)[1:] and children(process.pid), "two ranks")
+            os.kill(ranks[1], signal.SIGSEGV)
+            errors = process.communicate(timeout=60)[1]
+            self.assertRegex(errors, r"rank 1 on \S+ \(process \d+\) was killed by signal 11 \(Segmentation fault\)")
+            self.assertEqual("Its memory is limited (ulimit -v, -d)" in errors, limited, errors)
 
     def test_a_rank_that_is_killed_in_a_validation_stood_there(self):
         status, errors = self.run_with("samples=16", "val=8", "in=validate", "kill=1:2", "devices=2")

@@ -171,9 +171,23 @@ def stop_for_a_second(run):
     os.kill(run.waiting, signal.SIGCONT)
 
 
+def processor_time(pids):
+    """Returns the clock ticks that the processes have used."""
+    return [sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])) for pid in pids]
+
+
 def suspend(run):
-    """Stops all processes of the run for longer than FROZEN_TIMEOUT, as a scheduler does."""
+    """Stops all processes of the run for longer than FROZEN_TIMEOUT, as a scheduler does, once the others wait for the one
+    that is held."""
     pids = processes_of(run.mark)
+    others = [pid for pid in pids if pid != run.waiting]
+
+    def nobody_works():
+        before = processor_time(others)
+        time.sleep(0.3)
+        return processor_time(others) == before
+
+    wait_until(nobody_works, "the others wait", run)
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: all(state(pid) == "T" for pid in pids), "all processes are stopped", run)

@@ -24,9 +24,10 @@ INTERNALS = [r"terminate called", r"what\(\):", r"\bstd::(?!max\b|min\b)\w+", r"
              r"runtime error:", r"0x[0-9a-f]{8,}", r"double free",
              r"corrupted", r"stack smashing", r"Resource temporarily unavailable$"]
 # LibTorch's own: a network without names, and an option that a scenario sets although its model does not need it.
-# Lines of LibTorch itself. The last one tells of a rank that was killed before it had connected; Levin's error names that rank.
+# Lines of LibTorch itself. Of them, the last one tells of a rank that was killed before it had connected; Levin's error names
+# that rank. oneDNN does not check for memory: Levin's error about a rank that this ended names the limit.
 KNOWN = re.compile(r"The hostname of the client socket cannot be retrieved|find_unused_parameters=True was specified in DDP|"
-                   r"Gloo connectFullMesh failed with")
+                   r"Gloo connectFullMesh failed with|Its memory is limited \(ulimit -v, -d\)")
 # What LibTorch logs of its store when a rank ends that others connect to, with a stack; Levin's error names that rank.
 STORE = re.compile(r"(?m)^\[[WE]\d+ \S+ TCPStore\w*\.cpp:\d+\] \[c10d\].*\n(?:Exception raised from .*\n)?(?:frame #.*\n)*\n?")
 # Words with which a message gives a remedy, or states that none is needed.

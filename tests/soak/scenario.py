@@ -213,8 +213,10 @@ def _fit(seed, chance):
         run["optimizer"] = optimizer
         if chance.random() < 0.5 and optimizer["class_path"] not in ("ScheduleFreeAdamW",):
             run["lr_scheduler"] = _schedule(chance)
-    # SAM evaluates each batch twice, and accumulates none.
+    # SAM evaluates each batch twice, accumulates none, and refuses a scaled loss.
     if optimizer and optimizer["class_path"] == "SAM":
+        if trainer["precision"] == "16-mixed" or isinstance(trainer["precision"], dict):
+            trainer["precision"] = "bf16-mixed"
         for key in ("accumulate_grad_batches", "micro_batch_size"):
             trainer.pop(key, None)
         trainer["callbacks"] = [each for each in trainer["callbacks"] if each["class_path"] != "GradientAccumulationScheduler"]

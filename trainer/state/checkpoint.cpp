@@ -124,6 +124,7 @@ State run_state(Run& run) {
   options.values = present_training(run);
   checkpoint.put("options", options);
   checkpoint.put("precision", run.precision->state_dict());
+  checkpoint.put("strategy", run.strategy->gradients().state_dict());
   if (run.entry.data != nullptr) checkpoint.put("data", run.entry.data->state_dict());
   checkpoint.put("gradients", gradients);
   checkpoint.put("rng", random_state());
@@ -319,6 +320,7 @@ void restore_run(Run& run, const State& checkpoint, const std::string& path) {
   restore_optimization(run, checkpoint, path);
   restore_trained_weights(run, checkpoint);
   run.precision->load_state_dict(checkpoint.part("precision"));
+  run.strategy->gradients().load_state_dict(checkpoint.part("strategy"));
   load_metrics(run, checkpoint.part("metrics"));
   run.drain_logs();
   for (size_t i = 0; i < run.loggers.size(); ++i) {
