@@ -7,7 +7,7 @@ namespace levin {
 
 LEVIN_PART(images) {
   auto& data = Registry<DataModule>::instance();
-  data.add<ImageFolderData>("ImageFolderData", "JPEG and PNG images, one folder per class");
+  data.add<ImageFolderData>("ImageFolderData", "JPEG, PNG and WebP images, one folder per class");
 }
 
 }  // namespace levin

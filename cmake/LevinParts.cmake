@@ -82,8 +82,8 @@ levin_part(arrays HOLDS "data from HDF5 and NumPy files"
   PACKAGES hdf5-serial|hdf5
   LINK PkgConfig::hdf5)
 levin_part(images HOLDS "data from folders of images, and images for TensorBoard"
-  PACKAGES PNG JPEG
-  LINK PNG::PNG JPEG::JPEG)
+  PACKAGES PNG JPEG libwebp libwebpdemux
+  LINK PNG::PNG JPEG::JPEG PkgConfig::libwebp PkgConfig::libwebpdemux)
 levin_part(text HOLDS "tokenizers, data from text, and metrics of text"
   PACKAGES oniguruma libutf8proc OpenSSL ZLIB
   LINK PkgConfig::oniguruma PkgConfig::libutf8proc OpenSSL::Crypto ZLIB::ZLIB)

@@ -1,11 +1,11 @@
-// Compressed images as pixels: JPEG and PNG, told apart by their first bytes, as torchvision's PIL does.
+// Compressed images as pixels: JPEG, PNG and WebP, told apart by their first bytes, as torchvision's PIL does.
 //
 //   auto decoder = levin::open_image("cat.jpg");
 //   at::Tensor pixels = decoder->decode();   // (3, height, width) uint8
 //
 // Every kind of image becomes RGB as by PIL's convert("RGB"): grey is repeated, palettes are looked up, alpha is
-// dropped, 16 bits keep their upper 8, CMYK is converted without a colour profile. An orientation in EXIF data is
-// ignored, as torchvision ignores it. A decoder belongs to one thread.
+// dropped, 16 bits keep their upper 8, CMYK is converted without a colour profile, and of an animation there is the
+// first image. An orientation in EXIF data is ignored, as torchvision ignores it. A decoder belongs to one thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace levin {
 
@@ -56,18 +57,20 @@ class ImageDecoder {
   }
 };
 
-/// Reads the file and its header. Throws DataError naming file, cause and remedy if it cannot be read, is neither JPEG
-/// nor PNG, is damaged or has more than `max_pixels`.
+/// Reads the file and its header. Throws DataError naming file, cause and remedy if it cannot be read, is not JPEG,
+/// PNG or WebP, is damaged or has more than `max_pixels`.
 [[nodiscard]] std::unique_ptr<ImageDecoder> open_image(const std::string& path, int64_t max_pixels = kMaxPixels);
 
-/// Same for an image in memory; `name` names it in errors.
-[[nodiscard]] std::unique_ptr<ImageDecoder> open_image(const std::string& name, std::string bytes, int64_t max_pixels);
+/// Same for an image in memory, which must live as long as the decoder; `name` names it in errors.
+[[nodiscard]] std::unique_ptr<ImageDecoder> open_image(const std::string& name, std::string_view bytes,
+                                                       int64_t max_pixels);
 
 namespace detail {
 
 /// Return a decoder of `bytes`, the contents of the file `path`. Throw as open_image() does.
-[[nodiscard]] std::unique_ptr<ImageDecoder> open_jpeg(std::string path, std::string bytes, int64_t max_pixels);
-[[nodiscard]] std::unique_ptr<ImageDecoder> open_png(std::string path, std::string bytes, int64_t max_pixels);
+[[nodiscard]] std::unique_ptr<ImageDecoder> open_jpeg(std::string path, std::string_view bytes, int64_t max_pixels);
+[[nodiscard]] std::unique_ptr<ImageDecoder> open_png(std::string path, std::string_view bytes, int64_t max_pixels);
+[[nodiscard]] std::unique_ptr<ImageDecoder> open_webp(std::string path, std::string_view bytes, int64_t max_pixels);
 
 /// Throws DataError if the image has no pixels or too many.
 void check_pixels(const std::string& path, const ImageSize& size, int64_t max_pixels);

@@ -74,6 +74,19 @@ ImageBox middle_box(const ImageSize& image, const RandomCropRange& range) {
   return box;
 }
 
+// Pixels that need no decoding.
+class PixelImage final : public ImageDecoder {
+ public:
+  explicit PixelImage(at::Tensor pixels) : pixels_(std::move(pixels)) {}
+  [[nodiscard]] ImageSize size() const override { return {pixels_.size(1), pixels_.size(2)}; }
+  [[nodiscard]] at::Tensor decode(const ImageBox& box, const ImageSize& /*at_least*/) override {
+    return pixels_.narrow(1, box.top, box.height).narrow(2, box.left, box.width);
+  }
+
+ private:
+  at::Tensor pixels_;
+};
+
 at::Tensor decode_to(ImageDecoder& decoder, const ImageBox& box, const ImageSize& size, const ImageView& view) {
   return resize_images(decoder.decode(box, view.scaled_decoding ? size : ImageSize{}), size);
 }
@@ -187,19 +200,28 @@ Batch image_batch(const std::vector<Batch>& samples, const ColourScale& scale) {
 }
 
 at::Tensor read_image(const std::string& path, const ImageView& view, at::Generator& generator) {
-  const std::unique_ptr<ImageDecoder> decoder = open_image(path, view.max_pixels);
-  const ImageSize all = decoder->size();
+  return read_image(*open_image(path, view.max_pixels), path, view, generator);
+}
+
+at::Tensor read_image(ImageDecoder& image, const std::string& name, const ImageView& view, at::Generator& generator) {
+  const ImageSize all = image.size();
   const ImageBox whole{0, 0, all.height, all.width};
   const ImageSize result{view.size, view.size};
   switch (view.crop) {
-    case ImageCrop::random: return decode_to(*decoder, random_crop_box(all, view.range, generator), result, view);
+    case ImageCrop::random: return decode_to(image, random_crop_box(all, view.range, generator), result, view);
     case ImageCrop::center: {
       const ImageSize resized = view.shorter_side > 0 ? size_with_shorter_side(all, view.shorter_side) : all;
-      check_resized(path, resized, view);
-      return center_crop(decode_to(*decoder, whole, resized, view), result);
+      check_resized(name, resized, view);
+      return center_crop(decode_to(image, whole, resized, view), result);
     }
-    default: return view.size > 0 ? decode_to(*decoder, whole, result, view) : decoder->decode();
+    default: return view.size > 0 ? decode_to(image, whole, result, view) : image.decode();
   }
+}
+
+at::Tensor view_image(const at::Tensor& image, const std::string& name, const ImageView& view,
+                      at::Generator& generator) {
+  PixelImage pixels(image);
+  return read_image(pixels, name, view, generator);
 }
 
 }  // namespace levin

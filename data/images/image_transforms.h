@@ -98,5 +98,12 @@ struct ImageView {
 /// that its shorter side has `shorter_side` pixels, then the middle size x size; none: resized to size x size.
 /// `generator` draws the random part. Throws DataError naming the file.
 [[nodiscard]] at::Tensor read_image(const std::string& path, const ImageView& view, at::Generator& generator);
+/// Same for an image that is open, `name` in errors: only the part that is used is decoded, as far as its format
+/// allows.
+[[nodiscard]] at::Tensor read_image(ImageDecoder& image, const std::string& name, const ImageView& view,
+                                    at::Generator& generator);
+/// Same for an image in memory, (3, H, W) uint8.
+[[nodiscard]] at::Tensor view_image(const at::Tensor& image, const std::string& name, const ImageView& view,
+                                    at::Generator& generator);
 
 }  // namespace levin

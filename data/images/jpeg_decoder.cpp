@@ -12,6 +12,7 @@
 #include <array>
 #include <csetjmp>
 #include <cstring>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -82,7 +83,7 @@ struct JpegSession {
 
 class JpegDecoder final : public ImageDecoder {
  public:
-  JpegDecoder(std::string path, std::string bytes) : path_(std::move(path)), bytes_(std::move(bytes)) {
+  JpegDecoder(std::string path, std::string_view bytes) : path_(std::move(path)), bytes_(bytes) {
     info_.err = jpeg_std_error(&session_.errors.base);
     session_.errors.base.error_exit = leave_jpeg;
     session_.errors.base.emit_message = on_message;
@@ -177,7 +178,7 @@ class JpegDecoder final : public ImageDecoder {
   }
 
   std::string path_;
-  std::string bytes_;
+  std::string_view bytes_;
   JpegSession session_;
   jpeg_decompress_struct& info_ = session_.info;
 };
@@ -186,8 +187,8 @@ class JpegDecoder final : public ImageDecoder {
 
 namespace detail {
 
-std::unique_ptr<ImageDecoder> open_jpeg(std::string path, std::string bytes, int64_t max_pixels) {
-  auto decoder = std::make_unique<JpegDecoder>(path, std::move(bytes));
+std::unique_ptr<ImageDecoder> open_jpeg(std::string path, std::string_view bytes, int64_t max_pixels) {
+  auto decoder = std::make_unique<JpegDecoder>(path, bytes);
   check_pixels(path, decoder->size(), max_pixels);
   return decoder;
 }

@@ -6,6 +6,7 @@
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -51,7 +52,7 @@ void read_png(png_structp png, png_bytep to, size_t bytes) {
 
 class PngDecoder final : public ImageDecoder {
  public:
-  PngDecoder(std::string path, std::string bytes) : path_(std::move(path)), bytes_(std::move(bytes)) {
+  PngDecoder(std::string path, std::string_view bytes) : path_(std::move(path)), bytes_(bytes) {
     session_.next = bytes_.data();
     session_.left = bytes_.size();
     run([this] {
@@ -116,7 +117,7 @@ class PngDecoder final : public ImageDecoder {
   }
 
   std::string path_;
-  std::string bytes_;
+  std::string_view bytes_;
   PngSession session_;
 };
 
@@ -124,8 +125,8 @@ class PngDecoder final : public ImageDecoder {
 
 namespace detail {
 
-std::unique_ptr<ImageDecoder> open_png(std::string path, std::string bytes, int64_t max_pixels) {
-  auto decoder = std::make_unique<PngDecoder>(path, std::move(bytes));
+std::unique_ptr<ImageDecoder> open_png(std::string path, std::string_view bytes, int64_t max_pixels) {
+  auto decoder = std::make_unique<PngDecoder>(path, bytes);
   check_pixels(path, decoder->size(), max_pixels);
   return decoder;
 }

@@ -42,7 +42,7 @@ struct ImageFolderOptions {
 /// tensors. Without classes the image is the only tensor.
 class ImageFolder final : public Dataset {
  public:
-  /// Lists the files that end in .jpg, .jpeg or .png, in any case, in all folders below the class folders; other
+  /// Lists the files that end in .jpg, .jpeg, .png or .webp, in any case, in all folders below the class folders; other
   /// files are skipped. Throws DataError without classes, if a class has no images or a sub-folder is not one of the
   /// given `classes`, some of which may be missing. Without needs_classes, throws only without images.
   explicit ImageFolder(std::string root, ImageFolderOptions options = {});

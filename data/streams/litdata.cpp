@@ -172,23 +172,24 @@ at::Tensor array_with_header(FieldBytes& bytes, const std::array<at::ScalarType,
   return array_of(bytes, *type, sizes);
 }
 
-void add_leaf(SampleBuilder& sample, const Leaf& leaf, FieldBytes& bytes, int64_t max_pixels) {
-  const auto image = [&](FieldBytes& one) { return image_of(one, max_pixels); };
+void add_leaf(SampleBuilder& sample, const Leaf& leaf, FieldBytes& bytes, const ImageView& view) {
+  const auto image = [&](FieldBytes& one) { return image_of(one, view); };
+  const auto array = [&](const auto& read, const auto& types) {
+    return part_of(array_with_header(bytes, types, read), bytes, view);
+  };
   switch (leaf.serializer) {
     case Serializer::boolean: return sample.add(leaf.name, array_of(bytes, at::kBool, {}));
     case Serializer::integer: return sample.add(leaf.name, array_of(bytes, at::kLong, {}));
     case Serializer::number: return sample.add(leaf.name, array_of(bytes, at::kDouble, {}));
     case Serializer::text: return sample.add_text(leaf.name, text_of(bytes));
     case Serializer::bytes: return sample.add(leaf.name, row_of(bytes, at::kByte));
-    case Serializer::raw_image: return sample.add(leaf.name, raw_image_of(bytes, max_pixels));
+    case Serializer::raw_image: return sample.add(leaf.name, raw_image_of(bytes, view));
     case Serializer::image: return sample.add(leaf.name, image(bytes));
     case Serializer::image_array: return sample.add(leaf.name, image_list_of(bytes, image));
     case Serializer::numpy:
-      return sample.add(leaf.name, array_with_header(bytes, kNumpyTypes,
-                                                     [&](const char* what) { return bytes.number<uint32_t>(what); }));
+      return sample.add(leaf.name, array([&](const char* what) { return bytes.number<uint32_t>(what); }, kNumpyTypes));
     case Serializer::tensor:
-      return sample.add(
-          leaf.name, array_with_header(bytes, kTensorTypes, [&](const char* what) { return big_endian(bytes, what); }));
+      return sample.add(leaf.name, array([&](const char* what) { return big_endian(bytes, what); }, kTensorTypes));
     case Serializer::numpy_row:
     case Serializer::tensor_row: return sample.add(leaf.name, row_of(bytes, leaf.type));
   }
@@ -198,7 +199,7 @@ struct LitLayout {
   std::vector<Leaf> leaves = {};
   std::vector<bool> wanted = {};
   FieldChoice choice = {};
-  int64_t max_pixels = 0;
+  ImageView image = {};
   uint64_t block_size = 0;            // tokens of a sample; 0: the chunks hold items
   std::vector<int64_t> items = {};    // of each chunk, according to the index
   std::vector<uint64_t> tokens = {};  // of each chunk, if they hold tokens
@@ -256,7 +257,7 @@ class ItemShard final : public LitShard {
       const Leaf& leaf = layout().leaves[k];
       const auto size = sizes.number<uint32_t>("a size");
       FieldBytes field(file(), index, leaf.name, bytes.take(size, leaf.name.c_str()));
-      if (layout().wanted[k]) add_leaf(sample, leaf, field, layout().max_pixels);
+      if (layout().wanted[k]) add_leaf(sample, leaf, field, layout().image);
     }
     bytes.expect_end();
     return sample.finish();
@@ -340,7 +341,7 @@ StreamIndex litdata_index(const IndexNode& root, const StreamOptions& options) {
   StreamIndex index{StreamFormat::litdata, {}, options, nullptr};
   LitLayout layout;
   layout.choice = FieldChoice(options.fields);
-  layout.max_pixels = options.max_pixels;
+  layout.image = options.image;
   layout.leaves = read_leaves(config, layout.choice, layout.wanted);
   layout.block_size = read_block_size(config, options, layout.leaves);
   const std::string compression = chunk_compression(config);

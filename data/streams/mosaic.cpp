@@ -180,13 +180,13 @@ at::Tensor read_array(FieldBytes& bytes, const Column& column) {
   return array_of(bytes, type, sizes);
 }
 
-void add_field(SampleBuilder& sample, const Column& column, FieldBytes& bytes, int64_t max_pixels) {
-  const auto image = [&](FieldBytes& one) { return image_of(one, max_pixels); };
-  const auto raw_image = [&](FieldBytes& one) { return raw_image_of(one, max_pixels); };
+void add_field(SampleBuilder& sample, const Column& column, FieldBytes& bytes, const ImageView& view) {
+  const auto image = [&](FieldBytes& one) { return image_of(one, view); };
+  const auto raw_image = [&](FieldBytes& one) { return raw_image_of(one, view); };
   switch (column.encoding) {
     case Encoding::bytes: return sample.add(column.name, row_of(bytes, at::kByte));
     case Encoding::text: return sample.add_text(column.name, text_of(bytes));
-    case Encoding::array: return sample.add(column.name, read_array(bytes, column));
+    case Encoding::array: return sample.add(column.name, part_of(read_array(bytes, column), bytes, view));
     case Encoding::scalar: return sample.add(column.name, array_of(bytes, column.type, {}));
     case Encoding::int_text: return sample.add(column.name, scalar_of(int_text_of(bytes)));
     case Encoding::float_text: return sample.add(column.name, scalar_of(float_text_of(bytes)));
@@ -204,7 +204,7 @@ void add_field(SampleBuilder& sample, const Column& column, FieldBytes& bytes, i
 struct MdsLayout {
   std::vector<Column> columns;
   FieldChoice choice;
-  int64_t max_pixels;
+  ImageView image;
 
   [[nodiscard]] bool has_file_column() const {
     return std::any_of(columns.begin(), columns.end(),
@@ -234,7 +234,7 @@ class MdsShard final : public Shard {
   [[nodiscard]] Batch get(int64_t index) const override {
     SampleBuilder sample(file_, index, layout_->choice);
     each_column(index, [&](const Column& column, FieldBytes& field) {
-      if (layout_->choice.wants(column.name)) add_field(sample, column, field, layout_->max_pixels);
+      if (layout_->choice.wants(column.name)) add_field(sample, column, field, layout_->image);
     });
     return sample.finish();
   }
@@ -369,7 +369,7 @@ StreamIndex mosaic_index(const IndexNode& root, const StreamOptions& options) {
       if (format == "mds") {
         const FieldChoice choice(options.fields);
         std::vector<Column> columns = read_columns(shard, choice);
-        index.reader = std::make_shared<MdsReader>(MdsLayout{std::move(columns), choice, options.max_pixels});
+        index.reader = std::make_shared<MdsReader>(MdsLayout{std::move(columns), choice, options.image});
       } else if (format == "json") {
         index.reader = json_lines_reader(options);
       } else if (format == "csv" || format == "tsv" || format == "xsv") {

@@ -9,7 +9,7 @@
 
 #include "levin/core/files/checksum.h"
 #include "levin/core/options/fields.h"
-#include "levin/data/images/image_decoder.h"
+#include "levin/data/images/image_transforms.h"
 #include "levin/data/streams/shard.h"
 
 namespace levin {
@@ -31,7 +31,7 @@ struct StreamOptions {
   std::string pattern = "";                       // keys below the root, such as "data-{000000..000099}.tar"; "": all
   std::vector<std::string> fields = {};           // fields of a sample to read, the others are not decoded; none: all
   int64_t block_size = 0;                         // tokens of a sample; only for LitData's TokensLoader
-  int64_t max_pixels = kMaxPixels;                // of an image
+  ImageView image = {};                           // how images are decoded, cropped and resized
   uint64_t max_shard_bytes = uint64_t{64} << 30;  // of a decompressed shard, where the index does not tell its size
 };
 

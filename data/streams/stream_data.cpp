@@ -26,20 +26,27 @@ Batch in_type(Batch sample, at::ScalarType type) {
   return sample;
 }
 
-// The image of a sample in its final size, and what follows it; training draws a part of the image and whether it is
-// mirrored.
+// How an image becomes one of the size that the model takes: training draws a part of it.
+ImageView image_view(const StreamDataOptions& options, bool is_training) {
+  if (options.image_size == 0) return {};
+  return {.crop = is_training ? ImageCrop::random : ImageCrop::center,
+          .size = options.image_size,
+          .shorter_side = options.image_size,
+          .range = {.min_scale = options.min_scale}};
+}
+
+// The image of a sample and its class; training draws whether it is mirrored.
 class ImageSample {
  public:
-  ImageSample(const StreamDataOptions& options, bool is_training)
-      : size_{options.image_size, options.image_size},
-        range_{.min_scale = options.min_scale},
-        is_training_(is_training),
-        flips_(is_training && options.flip) {}
+  explicit ImageSample(bool flips) : flips_(flips) {}
 
-  Batch operator()(Batch sample) const {
-    const at::Tensor& image = first_image(sample);
-    const ImageSize whole{image.size(1), image.size(2)};
-    std::vector<at::Tensor> tensors{is_training_ ? random_part(image, whole) : middle(image, whole)};
+  Batch operator()(const Batch& sample) const {
+    const bool is_image =
+        sample.count() > 0 && sample[0].dim() == 3 && sample[0].size(0) == 3 && sample[0].scalar_type() == at::kByte;
+    if (!is_image) {
+      throw DataError("image_size is set, and the first column is not an image. Name its column first in columns.");
+    }
+    std::vector<at::Tensor> tensors{sample[0]};
     if (sample.count() > 1) tensors.push_back(sample[1]);
     if (!flips_) return Batch(std::move(tensors));
     if (tensors.size() == 1) tensors.push_back(at::tensor(int64_t{0}));
@@ -48,25 +55,6 @@ class ImageSample {
   }
 
  private:
-  static const at::Tensor& first_image(const Batch& sample) {
-    if (sample.count() > 0 && sample[0].dim() == 3 && sample[0].size(0) == 3 && sample[0].scalar_type() == at::kByte) {
-      return sample[0];
-    }
-    throw DataError("image_size is set, and the first column is not an image. Name its column first in columns.");
-  }
-
-  [[nodiscard]] at::Tensor random_part(const at::Tensor& image, const ImageSize& whole) const {
-    const ImageBox box = random_crop_box(whole, range_, sample_generator());
-    return resize_images(image.narrow(1, box.top, box.height).narrow(2, box.left, box.width), size_);
-  }
-
-  [[nodiscard]] at::Tensor middle(const at::Tensor& image, const ImageSize& whole) const {
-    return center_crop(resize_images(image, size_with_shorter_side(whole, size_.height)), size_);
-  }
-
-  ImageSize size_;
-  RandomCropRange range_;
-  bool is_training_;
   bool flips_;
 };
 
@@ -97,13 +85,14 @@ StreamData::StreamData(StreamDataOptions options) : options_(checked(std::move(o
   save_hyperparameters(options_);
 }
 
-std::shared_ptr<StreamSource> StreamData::open(const std::string& path) {
+std::shared_ptr<StreamSource> StreamData::open(const std::string& path, bool is_training) {
   if (path.empty()) return nullptr;
   StreamSourceOptions options;
   options.stream.format = options_.format;
   options.stream.pattern = options_.pattern;
   options.stream.fields = options_.columns;
   options.stream.block_size = options_.block_size;
+  options.stream.image = image_view(options_, is_training);
   options.cache = options_.cache;
   options.cache_size = options_.cache_size;
   options.open_shards = std::max<int64_t>(64, 2 * options_.shuffle_shards);
@@ -123,11 +112,11 @@ void StreamData::setup(Stage stage) {
   is_set_up_ = true;
   predicts_ = stage == Stage::predict;
   if (stage == Stage::test || stage == Stage::predict) {
-    if (test_ == nullptr) test_ = open(options_.test_path);
+    if (test_ == nullptr) test_ = open(options_.test_path, false);
     return;
   }
-  if (stage == Stage::fit && train_ == nullptr) train_ = open(options_.path);
-  if (val_ == nullptr) val_ = open(options_.val_path);
+  if (stage == Stage::fit && train_ == nullptr) train_ = open(options_.path, true);
+  if (val_ == nullptr) val_ = open(options_.val_path, false);
 }
 
 std::shared_ptr<Loader> StreamData::loader(const std::shared_ptr<StreamSource>& source, bool is_training) const {
@@ -144,7 +133,7 @@ std::shared_ptr<Loader> StreamData::loader(const std::shared_ptr<StreamSource>& 
     return std::make_shared<StreamLoader>(
         source, options, [type = float_dtype()](Batch sample) { return in_type(std::move(sample), type); });
   }
-  return std::make_shared<StreamLoader>(source, options, ImageSample(options_, is_training),
+  return std::make_shared<StreamLoader>(source, options, ImageSample(is_training && options_.flip),
                                         image_collate(colour_scale(options_.mean, options_.std)));
 }
 

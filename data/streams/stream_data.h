@@ -94,7 +94,7 @@ class StreamData final : public DataModule {
   void load_state_dict(const State& saved) override;
 
  private:
-  [[nodiscard]] std::shared_ptr<StreamSource> open(const std::string& path);
+  [[nodiscard]] std::shared_ptr<StreamSource> open(const std::string& path, bool is_training);
   [[nodiscard]] std::shared_ptr<Loader> loader(const std::shared_ptr<StreamSource>& source, bool is_training) const;
 
   StreamDataOptions options_;

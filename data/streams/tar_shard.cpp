@@ -23,13 +23,13 @@ constexpr size_t kMaxFieldNames = 1000;     // different ones in a shard
 enum class Decoding { bytes, text, integer, json, image, npy, pickle };
 
 constexpr std::pair<std::string_view, Decoding> kDecodings[] = {
-    {"txt", Decoding::text},      {"text", Decoding::text},    {"transcript", Decoding::text},
-    {"cls", Decoding::integer},   {"cls2", Decoding::integer}, {"index", Decoding::integer},
-    {"inx", Decoding::integer},   {"id", Decoding::integer},   {"json", Decoding::json},
-    {"jsn", Decoding::json},      {"jpg", Decoding::image},    {"jpeg", Decoding::image},
-    {"png", Decoding::image},     {"npy", Decoding::npy},      {"pkl", Decoding::pickle},
-    {"pickle", Decoding::pickle}, {"pyd", Decoding::pickle},   {"pth", Decoding::pickle},
-    {"pt", Decoding::pickle}};
+    {"txt", Decoding::text},    {"text", Decoding::text},     {"transcript", Decoding::text},
+    {"cls", Decoding::integer}, {"cls2", Decoding::integer},  {"index", Decoding::integer},
+    {"inx", Decoding::integer}, {"id", Decoding::integer},    {"json", Decoding::json},
+    {"jsn", Decoding::json},    {"jpg", Decoding::image},     {"jpeg", Decoding::image},
+    {"png", Decoding::image},   {"webp", Decoding::image},    {"npy", Decoding::npy},
+    {"pkl", Decoding::pickle},  {"pickle", Decoding::pickle}, {"pyd", Decoding::pickle},
+    {"pth", Decoding::pickle},  {"pt", Decoding::pickle}};
 
 // How a field is decoded: by the last part of its name, "png" for "seg.png".
 Decoding decoding_of(std::string_view field) {
@@ -216,8 +216,8 @@ std::optional<std::pair<std::string, std::string>> split_name(const std::string&
 
 class TarShard final : public Shard {
  public:
-  TarShard(const ShardInfo& info, const std::string& path, std::vector<std::string> fields, int64_t max_pixels)
-      : choice_(std::move(fields)), max_pixels_(max_pixels), file_(path) {
+  TarShard(const ShardInfo& info, const std::string& path, std::vector<std::string> fields, const ImageView& image)
+      : choice_(std::move(fields)), image_(image), file_(path) {
     TarReader reader(file_);
     while (const auto member = reader.next()) {
       const auto name = split_name(member->name);
@@ -281,8 +281,8 @@ class TarShard final : public Shard {
       case Decoding::text: return sample.add_text(field, text_of(bytes));
       case Decoding::integer: return sample.add(field, scalar_of(int_text_of(bytes)));
       case Decoding::json: return add_json(sample, field, bytes);
-      case Decoding::image: return sample.add(field, image_of(bytes, max_pixels_));
-      case Decoding::npy: return sample.add(field, npy_of(bytes));
+      case Decoding::image: return sample.add(field, image_of(bytes, image_));
+      case Decoding::npy: return sample.add(field, part_of(npy_of(bytes), bytes, image_));
       case Decoding::pickle:
         bytes.refuse(
             "the file holds pickled Python objects, which run code when they are read. Write it as .npy or .json, or "
@@ -292,7 +292,7 @@ class TarShard final : public Shard {
   }
 
   FieldChoice choice_;
-  int64_t max_pixels_;
+  ImageView image_;
   ShardFile file_;
   std::set<std::string> names_ = {};
   std::vector<Sample> samples_ = {};
@@ -301,15 +301,15 @@ class TarShard final : public Shard {
 
 class TarShards final : public ShardReader {
  public:
-  explicit TarShards(const StreamOptions& options) : fields_(options.fields), max_pixels_(options.max_pixels) {}
+  explicit TarShards(const StreamOptions& options) : fields_(options.fields), image_(options.image) {}
   [[nodiscard]] std::unique_ptr<Shard> open(const StreamIndex& index, size_t shard,
                                             const std::string& path) const override {
-    return std::make_unique<TarShard>(index.shards.at(shard), path, fields_, max_pixels_);
+    return std::make_unique<TarShard>(index.shards.at(shard), path, fields_, image_);
   }
 
  private:
   std::vector<std::string> fields_;
-  int64_t max_pixels_;
+  ImageView image_;
 };
 
 }  // namespace

@@ -13,7 +13,8 @@
 
 #include "levin/core/options/utf8.h"
 #include "levin/data/files/npy.h"
-#include "levin/data/images/image_decoder.h"
+#include "levin/data/images/image_transforms.h"
+#include "levin/data/loading/sample_generator.h"
 
 namespace levin::streams {
 
@@ -144,11 +145,19 @@ double float_text_of(FieldBytes& bytes) {
   return value;
 }
 
-at::Tensor image_of(FieldBytes& bytes, int64_t max_pixels) {
-  return open_image(bytes.where(), std::string(bytes.take_rest()), max_pixels)->decode();
+at::Tensor image_of(FieldBytes& bytes, const ImageView& view) {
+  const std::string name = bytes.where();
+  return read_image(*open_image(name, bytes.take_rest(), view.max_pixels), name, view, sample_generator());
 }
 
-at::Tensor raw_image_of(FieldBytes& bytes, int64_t max_pixels) {
+at::Tensor part_of(const at::Tensor& array, const FieldBytes& bytes, const ImageView& view) {
+  const bool is_image = array.dim() == 3 && array.size(0) == 3 && array.scalar_type() == at::kByte;
+  if (!is_image || array.numel() == 0) return array;
+  return view_image(array, bytes.where(), view, sample_generator());
+}
+
+at::Tensor raw_image_of(FieldBytes& bytes, const ImageView& view) {
+  const std::string name = bytes.where();
   const uint64_t width = bytes.number<uint32_t>("the width"), height = bytes.number<uint32_t>("the height");
   const std::string_view mode = bytes.take(bytes.number<uint32_t>("the mode's length"), "the mode");
   const PilMode* found = nullptr;
@@ -159,7 +168,7 @@ at::Tensor raw_image_of(FieldBytes& bytes, int64_t max_pixels) {
     bytes.refuse("an image of PIL's mode \"" + cut_text(std::string(mode)) +
                  "\" cannot be read: expected L, LA, RGB, RGBA or RGBX. Store image.convert(\"RGB\").");
   }
-  detail::check_pixels(bytes.where(), {static_cast<int64_t>(height), static_cast<int64_t>(width)}, max_pixels);
+  detail::check_pixels(bytes.where(), {static_cast<int64_t>(height), static_cast<int64_t>(width)}, view.max_pixels);
   FieldBytes pixels = bytes.part(width * height * found->channels, "pixels");
   bytes.expect_end();
   const std::string_view from = pixels.take_rest();
@@ -172,7 +181,7 @@ at::Tensor raw_image_of(FieldBytes& bytes, int64_t max_pixels) {
     to[3 * k + 1] = static_cast<uint8_t>(pixel[second]);
     to[3 * k + 2] = static_cast<uint8_t>(pixel[third]);
   }
-  return image.permute({2, 0, 1});  // memory in the order (H, W, 3), as image_of() returns
+  return view_image(image.permute({2, 0, 1}), name, view, sample_generator());  // memory in the order (H, W, 3)
 }
 
 }  // namespace levin::streams

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "levin/data/images/image_transforms.h"
 #include "levin/data/streams/sample_builder.h"
 #include "levin/data/streams/shard_file.h"
 
@@ -32,11 +33,14 @@ namespace levin::streams {
 [[nodiscard]] int64_t int_text_of(FieldBytes& bytes);
 [[nodiscard]] double float_text_of(FieldBytes& bytes);
 
-/// Returns the pixels of a JPEG or PNG image, (3, H, W) uint8.
-[[nodiscard]] at::Tensor image_of(FieldBytes& bytes, int64_t max_pixels);
+/// Returns the pixels of a JPEG, PNG or WebP image, (3, H, W) uint8, or the part of them that `view` takes with
+/// sample_generator().
+[[nodiscard]] at::Tensor image_of(FieldBytes& bytes, const ImageView& view);
 /// Returns the pixels of an uncompressed image as mosaicml-streaming and litdata store PIL's: width, height and the
 /// length of the mode, each uint32, then mode and pixels. Grey is repeated and alpha dropped, as image_of() does.
-[[nodiscard]] at::Tensor raw_image_of(FieldBytes& bytes, int64_t max_pixels);
+[[nodiscard]] at::Tensor raw_image_of(FieldBytes& bytes, const ImageView& view);
+/// Returns the part that `view` takes of an array of pixels, (3, H, W) uint8, and any other array as it is.
+[[nodiscard]] at::Tensor part_of(const at::Tensor& array, const FieldBytes& bytes, const ImageView& view);
 /// Returns the images of a list: their number and sizes, each uint32, then their bytes.
 template <class Decode>
 [[nodiscard]] std::vector<at::Tensor> image_list_of(FieldBytes& bytes, const Decode& decode) {

@@ -13,7 +13,7 @@ from conan.tools.gnu import PkgConfigDeps
 # What each part links and which parts it needs: as in cmake/LevinParts.cmake.
 PARTS = {
     "arrays": (["hdf5/[>=1.10]"], []),
-    "images": (["libpng/[>=1.6]", "libjpeg/[>=9]"], []),
+    "images": (["libpng/[>=1.6]", "libjpeg/[>=9]", "libwebp/[>=1.2]"], []),
     "text": (["oniguruma/[>=6.9]", "utf8proc/[>=2.0]", "openssl/[>=3]", "zlib/[>=1.2]", "sentencepiece/[>=0.1.97]"], []),
     "downloads": (["libcurl/[>=7.63]", "openssl/[>=3]", "zlib/[>=1.2]"], []),
     "streams": (["zstd/[>=1.4]", "zlib/[>=1.2]"], ["images", "downloads"]),

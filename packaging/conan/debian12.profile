@@ -16,6 +16,7 @@ xxhash/0.8.1
 hdf5/1.10.8
 libpng/1.6.39
 libjpeg/9.0.0
+libwebp/1.2.4
 oniguruma/6.9.8
 utf8proc/2.8.0
 openssl/3.0.11

@@ -28,7 +28,7 @@ sys.path.insert(0, "tools/dev")
 import packages
 
 TOOLS, LIBRARIES = "cmake ninja-build pkg-config", "libyaml-cpp-dev libspdlog-dev nlohmann-json3-dev libxxhash-dev"
-LIBRARIES_OF_PARTS = ("libcurl4-openssl-dev libpng-dev libjpeg62-turbo-dev libhdf5-dev libsqlite3-dev libssl-dev zlib1g-dev "
+LIBRARIES_OF_PARTS = ("libcurl4-openssl-dev libpng-dev libjpeg62-turbo-dev libwebp-dev libhdf5-dev libsqlite3-dev libssl-dev zlib1g-dev "
                       "libncurses-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev libonig-dev libzstd-dev")
 COMPILERS = ("g++-12", "g++-13", "clang++-17", "clang++-18", "clang++-19")
 # Folders, each with the cases that fail in the emulator: two bound the time, one needs LibTorch's cpuinfo, which does not start

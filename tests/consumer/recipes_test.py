@@ -26,7 +26,8 @@ NAMES = {
     "CURL": ("libcurl", "curl", "libcurl"), "JPEG": ("libjpeg", "libjpeg-turbo", "libjpeg-turbo"), "OpenSSL": ("openssl",) * 3,
     "PNG": ("libpng",) * 3, "SQLite3": ("sqlite3", "sqlite3", "libsqlite"),
     "SentencePiece": ("sentencepiece", "sentencepiece", "libsentencepiece"), "ZLIB": ("zlib",) * 3, "hdf5-serial|hdf5": ("hdf5",) * 3,
-    "libpcre2-8": ("pcre2",) * 3, "libzstd": ("zstd",) * 3, "libutf8proc": ("utf8proc", "utf8proc", "libutf8proc"), "ncursesw": ("ncurses",) * 3,
+    "libpcre2-8": ("pcre2",) * 3, "libzstd": ("zstd",) * 3, "libwebp": ("libwebp", "libwebp", "libwebp-base"),
+    "libwebpdemux": ("libwebp", "libwebp", "libwebp-base"), "libutf8proc": ("utf8proc", "utf8proc", "libutf8proc"), "ncursesw": ("ncurses",) * 3,
     "oniguruma": ("oniguruma",) * 3,
 }
 CONAN, VCPKG, CONDA = range(3)

@@ -85,7 +85,7 @@ TEST(ImageFolder, ReportsWhatItMisses) {
   EXPECT_TRUE(holds(error("flat"), {"flat: it has no sub-folders", "one for each class"}));
   write(folder, "some/cat/1.jpg");
   write(folder, "some/dog/readme.txt");
-  EXPECT_TRUE(holds(error("some"), {"some/dog: no file ends in .jpg, .jpeg or .png", "Add images"}));
+  EXPECT_TRUE(holds(error("some"), {"some/dog: no file ends in .jpg, .jpeg, .png or .webp", "Add images"}));
   EXPECT_TRUE(holds(error("some", {"ant", "cat"}), {"\"dog\" is none of the classes ant, cat", "Rename or remove"}));
 }
 

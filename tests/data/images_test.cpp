@@ -120,7 +120,7 @@ TEST(ImageDecoder, ReportsWhatIsWrongWithAFile) {
   };
   const std::string jpeg = file_named("jpeg 4:2:0"), png = file_named("png rgb");
   EXPECT_TRUE(holds(error(""), {"image: the file is empty", "Replace the file or remove it"}));
-  EXPECT_TRUE(holds(error("GIF89a..."), {"expected a JPEG or PNG image", "GIF89a", "Convert the image"}));
+  EXPECT_TRUE(holds(error("GIF89a..."), {"expected a JPEG, PNG or WebP image", "GIF89a", "Convert the image"}));
   EXPECT_TRUE(holds(error(jpeg.substr(0, 20)), {"the image is damaged", "Premature end", "Replace the file"}));
   EXPECT_TRUE(holds(error(jpeg.substr(0, jpeg.size() - 60)), {"the image is damaged", "Premature end"}));
   std::string broken = jpeg;
@@ -128,6 +128,14 @@ TEST(ImageDecoder, ReportsWhatIsWrongWithAFile) {
   EXPECT_TRUE(holds(error(broken), {"the image is damaged", "Corrupt JPEG data"}));
   EXPECT_TRUE(holds(error(png.substr(0, 20)), {"the image is damaged", "ends too early"}));
   EXPECT_TRUE(holds(error(png.substr(0, png.size() - 30)), {"the image is damaged", "ends too early"}));
+  const std::string webp = file_named("webp"), animation = file_named("webp animation");
+  EXPECT_TRUE(holds(error(webp.substr(0, 20)), {"the image is damaged", "ends too early"}));
+  EXPECT_TRUE(holds(error(webp.substr(0, webp.size() - 30)), {"the image is damaged", "ends too early"}));
+  broken = webp;
+  broken.replace(23, 3, "abc");  // in the place of the start code of VP8
+  EXPECT_TRUE(holds(error(broken), {"the image is damaged", "libwebp cannot read it"}));
+  EXPECT_TRUE(holds(error(animation.substr(0, animation.size() / 4)), {"the image is damaged"}));
+  EXPECT_TRUE(holds(error(webp, 100), {"the image has 27 x 22 pixels", "max_pixels"}));
   broken = png;
   broken[60] = static_cast<char>(broken[60] ^ 5);
   EXPECT_TRUE(holds(error(broken), {"the image is damaged", "IDAT"}));
@@ -170,7 +178,8 @@ TEST(ImageView, RefusesANarrowImageThatWouldBecomeHuge) {
 // Every third byte of a file of each kind, changed: pixels or the documented error.
 TEST(ImageDecoder, SurvivesChangedBytes) {
   const TemporaryFolder folder;
-  for (const char* name : {"jpeg 4:2:0", "jpeg progressive", "jpeg cmyk", "png palette", "png grey of 16 bits"}) {
+  for (const char* name : {"jpeg 4:2:0", "jpeg progressive", "jpeg cmyk", "png palette", "png grey of 16 bits", "webp",
+                           "webp lossless", "webp animation"}) {
     const std::string whole = file_named(name);
     for (size_t i = 2; i < whole.size(); i += 3) {
       std::string changed = whole;

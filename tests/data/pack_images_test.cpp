@@ -14,6 +14,8 @@
 #include "levin/core/storage/open_store.h"
 #include "levin/data/images/image_transforms.h"
 #include "levin/data/images/jpeg_encoder.h"
+#include "levin/data/loading/sample_generator.h"
+#include "levin/data/streams/stream_data.h"
 #include "levin/data/streams/stream_source.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
@@ -111,6 +113,45 @@ TEST(PackImages, RefusesAStoreInsideOfTheImages) {
   const std::string photos = write_photos(folder);
   const std::string error = error_of<DataError>([&] { (void)pack_images(photos, photos + "/store", {}); });
   EXPECT_NE(error.find("inside"), std::string::npos) << error;
+}
+
+// ---- the images of a store, as a model takes them
+
+TEST(StoredImages, AreCutAndResizedAsTheFilesAre) {
+  const TemporaryFolder folder;
+  const std::string photos = write_photos(folder), store = folder.path() + "/store";
+  (void)pack_images(photos, store, {});  // with the bytes of the files
+  StreamData data(
+      {.path = store, .val_path = store, .columns = {"image", "label"}, .image_size = 24, .batch_size = 10});
+  data.setup(Stage::fit);
+  const auto loader = data.val_dataloader()[0];
+  loader->start(0);
+  Batch batch;
+  ASSERT_TRUE(loader->next(batch));
+  const ImageFolder images(photos, {.view = {.crop = ImageCrop::center, .size = 24, .shorter_side = 24}});
+  std::vector<Batch> samples;
+  for (int64_t k = 0; k < 10; ++k) samples.push_back(images.get(k));
+  const ColourScale scale{.mean = {0.485, 0.456, 0.406}, .deviation = {0.229, 0.224, 0.225}};
+  EXPECT_TRUE(at::equal(batch[0], image_batch(samples, scale)[0]));
+}
+
+// The part is decoded alone, and its pixels are those of the whole image.
+TEST(StoredImages, GiveTheirRandomPartAsCutOutOfTheWholeImage) {
+  const TemporaryFolder folder;
+  const std::string photos = write_photos(folder), store = folder.path() + "/store";
+  (void)pack_images(photos, store, {});
+  StreamSourceOptions options;
+  options.stream.image = {.crop = ImageCrop::random, .size = 16, .scaled_decoding = false};
+  StreamSource source(store, options);
+  for (int64_t k = 0; k < 10; ++k) {
+    seed_sample_generator(static_cast<uint64_t>(k));
+    const Batch sample = source.open(0)->get(k);
+    seed_sample_generator(static_cast<uint64_t>(k));
+    const ImageBox box = random_crop_box({40, 60}, {}, sample_generator());
+    const at::Tensor whole = ImageFolder(photos).get(k)[0];
+    const at::Tensor part = whole.narrow(1, box.top, box.height).narrow(2, box.left, box.width);
+    EXPECT_TRUE(at::equal(sample[0], resize_images(part, {16, 16}))) << k;
+  }
 }
 
 }  // namespace

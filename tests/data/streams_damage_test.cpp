@@ -140,7 +140,7 @@ TEST(StreamsDamage, MdsValues) {
   EXPECT_TRUE(holds(value_error("ndarray:float32", std::string("\x04\x02", 2) + "abc"), {"expected 8 bytes"}));
   EXPECT_TRUE(holds(value_error("jpeg", "\xff\xd8nothing"), {"field x: the image is damaged"}));
   EXPECT_TRUE(holds(value_error("png", "GIF89a"),
-                    {"field x: expected a JPEG or PNG image, saw a file that begins with \"GIF89a\""}));
+                    {"field x: expected a JPEG, PNG or WebP image, saw a file that begins with \"GIF89a\""}));
   EXPECT_TRUE(holds(value_error("pil", u32(2) + u32(1) + u32(1) + "Pab"),
                     {"an image of PIL's mode \"P\" cannot be read", "Store image.convert(\"RGB\")."}));
   EXPECT_TRUE(holds(value_error("pil", u32(UINT32_MAX) + u32(UINT32_MAX) + u32(1) + "Lab"),

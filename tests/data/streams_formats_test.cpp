@@ -9,6 +9,7 @@
 #include "levin/core/files/files.h"
 #include "levin/core/options/error.h"
 #include "levin/core/storage/open_store.h"
+#include "levin/data/images/image_transforms.h"
 #include "levin/data/streams/stream_index.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
@@ -119,8 +120,8 @@ TEST(TarShards, Values) {
   EXPECT_TRUE(holds(tar_error(member("a.txt", "\xff") + kEnd), {"field txt, byte 512: expected UTF-8"}));
   EXPECT_TRUE(
       holds(tar_error(member("a.npy", "\x93NUMPYno") + kEnd), {"field npy: byte 8: the file ends in its header"}));
-  EXPECT_TRUE(
-      holds(tar_error(member("a.jpg", "no image") + kEnd), {"sample 0, field jpg: expected a JPEG or PNG image"}));
+  EXPECT_TRUE(holds(tar_error(member("a.jpg", "no image") + kEnd),
+                    {"sample 0, field jpg: expected a JPEG, PNG or WebP image"}));
   EXPECT_TRUE(holds(tar_error(member("a.json", "{") + kEnd), {"field json, byte 513: expected JSON"}));
   EXPECT_TRUE(holds(tar_error(member("a.txt", "x") + member("a.TXT", "y") + kEnd),
                     {"byte 1024: the sample \"a\" has two files \"txt\""}));
@@ -132,6 +133,21 @@ TEST(TarShards, Values) {
     EXPECT_EQ(tar_error(bytes, {.fields = {"txt"}}), "");
   }
   EXPECT_TRUE(holds(tar_error(member("a.txt", "x") + kEnd, {.fields = {"text"}}), {"sample 0: no field \"text\"."}));
+}
+
+// Pixels that are stored as an array are cut as those of a JPEG.
+TEST(TarShards, PixelsOfAnArrayAreCut) {
+  const TemporaryFolder folder;
+  std::string header = "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 4, 6), }";
+  header += std::string(118 - header.size() - 1, ' ') + "\n";
+  std::string pixels;
+  for (int k = 0; k < 72; ++k) pixels += static_cast<char>(k);
+  const std::string npy = std::string("\x93NUMPY\x01\x00", 8) + std::string("\x76\x00", 2) + header + pixels;
+  const std::string path = folder.write("a.tar", member("a.npy", npy) + member("a.cls", "1") + kEnd);
+  const StreamOptions options{.image = {.crop = ImageCrop::center, .size = 4}};
+  const Batch sample = open_shard(index_of_files("root", {{.key = "a.tar"}}, options), 0, path)->get(0);
+  ASSERT_EQ(sample[0].sizes(), (at::IntArrayRef{3, 4, 4}));
+  EXPECT_EQ(sample[0][1][2][0].item<int64_t>(), 24 + 2 * 6 + 1);
 }
 
 TEST(TarShards, FieldsInsideOfJsonAreChosen) {
@@ -225,7 +241,7 @@ TEST(LitDataChunks, Values) {
       holds(leaf_error("tensor", std::string("\0\0\0\x15\0\0\0\0", 8)), {"expected the number of a type, found 21"}));
   EXPECT_TRUE(holds(leaf_error("tensor", std::string("\0\0\0\0\0\0\0\1\0\0\0\2abcd", 16)),
                     {"expected 8 bytes for an array of shape (2) and type Float, found 4 bytes"}));
-  EXPECT_TRUE(holds(leaf_error("jpeg", "no image"), {"expected a JPEG or PNG image"}));
+  EXPECT_TRUE(holds(leaf_error("jpeg", "no image"), {"expected a JPEG, PNG or WebP image"}));
   EXPECT_TRUE(holds(leaf_error("jpeg_array", u32(1)), {"expected 4 bytes of the images' sizes, and 0 are left"}));
 }
 

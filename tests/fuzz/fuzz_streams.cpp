@@ -58,7 +58,7 @@ void read_shard(const StreamIndex& index) {
 }
 
 void read_indexed(std::string_view input) {
-  StreamOptions options{.block_size = 3, .max_pixels = 1 << 16};
+  StreamOptions options{.block_size = 3, .image = {.max_pixels = 1 << 16}};
   const std::vector<std::string> sections = sections_of(input, 2);
   StreamIndex index = parse_stream_index(file().path(), sections[0], options);
   for (ShardInfo& shard : index.shards) {
@@ -72,7 +72,7 @@ void read_indexed(std::string_view input) {
 void read_kind(char kind, std::string_view bytes) {
   const auto read = [&](const std::string& name) {
     file().write(bytes);
-    read_shard(index_of_files(file().path(), {{.key = name}}, {.max_pixels = 1 << 16}));
+    read_shard(index_of_files(file().path(), {{.key = name}}, {.image = {.max_pixels = 1 << 16}}));
   };
   switch (kind) {
     case 'i': return read_indexed(bytes);

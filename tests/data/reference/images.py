@@ -68,6 +68,20 @@ def file_cases():
     return cases
 
 
+def webp_cases():
+    """Drawn from a generator of their own, so that the other cases stay as they were."""
+    random = np.random.default_rng(11)
+    noise = lambda *shape: random.integers(0, 256, shape, dtype=np.uint8)
+    photo = Image.fromarray(noise(4, 5, 3)).resize((27, 22), Image.BICUBIC)
+    layers = Image.fromarray(noise(7, 9, 4))
+    return [file_case("webp", photo, "WEBP", quality=80), file_case("webp lossless", photo, "WEBP", lossless=True),
+            file_case("webp grey", photo.convert("L"), "WEBP", quality=80),
+            file_case("webp with alpha", layers, "WEBP", quality=80),
+            file_case("webp lossless with alpha", layers, "WEBP", lossless=True, exact=True),
+            file_case("webp animation", photo, "WEBP", save_all=True, append_images=[Image.fromarray(noise(22, 27, 3))],
+                      duration=100, quality=80)]
+
+
 def grey16_case():
     """Pillow clips 16-bit grey at 255. A pixel's upper byte is what it stands for, so no library is asked here."""
     values = RANDOM.integers(0, 65536, (5, 6), dtype=np.uint16)
@@ -129,7 +143,7 @@ def batch_case():
 
 def folder_case():
     names = ["dog/2.jpg", "dog/10.JPG", "dog/b/1.png", "dog/b.jpeg", "dog/b-c/x.jpg", "cat/1.PNG", "cat/a/z.jpg", "cat/Z.jpg",
-             "Ape/ä.jpg", "Ape/z.jpg", "Ape/notes.txt"]
+             "Ape/ä.jpg", "Ape/z.jpg", "Ape/w.webp", "Ape/notes.txt"]
     with tempfile.TemporaryDirectory() as root:
         for name in names:
             path = Path(root, name)
@@ -143,7 +157,7 @@ def folder_case():
 def main():
     numbers = {"made_with": {"torch": torch.__version__, "torchvision": torchvision.__version__,
                              "pillow": Image.__version__},
-               "files": [*file_cases(), grey16_case()], "resize": resize_cases(), "shorter_side": shorter_side_cases(),
+               "files": [*file_cases(), grey16_case(), *webp_cases()], "resize": resize_cases(), "shorter_side": shorter_side_cases(),
                "center_crop": center_crop_cases(), "random_crop": random_crop_numbers(), "batch": batch_case(),
                "folder": folder_case()}
     Path(__file__).with_name("images.json").write_text(json.dumps(numbers, indent=1) + "\n")
