@@ -295,7 +295,8 @@ void ModelCheckpoint::save_what_would_be_lost(Trainer& trainer) {
 // its end: with a monitor the newest one may be of an earlier epoch. A newer checkpoint replaces it (save_point).
 bool ModelCheckpoint::must_keep_end(const Trainer& trainer) const {
   const bool keeps_states = options_.save_top_k != 0 && !options_.save_weights_only && !wants_last();
-  return trainer.auto_resumes() && keeps_states && trainer.seen_batches() > 0 && !trainer.state_is_saved();
+  const bool is_saved = trainer.state_is_saved() && !is_only_where_it_goes(trainer);
+  return trainer.auto_resumes() && keeps_states && trainer.seen_batches() > 0 && !is_saved;
 }
 
 // Lightning updates last.ckpt only when a top-k file is saved, so it becomes stale when the monitor stops improving;

@@ -199,6 +199,7 @@ class ModelCheckpoint final : public Checkpoint {
   void save_point(Trainer& trainer, int64_t epoch);
   void save_what_would_be_lost(Trainer& trainer);
   [[nodiscard]] bool must_keep_end(const Trainer& trainer) const;
+  [[nodiscard]] bool is_only_where_it_goes(const Trainer& trainer) const;
   /// Returns the path of the file that is due, or "" if none is; adds the files that it makes obsolete to `obsolete`.
   std::string choose_top_k(Trainer& trainer, const Metrics& metrics, std::vector<std::string>& obsolete);
   std::string choose_newest(Trainer& trainer, const Metrics& metrics, std::vector<std::string>& obsolete);

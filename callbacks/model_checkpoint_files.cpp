@@ -34,15 +34,23 @@ bool is_on_disk(const std::string& path) {
   return fs::exists(fs::symlink_status(path, code));
 }
 
-// Whether another callback of the run owns the file.
-bool is_of_another(const Trainer& trainer, const Callback& self, const std::string& path) {
+// Whether an OnExceptionCheckpoint of the run saves there; the file goes once the run has ended well.
+bool is_of_exception(const Trainer& trainer, const std::string& path) {
   const auto& all = trainer.callbacks();
   return std::any_of(all.begin(), all.end(), [&](const std::shared_ptr<Callback>& one) {
-    if (one.get() == &self) return false;
-    if (const auto* other = dynamic_cast<const ModelCheckpoint*>(one.get())) return other->owns(path);
     const auto* on_exception = dynamic_cast<const OnExceptionCheckpoint*>(one.get());
     return on_exception != nullptr && is_same_file(on_exception->ckpt_path(), path);
   });
+}
+
+// Whether another callback of the run owns the file.
+bool is_of_another(const Trainer& trainer, const Callback& self, const std::string& path) {
+  const auto& all = trainer.callbacks();
+  return is_of_exception(trainer, path) ||
+         std::any_of(all.begin(), all.end(), [&](const std::shared_ptr<Callback>& one) {
+           const auto* other = dynamic_cast<const ModelCheckpoint*>(one.get());
+           return other != nullptr && one.get() != &self && other->owns(path);
+         });
 }
 
 // The part of a checkpoint that a file with save_weights_only holds.
@@ -168,6 +176,13 @@ bool ModelCheckpoint::may_remove(Trainer& trainer, const std::string& path) cons
   return !named || path == interrupted_path() || !fs::equivalent(path, trainer.ckpt_path(), code);
 }
 
+// The run has continued from a checkpoint of this moment that goes when it ends well: of a stop, or of an exception.
+bool ModelCheckpoint::is_only_where_it_goes(const Trainer& trainer) const {
+  if (!continues_ || trainer.seen_batches() != continued_batches_) return false;
+  if (last_step_saved_ == trainer.global_step()) return false;
+  return is_same_file(continued_path_, interrupted_path()) || is_of_exception(trainer, continued_path_);
+}
+
 BestCheckpoint ModelCheckpoint::best_checkpoint() const {
   return {options_.monitor, enum_name(options_.mode), saved_files_.best_score, saved_files_.best_path};
 }
@@ -201,7 +216,7 @@ void ModelCheckpoint::finish_save_point(Trainer& trainer) {
     }
     try {
       State whole = load_checkpoint(trainer.ckpt_path());
-      write_checkpoint(path, options_.save_weights_only ? weights_of(std::move(whole)) : whole);
+      write_single_checkpoint(path, options_.save_weights_only ? weights_of(std::move(whole)) : whole);
     } catch (const Error& error) {
       Console::instance().error(std::string("ModelCheckpoint: ") + error.what() + " Training continues.");
     }

@@ -48,7 +48,7 @@ void write_one(const CheckpointRequest& request) {
   if (request.shard) return write_sharded_checkpoint(request.path, request.state, *request.shard);
   const SaveInProgress saving;
   if (request.link_to.empty()) {
-    write_checkpoint(request.path, request.state);
+    write_single_checkpoint(request.path, request.state);
   } else {
     write_link(request.path, request.link_to);
   }

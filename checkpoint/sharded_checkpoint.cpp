@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <map>
@@ -59,11 +60,35 @@ void replace_link(const std::string& folder) {
   if (fs::is_symlink(fs::symlink_status(folder, code))) (void)::unlink(folder.c_str());
 }
 
+// Note [Checkpoints of two kinds]
+// A checkpoint that replaces one of the other kind, a folder or a file, cannot do so by a rename. The older one gets
+// the name last-replaced.ckpt meanwhile, by which a run that is killed now finds it.
+std::string name_aside(const std::string& path) {
+  const fs::path whole(path);
+  return (whole.parent_path() / (whole.stem().string() + "-replaced.ckpt")).string();
+}
+
+// Several ranks do this at once. A link is made and removed, because a rename would also move the folder that another
+// rank has made.
+void set_file_aside(const std::string& folder) {
+  std::error_code code;
+  if (!fs::is_regular_file(fs::symlink_status(folder, code))) return;
+  (void)::link(folder.c_str(), name_aside(folder).c_str());
+  (void)::unlink(folder.c_str());
+}
+
+void put_file_back(const std::string& folder) {
+  std::error_code code;
+  if (!fs::is_regular_file(name_aside(folder), code)) return;
+  if (::rmdir(folder.c_str()) == 0 || errno == ENOENT) fs::rename(name_aside(folder), folder, code);
+}
+
 void write_shard(const std::string& folder, const State& state, const ShardPlace& place) {
   const SaveInProgress saving;
   const std::string path = in_folder(folder, shard_name(place, place.rank));
   try {
     replace_link(folder);
+    set_file_aside(folder);
     make_folder(folder);
     hold_shard(write_checkpoint(path, shard_of(state)));
   } catch (const Error& error) {
@@ -150,9 +175,28 @@ void write_sharded_checkpoint(const std::string& folder, const State& state, con
       remove_quietly(in_folder(folder, file));
       remove_quietly(in_folder(folder, file) + kFailed);
     }
+    put_file_back(folder);
     throw;
   }
   remove_others(folder, files);
+  remove_quietly(name_aside(folder));
+}
+
+void write_single_checkpoint(const std::string& path, const State& state) {
+  std::error_code code;
+  const bool is_folder = fs::is_directory(fs::symlink_status(path, code)) && is_sharded_checkpoint(path);
+  if (!is_folder) return (void)write_checkpoint(path, state);
+  const std::string aside = name_aside(path);
+  (void)remove_checkpoint(aside);
+  fs::rename(path, aside, code);
+  if (code) throw CheckpointError("saving checkpoint " + path + ": cannot rename the older one: " + code.message());
+  try {
+    (void)write_checkpoint(path, state);
+  } catch (const Error&) {
+    fs::rename(aside, path, code);
+    throw;
+  }
+  (void)remove_checkpoint(aside);
 }
 
 // ---- reading -----------------------------------------------------------------------------------------------------

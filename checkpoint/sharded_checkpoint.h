@@ -31,6 +31,10 @@ struct ShardPlace {
 void write_sharded_checkpoint(const std::string& folder, const State& state, const ShardPlace& place,
                               std::chrono::milliseconds patience = std::chrono::minutes(10));
 
+/// Writes a checkpoint of one file, also where a sharded one is: the older one stays until the new one is complete.
+/// Throws CheckpointError naming file and cause; the older checkpoint is then where it was.
+void write_single_checkpoint(const std::string& path, const State& state);
+
 /// Returns whether the path is a folder with a commit record.
 [[nodiscard]] bool is_sharded_checkpoint(const std::string& path);
 

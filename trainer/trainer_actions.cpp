@@ -103,7 +103,7 @@ void check_has_module(const Run& run, const std::string& who) {
 // failure of this rank nobody may be asked.
 void write_on_rank_zero(Run& run, const std::string& path, const State& checkpoint) {
   const auto write = [&] {
-    write_checkpoint(path, checkpoint);
+    write_single_checkpoint(path, checkpoint);
     put_staged(path);
     return std::string();
   };

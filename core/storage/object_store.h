@@ -30,9 +30,10 @@ struct StoredObject {
 struct FetchLimits {
   int64_t attempts = 8;  // in a row without progress; lost connections, stalls, HTTP 408, 429 and 5xx count
   Seconds first_pause = Seconds(0.5);  // before the second attempt; doubles each time, up to 20 s; half of it is random
-  Seconds stall_timeout = Seconds(30);  // below min_speed, or without a connection; whole seconds, at least 1
-  uint64_t min_speed = 1000;            // bytes per second
-  bool sync = true;                     // fetched files are synced to the disk before they get their name
+  Seconds stall_timeout = Seconds(30);           // below min_speed, or without a connection; whole seconds, at least 1
+  uint64_t min_speed = 1000;                     // bytes per second
+  bool sync = true;                              // fetched files are synced to the disk before they get their name
+  const std::atomic<bool>* abandoned = nullptr;  // no further attempt once it is true; must outlive the store
 };
 
 /// A tree of objects below a URL. Thread-safe: any number of threads may use one store at once. Every failure is a

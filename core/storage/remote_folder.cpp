@@ -7,9 +7,11 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -18,7 +20,9 @@
 #include "levin/core/files/json_depth.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/folder_lock.h"
+#include "levin/core/process/log.h"
 #include "levin/core/process/main_guard.h"
+#include "levin/core/process/rank_status.h"
 #include "levin/core/process/start_thread.h"
 #include "levin/core/process/stop_signal.h"
 #include "levin/core/process/this_process.h"
@@ -35,7 +39,8 @@ using std::chrono::steady_clock;
 
 constexpr const char* kLock = "run.lock";
 constexpr std::chrono::milliseconds kBetweenLooks(200);
-constexpr size_t kNamed = 3;  // files in a message
+constexpr size_t kNamed = 3;         // files in a message
+constexpr int64_t kMaxFailures = 3;  // of files in a pass
 
 // Where a process id means the same: this boot of this machine, and this container.
 std::string machine_id() {
@@ -55,6 +60,7 @@ struct Writer {
   std::string id = "";
   std::string who = "an unknown process";
   bool is_gone = false;  // it was a process of this machine
+  double every = 0;      // seconds between the changes of its lock
 };
 
 Writer writer_of(const std::string& text) {
@@ -63,6 +69,7 @@ Writer writer_of(const std::string& text) {
     const json lock = parse_json(text);
     writer.id = lock.at("id").get<std::string>();
     const auto pid = lock.at("pid").get<int64_t>();
+    writer.every = std::clamp(lock.value("every", 0.0), 0.0, 3600.0);
     writer.who = "process " + std::to_string(pid) + " on " + cut_text(lock.at("host").get<std::string>());
     writer.is_gone = lock.at("machine") == machine_id() && pid > 1 && pid <= INT32_MAX &&
                      ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
@@ -72,43 +79,52 @@ Writer writer_of(const std::string& text) {
   return writer;
 }
 
-// Files of this machine alone: locks, unfinished files, and the states of the ranks.
-bool is_private(const std::string& name) {
-  return name == kLock || name.starts_with(".") || is_temporary_name(name);
-}
-
 }  // namespace
 
-RemoteFolder::RemoteFolder(const std::string& folder, std::shared_ptr<ObjectStore> store, RemoteFolderOptions options)
+RemoteFolder::RemoteFolder(const std::string& folder, const Open& open, RemoteFolderOptions options)
     : folder_(absolute_path(folder)),
-      store_(std::move(store)),
+      store_(open({.abandoned = &abandoned_})),
+      hurried_(open({.attempts = 2, .stall_timeout = Seconds(8), .abandoned = &unreachable_})),
       options_(options),
       notes_(detail::notes_of(folder_)),
       id_(new_id()) {
   make_folder(folder_);
   take_lock();
   try {
-    fetch_if_another_wrote();
+    heart_ = start_thread("keeps the lock of " + store_->url(), [this] { beat(); });
+    bring_up_to_date();
     thread_ = start_thread("copies files to " + store_->url(), [this] { work(); });
   } catch (...) {
-    warn_if_it_throws("removing run.lock", [this] { store_->remove(kLock); });
+    stop_threads();
+    warn_if_it_throws("removing run.lock", [this] { hurried_->remove(kLock); });
     throw;
   }
 }
 
-RemoteFolder::~RemoteFolder() {
+void RemoteFolder::stop_threads() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
   abandoned_ = true;
   changed_.notify_all();
-  thread_.join();
-  if (taken_over().empty()) warn_if_it_throws("removing run.lock", [this] { store_->remove(kLock); });
+  if (heart_.joinable()) heart_.join();
+  if (thread_.joinable()) thread_.join();
+}
+
+RemoteFolder::~RemoteFolder() {
+  const SaveInProgress saving;
+  stop_threads();
+  if (taken_over().empty() && !unreachable_) warn_if_it_throws("removing run.lock", [this] { hurried_->remove(kLock); });
 }
 
 std::string RemoteFolder::lock_text() const {
-  return json{{"id", id_}, {"host", host_name()}, {"pid", ::getpid()}, {"machine", machine_id()}, {"passes", passes_}}
+  return json{{"id", id_},
+              {"host", host_name()},
+              {"pid", ::getpid()},
+              {"machine", machine_id()},
+              {"every", options_.upload_every.count()},
+              {"beats", beats_}}
       .dump();
 }
 
@@ -130,7 +146,7 @@ void RemoteFolder::take_lock() {
     }
     if (now != seen) since = steady_clock::now();
     seen = now;
-    const auto patience = 2 * options_.upload_every + Seconds(5);
+    const auto patience = 2 * std::max(options_.upload_every, Seconds(writer.every)) + Seconds(5);
     if (writer.is_gone || steady_clock::now() - since >= patience) {
       store_->remove(kLock);
       continue;
@@ -144,9 +160,9 @@ void RemoteFolder::take_lock() {
   }
 }
 
-// Called during a pass.
 void RemoteFolder::keep_lock() {
-  const std::string now = store_->find(kLock) ? store_->read(kLock) : "";
+  const std::lock_guard locking(locking_);
+  const std::string now = hurried_->find(kLock) ? hurried_->read(kLock) : "";
   const Writer writer = writer_of(now);
   if (!now.empty() && writer.id != id_) {
     const std::string text = store_->url() + ": " + writer.who +
@@ -156,60 +172,87 @@ void RemoteFolder::keep_lock() {
     taken_over_ = text;
     throw StorageError(text);
   }
-  ++passes_;
-  store_->put(kLock, lock_text());
+  ++beats_;
+  hurried_->put(kLock, lock_text());
 }
 
-// If anything in the store is not as this machine left it, another machine has continued the run, and the folder
-// becomes what the store has. Otherwise the folder stays: it may have more than was copied before a kill.
-void RemoteFolder::fetch_if_another_wrote() {
-  std::map<std::string, StoredObject> there;
-  for (StoredObject& object : store_->list()) {
-    const std::string name = fs::path(object.key).filename().string();
-    if (is_path_below(object.key) && !is_private(name)) there[object.key] = std::move(object);
+void RemoteFolder::beat() {
+  std::unique_lock lock(mutex_);
+  while (!stop_ && taken_over_.empty()) {
+    if (changed_.wait_for(lock, options_.upload_every / 2, [this] { return stop_; })) return;
+    lock.unlock();
+    try {
+      keep_lock();
+    } catch (const std::exception& error) {  // a pass reports it
+      log::checkpoint.info("run.lock: {}", error.what());
+    }
+    lock.lock();
   }
-  const auto noted = notes_.all();
-  bool is_changed = false;
-  for (const auto& [key, object] : there) {
-    const auto note = noted.find(key);
-    is_changed |= note == noted.end() || !detail::is_as_noted(object, note->second);
-  }
-  for (const auto& [name, note] : noted) is_changed |= !note.etag.empty() && !there.contains(name);
-  if (!is_changed) return;
+}
+
+// Another machine has continued the run: what the store does not have goes.
+void RemoteFolder::drop_own_files(const std::map<std::string, StoredObject>& there) {
   std::vector<std::string> dropped;
   for (const auto& [name, file] : scan()) {
-    const auto note = noted.find(name);
-    const bool was_copied = note != noted.end() && detail::is_unchanged(file, note->second);
-    if (!was_copied && is_checkpoint_name(name)) dropped.push_back(name);
+    if (!is_copied(name, file) && is_checkpoint_name(name)) dropped.push_back(name);
     if (there.contains(name)) continue;
     std::error_code ignored;
     fs::remove(fs::path(folder_) / name, ignored);
-    notes_.remove(name);
+    for (fs::path above = fs::path(name).parent_path(); !above.empty(); above = above.parent_path()) {
+      if (::rmdir((fs::path(folder_) / above).c_str()) != 0) break;  // it is not empty
+    }
   }
-  if (!dropped.empty()) {
-    Console::instance().warn(folder_ + ": another machine has continued the run in " + store_->url() +
-                             ", so files that were never copied there are dropped: " + join(dropped, kNamed) + ".");
+  for (const auto& [name, note] : notes_.all()) {
+    if (note.removed || !there.contains(name)) notes_.remove(name);
   }
+  seen_.clear();
+  if (dropped.empty()) return;
+  Console::instance().warn(folder_ + ": another machine has continued the run in " + store_->url() +
+                           ", so files that were never copied there are dropped: " + join(dropped, kNamed) + ".");
+}
+
+// See Note [What a run begins with].
+void RemoteFolder::bring_up_to_date() {
+  std::map<std::string, StoredObject> there;
+  std::string writer;
+  for (StoredObject& object : store_->list()) {
+    if (object.key == detail::kWriter) writer = store_->read(detail::kWriter);
+    if (is_path_below(object.key) && !detail::is_private(object.key)) there[object.key] = std::move(object);
+  }
+  const std::string own = detail::machine_name();
+  const bool another_wrote = writer != own && !there.empty();
+  if (another_wrote) drop_own_files(there);
   std::vector<const StoredObject*> wanted;
   uint64_t bytes = 0;
   for (const auto& [key, object] : there) {
-    const auto file = detail::local_file(folder_ + "/" + key);
-    const auto note = noted.find(key);
-    if (file && note != noted.end() && detail::is_unchanged(*file, note->second) && note->second.etag == object.etag) {
-      continue;
-    }
+    const std::string path = folder_ + "/" + key;
+    const auto file = detail::local_file(path);
+    const auto note = notes_.find(key);
+    std::error_code code;
+    const bool is_other_kind =
+        !file && (fs::is_directory(path, code) || fs::is_regular_file(fs::path(path).parent_path(), code));
+    if (!another_wrote && is_other_kind) notes_.write(key, {"", object.size, 0, /*removed=*/true});
+    const bool is_removed = note && note->removed && !file;
+    if (is_other_kind || (!another_wrote && is_removed)) continue;
+    const bool is_same = file && is_copied(key, *file) && note->etag == object.etag;
+    if (is_same || (file && !another_wrote && !is_copied(key, *file))) continue;  // newer here
     wanted.push_back(&object);
     bytes += object.size;
+  }
+  for (const auto& [name, note] : notes_.all()) {
+    if (!there.contains(name)) notes_.remove(name);  // it is copied once more, if it is still here
   }
   if (!wanted.empty()) {
     Console::instance().print("Fetching " + count_of(static_cast<int64_t>(wanted.size()), "file") + " (" +
                               bytes_text(bytes) + ") of " + store_->url() + ".");
   }
   for (const StoredObject* object : wanted) detail::fetch_noted(*store_, *object, folder_, notes_);
+  if (writer != own) store_->put(detail::kWriter, own);
+  (void)scan();  // what is here now and is not later was removed by the run
 }
 
 // Links are followed inside of the folder: a store has none.
-RemoteFolder::Files RemoteFolder::scan() const {
+RemoteFolder::Files RemoteFolder::scan() {
   Files found;
   std::vector<std::string> folders{""};
   while (!folders.empty()) {
@@ -218,7 +261,7 @@ RemoteFolder::Files RemoteFolder::scan() const {
     for (const std::string& each : names_in(folder_ + "/" + below)) {
       const std::string name = below + each;
       const std::string path = folder_ + "/" + name;
-      if (is_private(each)) continue;
+      if (detail::is_private(name)) continue;
       std::error_code code;
       const bool is_link = fs::is_symlink(fs::symlink_status(path, code));
       if (is_link && !is_inside(followed_links(path), folder_)) continue;
@@ -229,7 +272,22 @@ RemoteFolder::Files RemoteFolder::scan() const {
       }
     }
   }
+  note_removed(found);
   return found;
+}
+
+// The run alone removes files while it lives. One without a note may be on its way to the store by its second name.
+void RemoteFolder::note_removed(const Files& files) {
+  for (const std::string& name : seen_) {
+    const auto note = files.contains(name) ? std::nullopt : notes_.find(name);
+    if (!note || note->removed) continue;
+    try {
+      notes_.write(name, {"", note->size, note->modified, /*removed=*/true});
+    } catch (const Error& error) {
+      log::checkpoint.warn("no note that {} was removed: {}", name, error.what());
+    }
+  }
+  for (const auto& [name, file] : files) seen_.insert(name);
 }
 
 bool RemoteFolder::is_copied(const std::string& name, const detail::LocalFile& file) {
@@ -273,31 +331,45 @@ void RemoteFolder::copy_again() {
 void RemoteFolder::pass() {
   const std::lock_guard passing(passing_);
   keep_lock();
-  const auto noted = notes_.all();
   const FixedFiles fixed = fix_checkpoints();
   const Files before = scan();
+  std::exception_ptr first;
+  int64_t failures = 0;
+  std::set<std::string> incomplete;  // folders of sharded checkpoints
+  const auto copy = [&](const std::string& name, const std::string& source) {
+    try {
+      return detail::put_noted(*store_, name, source, notes_, &abandoned_);
+    } catch (const StorageError&) {
+      if (first == nullptr) first = std::current_exception();
+      if (++failures >= kMaxFailures || abandoned_) std::rethrow_exception(first);
+      incomplete.insert(fs::path(name).parent_path().string());
+      return true;
+    }
+  };
   for (const auto& [name, file] : before) {
-    if (is_checkpoint_name(name) || is_copied(name, file)) continue;
-    (void)detail::put_noted(*store_, name, folder_ + "/" + name, notes_, &abandoned_);
+    if (!is_checkpoint_name(name) && !is_copied(name, file)) (void)copy(name, folder_ + "/" + name);
   }
   for (const std::string& name : in_written_order(fixed)) {
     const detail::SecondName& second = *fixed.at(name);
     // Shards go once another record is in place: of this one, all have their second names.
     const bool is_replaced =
         is_commit_record(name) && detail::local_file(second.path()) != detail::local_file(folder_ + "/" + name);
-    if (is_replaced || !detail::put_noted(*store_, name, second.path(), notes_, &abandoned_)) copy_again();
+    if (is_commit_record(name) && incomplete.contains(fs::path(name).parent_path().string())) continue;
+    if (is_replaced || !copy(name, second.path())) copy_again();
+    (void)scan();  // notes at once what the run has removed meanwhile
   }
+  if (first != nullptr) std::rethrow_exception(first);
   std::vector<std::string> removed;
-  for (const auto& [name, note] : noted) {
-    if (!before.contains(name)) removed.push_back(name);
+  for (const auto& [name, note] : notes_.all()) {
+    if (note.removed && !before.contains(name)) removed.push_back(name);
   }
   if (removed.empty()) return;
   // A file that is missing in `before` was removed after its successor was written, so that one is in `after`.
   const Files after = scan();
   for (const auto& [name, file] : after) {
-    if (is_checkpoint_name(name) && !is_copied(name, file) && !noted.contains(name) && !fixed.contains(name)) {
-      return copy_again();  // first the new ones
-    }
+    const auto note = notes_.find(name);
+    const bool is_new = !note || note->removed;
+    if (is_checkpoint_name(name) && is_new && !fixed.contains(name)) return copy_again();  // first the new ones
   }
   std::stable_partition(removed.begin(), removed.end(), [](const auto& name) { return is_commit_record(name); });
   for (const std::string& name : removed) {
@@ -343,7 +415,14 @@ void RemoteFolder::upload_soon() {
 }
 
 void RemoteFolder::finish() {
+  const SaveInProgress saving;
   try {
+    if (stop_signal() != 0) {
+      abandoned_ = true;  // the pass that the thread makes
+      const std::lock_guard passing(passing_);
+      store_ = hurried_;
+      abandoned_ = false;
+    }
     for (bool again = true; again;) {
       if (const std::string text = taken_over(); !text.empty()) throw StorageError(text);
       pass();
@@ -352,6 +431,7 @@ void RemoteFolder::finish() {
     }
   } catch (const StorageError& error) {
     if (!taken_over().empty()) throw;
+    unreachable_ = stop_signal() != 0;  // then there is no time to try once more
     throw StorageError(std::string(error.what()) + " What was not copied is kept in " + folder_ +
                        ", and is copied by the next run with this folder on this machine.");
   }

@@ -1,6 +1,6 @@
 // A folder of this machine whose files are kept in an object store as well, while a run writes to it.
 //
-//   RemoteFolder remote(folder, open_store("s3://bucket/runs/a"), {.upload_every = Seconds(30)});
+//   RemoteFolder remote(folder, [](const FetchLimits& limits) { return open_store("s3://bucket/runs/a", limits); });
 //   …                       // the folder has what another machine has written; files are copied from now on
 //   remote.upload_soon();   // a checkpoint was written
 //   remote.finish();        // everything is in the store
@@ -9,20 +9,28 @@
 // A thread compares the folder with notes about what is in the store (staging.h), and copies what has changed: logs
 // first, then checkpoints in the order in which they were written, of sharded ones the commit record last. An object
 // appears whole or not at all, so that at any time each checkpoint in the store is complete, or lacks the record that
-// makes it one. A file that was removed here is removed there after all that is new has been copied: a checkpoint never
-// goes before its successor is there. A killed run therefore leaves the store as of some moment, from which any machine
-// continues.
+// makes it one. A file that the run has removed is removed there after all that is new has been copied: a checkpoint
+// never goes before its successor is there. A killed run therefore leaves the store as of some moment, from which any
+// machine continues. A file that cannot be copied does not keep the others from being copied, but nothing is removed.
+//
+// Note [What a run begins with]
+// The object run.writer names the machine that wrote last. If it is this one, its files stay, since they may be newer
+// than the store's, and what it lacks is fetched: files that the run has removed are noted, all others were removed by
+// somebody else. If it is another machine, the folder becomes what the store has.
 //
 // Note [One writer]
-// The object run.lock names the process that writes, with a number that grows with each pass. A second run waits until
-// it stops growing, or reports who writes. A run that finds another one's name there no longer copies anything.
+// The object run.lock names the process that writes, with a number that a thread of its own raises all the time. A
+// second run waits until it stops growing, or reports who writes. A run that finds another one's name there no longer
+// copies anything.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -42,10 +50,12 @@ struct RemoteFolderOptions {
 /// of the folder.
 class RemoteFolder {
  public:
+  /// Opens the store of the folder.
+  using Open = std::function<std::shared_ptr<ObjectStore>(const FetchLimits& limits)>;
   /// Takes the store's run.lock, and brings the folder up to date: if another machine has written to the store since,
   /// the folder becomes what the store has. Waits while the run that has the lock may still live. Throws Error naming
   /// it if it does, StorageError if the store cannot be reached, and Interrupted if a stop signal arrives.
-  RemoteFolder(const std::string& folder, std::shared_ptr<ObjectStore> store, RemoteFolderOptions options = {});
+  RemoteFolder(const std::string& folder, const Open& open, RemoteFolderOptions options = {});
   /// Breaks off what is being copied, and gives the lock back. Never throws.
   ~RemoteFolder();
   RemoteFolder(const RemoteFolder&) = delete;
@@ -56,7 +66,8 @@ class RemoteFolder {
   /// Begins a pass now. Throws StorageError if another run has taken the lock.
   void upload_soon();
 
-  /// Returns once everything is in the store. Throws StorageError naming what is not, and where it is kept.
+  /// Returns once everything is in the store. Throws StorageError naming what is not, and where it is kept. After a
+  /// stop signal, gives up a store that does not answer within a minute.
   void finish();
 
  private:
@@ -65,32 +76,40 @@ class RemoteFolder {
   void take_lock();
   [[nodiscard]] std::string lock_text() const;
   void keep_lock();
-  void fetch_if_another_wrote();
+  void stop_threads();
+  void bring_up_to_date();
+  void drop_own_files(const std::map<std::string, StoredObject>& there);
   using FixedFiles = std::map<std::string, std::unique_ptr<detail::SecondName>>;  // by their names in the folder
 
-  [[nodiscard]] Files scan() const;
+  [[nodiscard]] Files scan();
+  void note_removed(const Files& files);
   [[nodiscard]] bool is_copied(const std::string& name, const detail::LocalFile& file);
   [[nodiscard]] FixedFiles fix_checkpoints();
   [[nodiscard]] static std::vector<std::string> in_written_order(const FixedFiles& fixed);
   void copy_again();
   void pass();
   void work();
+  void beat();
   [[nodiscard]] std::string taken_over();
 
   std::string folder_;
-  std::shared_ptr<ObjectStore> store_;
+  std::atomic<bool> abandoned_ = false;
+  std::atomic<bool> unreachable_ = false;  // after a stop signal
+  std::shared_ptr<ObjectStore> store_;    // guarded by passing_
+  std::shared_ptr<ObjectStore> hurried_;  // gives up soon: for run.lock, and for finish() after a stop signal
   RemoteFolderOptions options_;
   detail::SyncNotes notes_;
-  std::string id_;      // of this writer
-  int64_t passes_ = 0;  // guarded by passing_
-  std::mutex passing_;  // held during a pass
-  std::mutex mutex_;    // guards what follows
+  std::string id_;                   // of this writer
+  std::set<std::string> seen_ = {};  // files that were here; guarded by passing_
+  int64_t beats_ = 0;                // guarded by locking_
+  std::mutex locking_;               // held while run.lock is written
+  std::mutex passing_;               // held during a pass
+  std::mutex mutex_;                 // guards what follows
   std::condition_variable changed_;
   bool due_ = false;
   bool stop_ = false;
   std::string taken_over_ = "";  // not empty: by whom
-  std::atomic<bool> abandoned_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread heart_, thread_;   // last: they use the others
 };
 
 }  // namespace levin

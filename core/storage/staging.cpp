@@ -5,14 +5,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <filesystem>
+#include <random>
 #include <set>
 #include <sstream>
 #include <utility>
 #include <vector>
 
 #include "levin/core/files/files.h"
+#include "levin/core/process/log.h"
 #include "levin/core/process/rank_status.h"
 #include "levin/core/process/this_process.h"
 #include "levin/core/storage/checkpoint_names.h"
@@ -25,12 +28,30 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kScheme = "s3://";
-constexpr const char* kBelow = "s3";
 constexpr const char* kNotes = ".synced";
+constexpr const char* kRemoved = "removed";  // in a note, in the place of the etag
 constexpr uint64_t kMaxNoteBytes = 4096;
 
 std::string staging_root() {
   return absolute_path(user_cache_folder("staging"));
+}
+
+// Where buckets are that AWS does not have: two servers may have a bucket of the same name.
+std::string server_name() {
+  const Variables variables = process_variables();
+  std::string endpoint = variables("AWS_ENDPOINT_URL_S3").value_or("");
+  if (endpoint.empty()) endpoint = variables("AWS_ENDPOINT_URL").value_or("");
+  if (endpoint.empty()) return "s3";
+  const size_t scheme = endpoint.find("://");
+  if (scheme != std::string::npos) endpoint.erase(0, scheme + 3);
+  std::replace_if(
+      endpoint.begin(), endpoint.end(),
+      [](unsigned char c) { return !std::isalnum(c) && c != '.' && c != '-' && c != ':'; }, '_');
+  return "s3_" + endpoint;
+}
+
+std::string staging_of_server() {
+  return staging_root() + "/" + server_name();
 }
 
 // The part of an absolute path below `folder`; nothing if it is not below it.
@@ -60,23 +81,34 @@ Place place_of(const std::string& path) {
 
 std::string staging_path(const std::string& url) {
   if (!url.starts_with(kScheme)) {
-    throw ConfigError("\"" + cut_text(url) +
-                      "\" cannot be written: runs are kept in folders, and in buckets of S3 (s3://bucket/folder).");
+    throw ConfigError(
+        "\"" + cut_text(url) +
+        "\" is not a place for runs and checkpoints: name a folder of this machine, or one in a bucket of "
+        "S3 (s3://bucket/folder). Google Cloud Storage speaks S3's protocol too, with "
+        "AWS_ENDPOINT_URL_S3=https://storage.googleapis.com.");
   }
   std::string below = url.substr(std::string(kScheme).size());
   while (below.ends_with('/')) below.pop_back();
   if (!is_path_below(below) || !has_no_nul(below)) {
     throw ConfigError("\"" + cut_text(url) + "\" does not name a folder of a bucket. Write s3://bucket/folder.");
   }
-  return staging_root() + "/" + kBelow + "/" + below;
+  return staging_of_server() + "/" + below;
 }
 
 std::string staged(const std::string& path_or_url) {
-  return is_remote(path_or_url) ? staging_path(path_or_url) : path_or_url;
+  const size_t end = path_or_url.find(":/");
+  const bool has_scheme =
+      end != std::string::npos && end > 0 &&
+      std::all_of(path_or_url.begin(), path_or_url.begin() + static_cast<std::ptrdiff_t>(end),
+                  [](unsigned char c) { return std::isalnum(c) || c == '+' || c == '.' || c == '-'; });
+  const bool is_url = has_scheme && (path_or_url.substr(end).starts_with("://") || path_or_url.starts_with("s3:"));
+  return is_url ? staging_path(path_or_url) : path_or_url;
 }
 
 std::string staged_url(const std::string& path) {
-  const auto below = part_below(absolute_path(path), staging_root() + "/" + kBelow);
+  const std::string absolute = absolute_path(path);
+  if (!part_below(absolute, staging_root())) return "";
+  const auto below = part_below(absolute, staging_of_server());
   return below ? kScheme + *below : "";
 }
 
@@ -84,6 +116,20 @@ std::string shown_path(const std::string& path) {
   std::string url = staged_url(path);
   return url.empty() ? path : url;
 }
+
+namespace {
+
+// The name of the machine that wrote last to the folder of a run that `path` is in or below; "" if it is unknown.
+std::string writer_above(const std::string& path) {
+  for (fs::path folder = fs::path(path).parent_path();; folder = folder.parent_path()) {
+    const std::string url = staged_url(folder.string());
+    if (url.empty()) return "";
+    const auto store = open_store(url);
+    if (store->find(detail::kWriter)) return store->read(detail::kWriter, 0, kMaxNoteBytes);
+  }
+}
+
+}  // namespace
 
 void make_remote_folders(const std::string& folder) {
   const std::string url = staged_url(folder);
@@ -101,11 +147,17 @@ void fetch_staged(const std::string& path) {
   Place place = place_of(path);
   std::vector<StoredObject> found = place.store->list(place.name + "/");
   if (auto file = place.store->find(place.name)) found.push_back(std::move(*file));
+  std::optional<bool> is_own;  // this machine wrote last
   for (const StoredObject& object : found) {
     if (!is_path_below(object.key) || !is_checkpoint_name(object.key)) continue;
     const auto note = place.notes.find(object.key);
     const auto file = detail::local_file(place.folder + "/" + object.key);
-    if (file && note && detail::is_as_noted(object, *note)) continue;  // the same, or changed here since
+    if (note && note->removed) continue;
+    if (file && note && note->etag == object.etag) continue;  // the same, or changed here since
+    // A put that this machine has not noted may have been cut, and another machine may have replaced its object.
+    const bool is_uncertain = file && note && note->etag.empty();
+    if (is_uncertain && !is_own) is_own = writer_above(path) == detail::machine_name();
+    if (is_uncertain && *is_own) continue;
     detail::fetch_noted(*place.store, object, place.folder, place.notes);
   }
 }
@@ -140,8 +192,26 @@ bool is_unchanged(const LocalFile& file, const SyncNote& note) {
   return !note.etag.empty() && file.size == note.size && file.modified == note.modified;
 }
 
-bool is_as_noted(const StoredObject& object, const SyncNote& note) {
-  return note.etag.empty() ? note.size == object.size : note.etag == object.etag;
+bool is_private(const std::string& name) {
+  const fs::path path(name);
+  return name == "run.lock" || name == kWriter || std::any_of(path.begin(), path.end(), [](const fs::path& part) {
+           return part.string().starts_with(".") || is_temporary_name(part.string());
+         });
+}
+
+// Two processes may make one at once: both then read the one that got the name.
+std::string machine_name() {
+  const std::string path = staging_root() + "/" + kNotes + "/machine";
+  if (const auto name = read_regular_file(path, kMaxNoteBytes); name && !name->empty()) return *name;
+  make_folder(fs::path(path).parent_path().string());
+  std::random_device random;
+  std::string name;
+  for (int k = 0; k < 4; ++k) name += formatted("%08x", static_cast<unsigned>(random()));
+  const std::string own = temporary_name(path);
+  write_file_durably(own, name);
+  if (::link(own.c_str(), path.c_str()) != 0 && errno != EEXIST) (void)::rename(own.c_str(), path.c_str());
+  (void)::unlink(own.c_str());
+  return read_regular_file(path, kMaxNoteBytes).value_or(name);
 }
 
 std::string notes_of(const std::string& folder) {
@@ -170,14 +240,22 @@ std::optional<SyncNote> SyncNotes::find(const std::string& name) {
   stream >> note.size >> note.modified;
   if (!stream) return std::nullopt;  // as if it had never been the same
   stream >> note.etag;
+  if (note.etag == kRemoved) note = {"", note.size, note.modified, true};
   return known->second = note;
 }
 
 void SyncNotes::write(const std::string& name, const SyncNote& note) {
-  make_folder(fs::path(path_of(name)).parent_path().string());
-  write_file_durably(path_of(name),
-                     std::to_string(note.size) + " " + std::to_string(note.modified) + " " + note.etag + "\n");
-  read_[name] = note;
+  read_[name] = note;  // also if the disk is full: a file without a note is copied once more
+  std::error_code code;
+  const std::string path = path_of(name);
+  if (fs::is_directory(path, code)) fs::remove_all(path, code);
+  for (std::string above = fs::path(path).parent_path().string(); above.size() > folder_.size();
+       above = fs::path(above).parent_path().string()) {
+    if (fs::is_regular_file(above, code)) fs::remove(above, code);
+  }
+  make_folder(fs::path(path).parent_path().string());
+  write_file_durably(path, std::to_string(note.size) + " " + std::to_string(note.modified) + " " +
+                               (note.removed ? kRemoved : note.etag) + "\n");
 }
 
 void SyncNotes::remove(const std::string& name) {
@@ -205,7 +283,14 @@ bool put_noted(ObjectStore& store, const std::string& name, const std::string& s
                const std::atomic<bool>* abandoned) {
   const auto file = local_file(source);
   if (!file) return false;
-  notes.write(name, {"", file->size, file->modified});
+  const auto note = [&](const std::string& etag) {
+    try {
+      notes.write(name, {etag, file->size, file->modified});
+    } catch (const Error& error) {  // on a full disk the finished checkpoints must be copied all the more
+      log::checkpoint.warn("no note about the copy of {}: {}", name, error.what());
+    }
+  };
+  note("");
   const SaveInProgress saving;
   try {
     store.put_file(name, source, abandoned);
@@ -213,7 +298,7 @@ bool put_noted(ObjectStore& store, const std::string& name, const std::string& s
     if (local_file(source)) throw;
     return false;  // removed meanwhile
   }
-  if (const auto object = store.find(name)) notes.write(name, {object->etag, file->size, file->modified});
+  if (const auto object = store.find(name)) note(object->etag);
   return true;
 }
 

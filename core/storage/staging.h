@@ -4,8 +4,9 @@
 //   staging_path("s3://bucket/runs")           // ~/.cache/levin/staging/s3/bucket/runs
 //   staged_url("…/staging/s3/bucket/runs/a")   // s3://bucket/runs/a
 //
-// Next to the folders, staging/.synced has a note about each file that is in its store with the same contents. The
-// notes tell, also after a kill, which files have changed since: here, there, or on both sides.
+// A server that AWS_ENDPOINT_URL_S3 names has a folder of its own in the place of s3. Next to the folders,
+// staging/.synced has a note about each file that is in its store with the same contents. The notes tell, also after a
+// kill, which files have changed here since, and which the run has removed.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ namespace levin {
 /// has "." or ".." in it.
 [[nodiscard]] std::string staging_path(const std::string& url);
 
-/// Returns staging_path() of a URL, and every other path unchanged.
+/// Returns staging_path() of a URL, and every path unchanged. Throws ConfigError for the URLs of other stores.
 [[nodiscard]] std::string staged(const std::string& path_or_url);
 
 /// Returns the URL whose staging_path() this is; "" for all other paths.
@@ -52,6 +53,7 @@ struct SyncNote {
   std::string etag = "";  // of the object; "": the object is being written
   uint64_t size = 0;      // bytes
   int64_t modified = 0;   // nanoseconds since 1970, of the local file
+  bool removed = false;   // the run has removed the file, which is still in the store
   friend bool operator==(const SyncNote&, const SyncNote&) = default;
 };
 
@@ -65,8 +67,13 @@ struct LocalFile {
 
 /// Returns true if the file has not changed since the note was written.
 [[nodiscard]] bool is_unchanged(const LocalFile& file, const SyncNote& note);
-/// Returns true if the object is as this machine has left it, perhaps by a put whose end it did not live to note.
-[[nodiscard]] bool is_as_noted(const StoredObject& object, const SyncNote& note);
+
+/// The object with the name of the machine that wrote to a folder of a store last, see machine_name().
+inline constexpr const char* kWriter = "run.writer";
+/// Returns a name for this machine's staging folder, which differs from all others; makes one at the first call.
+[[nodiscard]] std::string machine_name();
+/// Files of a machine alone, and of those that guard a folder: locks, unfinished files, and the states of the ranks.
+[[nodiscard]] bool is_private(const std::string& name);
 
 /// The notes about the files below a folder, by their names relative to it. Each is read once. Not thread-safe.
 class SyncNotes {
@@ -75,6 +82,7 @@ class SyncNotes {
   explicit SyncNotes(std::string notes) : folder_(std::move(notes)) {}
   [[nodiscard]] std::map<std::string, SyncNote> all();
   [[nodiscard]] std::optional<SyncNote> find(const std::string& name);
+  /// Notes about a file replace those about files in a folder of its name, and the other way round.
   void write(const std::string& name, const SyncNote& note);
   void remove(const std::string& name);
 

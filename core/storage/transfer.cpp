@@ -178,11 +178,15 @@ class Arrival {
 void repeat_attempts(const FetchLimits& limits, const std::string& action, const std::string& fix,
                      const std::atomic<bool>* abandoned, const std::function<Attempt()>& attempt) {
   Seconds pause = limits.first_pause;
-  for (int64_t i = 1;; ++i) {
+  if (abandoned == nullptr) abandoned = limits.abandoned;
+  const auto check = [&] {
     if (abandoned != nullptr && *abandoned) throw StorageError("cannot " + action + ": it was cancelled.");
+  };
+  for (int64_t i = 1;; ++i) {
+    check();
     const Attempt outcome = attempt();
     if (outcome.cause.empty()) return;
-    if (abandoned != nullptr && *abandoned) throw StorageError("cannot " + action + ": it was cancelled.");
+    check();
     if (outcome.has_progress) {
       i = 1;
       pause = limits.first_pause;
@@ -204,6 +208,7 @@ HttpRequest limited_request(const FetchLimits& limits, const std::atomic<bool>* 
   HttpRequest request;
   request.connect_timeout = request.timeout = limits.stall_timeout;
   request.min_speed = limits.min_speed;
+  if (abandoned == nullptr) abandoned = limits.abandoned;
   if (abandoned != nullptr) request.cancelled = [abandoned] { return abandoned->load(); };
   return request;
 }

@@ -38,10 +38,12 @@ nlohmann::json form_of(const std::vector<MosaicColumn>& columns, uint64_t shard_
 
 }  // namespace
 
-MosaicWriter::MosaicWriter(ObjectStore& store, std::vector<MosaicColumn> columns, uint64_t shard_bytes)
+MosaicWriter::MosaicWriter(ObjectStore& store, std::vector<MosaicColumn> columns, uint64_t shard_bytes,
+                           std::string name)
     : store_(store),
       columns_(std::move(columns)),
       shard_bytes_(std::min(shard_bytes, kMaxBytes)),
+      name_(std::move(name)),
       form_(form_of(columns_, shard_bytes_).dump()) {}
 
 MosaicWriter::~MosaicWriter() = default;
@@ -78,6 +80,10 @@ void MosaicWriter::add(const std::vector<std::string>& values) {
   ends_.push_back(static_cast<uint32_t>(body_.size()));
 }
 
+std::string MosaicWriter::shard_name(size_t shard) const {
+  return name_ + "." + formatted("%05zu", shard) + ".mds";
+}
+
 void MosaicWriter::write_shard() {
   const auto start = static_cast<uint32_t>(header_bytes(ends_.size()));
   std::string whole = bytes_of(static_cast<uint32_t>(ends_.size())) + bytes_of(start);
@@ -86,7 +92,7 @@ void MosaicWriter::write_shard() {
   whole += form_;
   whole += body_;
   body_.clear();
-  const std::string name = "shard." + formatted("%05zu", entries_.size()) + ".mds";
+  const std::string name = shard_name(entries_.size());
   nlohmann::json entry = nlohmann::json::parse(form_);
   entry["samples"] = ends_.size();
   entry["raw_data"] = {
@@ -109,9 +115,10 @@ std::string mosaic_int(int64_t value) {
   return bytes_of(value);
 }
 
-bool is_mosaic_shard(const std::string& key) {
-  if (!key.starts_with("shard.") || !key.ends_with(".mds")) return false;
-  const std::string number = key.substr(6, key.size() - std::min<size_t>(key.size(), 10));
+bool is_mosaic_shard(const std::string& key, const std::string& name) {
+  if (!key.starts_with(name + ".") || !key.ends_with(".mds")) return false;
+  const size_t start = name.size() + 1;
+  const std::string number = key.substr(start, key.size() - std::min(key.size(), start + 4));
   return number.size() >= 5 &&
          std::all_of(number.begin(), number.end(), [](unsigned char c) { return std::isdigit(c); });
 }

@@ -27,7 +27,9 @@ class MosaicWriter {
  public:
   /// A shard has at most `shard_bytes`, at most 2^31, unless a single sample is larger. `store` must outlive the
   /// object.
-  MosaicWriter(ObjectStore& store, std::vector<MosaicColumn> columns, uint64_t shard_bytes = uint64_t{64} << 20);
+  /// The shards are called `name`.00000.mds, `name`.00001.mds, …
+  MosaicWriter(ObjectStore& store, std::vector<MosaicColumn> columns, uint64_t shard_bytes = uint64_t{64} << 20,
+               std::string name = "shard");
   ~MosaicWriter();
   MosaicWriter(const MosaicWriter&) = delete;
   MosaicWriter& operator=(const MosaicWriter&) = delete;
@@ -41,6 +43,8 @@ class MosaicWriter {
   /// Returns the bytes of the shards that are written.
   [[nodiscard]] uint64_t bytes() const { return bytes_; }
   [[nodiscard]] size_t shards() const { return entries_.size(); }
+  /// Returns the name of a shard, by its number.
+  [[nodiscard]] std::string shard_name(size_t shard) const;
 
  private:
   void write_shard();
@@ -49,6 +53,7 @@ class MosaicWriter {
   ObjectStore& store_;
   std::vector<MosaicColumn> columns_;
   uint64_t shard_bytes_;
+  std::string name_;
   std::string form_;                       // the columns as JSON, as each shard repeats them
   std::vector<std::string> entries_ = {};  // of index.json, JSON
   std::vector<uint32_t> ends_ = {};        // of the shard's samples in body_
@@ -59,7 +64,7 @@ class MosaicWriter {
 /// Returns the bytes of an MDS column "int".
 [[nodiscard]] std::string mosaic_int(int64_t value);
 
-/// Returns true if `key` is the name that MosaicWriter and mosaicml-streaming give to a shard: "shard.00042.mds".
-[[nodiscard]] bool is_mosaic_shard(const std::string& key);
+/// Returns true if `key` is the name that MosaicWriter gives to a shard: "NAME.00042.mds".
+[[nodiscard]] bool is_mosaic_shard(const std::string& key, const std::string& name);
 
 }  // namespace levin

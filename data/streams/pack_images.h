@@ -20,6 +20,9 @@ namespace levin {
 /// {"label": ["cat", "dog"]}.
 constexpr const char* kClassesFile = "classes.json";
 
+/// The file beside it while images are packed, and after a pack that was interrupted.
+constexpr const char* kUnfinishedPack = "pack.unfinished";
+
 /// Options of pack_images() and of `levin pack`.
 struct PackOptions {
   int64_t size = 0;      // pixels of the shorter side; 0, and for smaller images: unchanged
@@ -58,7 +61,8 @@ struct PackSummary {
 /// Packs a folder with a sub-folder for each class (see ImageFolder) into MDS shards in a folder or an object store,
 /// with the columns image (JPEG), label and file (the name below the folder). The shards are the same for any number of
 /// workers. A JPEG that is not to be shrunk keeps its bytes. index.json is written last: without it a store is not
-/// complete, and packing again replaces what is there. Calls `progress` with the images done and their number. Throws
+/// complete, and packing again replaces what was left. A data set that is replaced stays until the new one is complete.
+/// Calls `progress` with the images done and their number. Throws
 /// ConfigError for options out of range, DataError if the store has an index and `overwrite` is false, if an image
 /// cannot be read (on_error raise), if none can, or StorageError.
 PackSummary pack_images(const std::string& folder, const std::string& store, PackOptions options = {},

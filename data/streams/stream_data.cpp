@@ -64,6 +64,11 @@ constexpr uint64_t kMaxClassesBytes = 64 << 20;
 std::vector<std::string> class_names(const ObjectStore& store) {
   const auto file = store.find(kClassesFile);
   if (!file) return {};
+  if (store.find(kUnfinishedPack)) {
+    throw DataError(store.url() +
+                    ": images are being packed into it, or a pack was interrupted. Wait for its end, or "
+                    "pack them again.");
+  }
   try {
     if (file->size > kMaxClassesBytes) throw DataError("it is larger than 64 MiB");
     const nlohmann::json columns = parse_json(store.read(kClassesFile));

@@ -46,10 +46,11 @@ struct Rank {
 };
 
 // Libraries that do not check for memory end a process by one of these signals where a limit is reached: oneDNN does.
+// The C library ends it with this status.
 std::string memory_hint(int status) {
-  if (!WIFSIGNALED(status)) return "";
-  const int number = WTERMSIG(status);
-  if (number != SIGSEGV && number != SIGBUS && number != SIGABRT) return "";
+  const int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  const bool is_of_libc = WIFEXITED(status) && WEXITSTATUS(status) == 127;
+  if (number != SIGSEGV && number != SIGBUS && number != SIGABRT && !is_of_libc) return "";
   for (const auto resource : {RLIMIT_AS, RLIMIT_DATA}) {
     rlimit limit{};
     if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;

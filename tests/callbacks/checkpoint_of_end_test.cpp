@@ -1,8 +1,13 @@
 // The checkpoint of a run's end, which a run with auto_resume keeps where its best one is older.
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 #include "callbacks/quiet_trainer.h"
+#include "levin/callbacks/lambda_callback.h"
 #include "levin/callbacks/model_checkpoint.h"
+#include "levin/callbacks/on_exception_checkpoint.h"
+#include "support/error_text.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 
@@ -89,6 +94,34 @@ TEST(CheckpointOfTheEnd, IsNotWrittenWhereNobodyWouldContinueFromIt) {
   setup.options.save_weights_only = true;
   (void)fit(weights, setup, 3);
   EXPECT_EQ(weights.names(), Names{"best.ckpt"});
+}
+
+// Stopped, or failed, after the last step: the checkpoint that the run continues from goes when it ends.
+TEST(CheckpointOfTheEnd, IsWrittenByARunThatContinuesFromACheckpointThatGoes) {
+  for (const bool by_exception : {false, true}) {
+    const TemporaryFolder folder;
+    const auto train = [&](bool disturbed) {
+      TinyModule module;
+      module.on_training_step = [&](int64_t) {
+        if (disturbed && !by_exception && module.global_step() == 11) std::raise(SIGINT);
+      };
+      Callbacks callbacks = {
+          std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{.dirpath = folder.path(), .every_n_train_steps = 5}),
+          std::make_shared<OnExceptionCheckpoint>(OnExceptionCheckpointOptions{.dirpath = folder / "exception"})};
+      LambdaHooks hooks;
+      hooks.on_train_epoch_end = [&](Trainer& trainer, LightningModule&) {
+        if (disturbed && by_exception && trainer.global_step() == 12) throw Error("power cut");
+      };
+      callbacks.push_back(std::make_shared<LambdaCallback>(hooks));
+      TrainerOptions options = quiet(2, std::move(callbacks), folder.path());
+      options.auto_resume = true;
+      Trainer trainer(std::move(options));
+      return error_of([&] { trainer.fit(module, tiny_loader(24)); });
+    };
+    EXPECT_NE(train(true), "");
+    EXPECT_EQ(train(false), "");
+    EXPECT_EQ(folder.names(), (Names{"epoch=1-step=10.ckpt", "exception", "last.ckpt"})) << by_exception;
+  }
 }
 
 }  // namespace

@@ -141,6 +141,41 @@ TEST(ShardedCheckpoint, ARankThatCannotWriteTellsRankZero) {
   EXPECT_FALSE(is_sharded_checkpoint(folder));
 }
 
+TEST(ShardedCheckpoint, ReplacesAFileAndIsReplacedByOne) {
+  const TemporaryFolder out;
+  const std::string path = out / "last.ckpt";
+  State single;
+  single.set<int64_t>("epoch", 1);
+  write_single_checkpoint(path, single);
+  save(path, "a");
+  EXPECT_EQ(load_checkpoint(path).get<int64_t>("epoch"), 3);
+  EXPECT_EQ(out.names(), std::vector<std::string>{"last.ckpt"});
+  write_single_checkpoint(path, single);
+  EXPECT_EQ(load_checkpoint(path).get<int64_t>("epoch"), 1);
+  EXPECT_EQ(out.names(), std::vector<std::string>{"last.ckpt"});
+}
+
+TEST(ShardedCheckpoint, AFileStaysUntilTheFolderThatReplacesItIsComplete) {
+  const TemporaryFolder out;
+  const std::string path = out / "last.ckpt";
+  State single;
+  single.set<int64_t>("epoch", 1);
+  write_single_checkpoint(path, single);
+  write_sharded_checkpoint(path, rank_state(1, 4, 6), {1, 2, "killed"});  // then all ranks were killed
+  EXPECT_EQ(load_checkpoint(out / "last-replaced.ckpt").get<int64_t>("epoch"), 1);
+  const auto without_rank_one = [&] {
+    write_sharded_checkpoint(path, rank_state(0, 0, 4), {0, 2, "two"}, std::chrono::milliseconds(100));
+  };
+  EXPECT_NE(error_of<CheckpointError>(without_rank_one), "");
+  EXPECT_EQ(load_checkpoint(out / "last-replaced.ckpt").get<int64_t>("epoch"), 1);
+  save(path, "three");
+  EXPECT_EQ(out.names(), std::vector<std::string>{"last.ckpt"});
+  fs::remove_all(path);
+  write_single_checkpoint(path, single);
+  EXPECT_NE(error_of<CheckpointError>(without_rank_one), "");
+  EXPECT_EQ(load_checkpoint(path).get<int64_t>("epoch"), 1);
+}
+
 TEST(ShardedCheckpoint, AShardThatIsMissingOrDamagedIsNamed) {
   const TemporaryFolder out;
   const std::string folder = (out / "run.ckpt");

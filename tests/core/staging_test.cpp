@@ -55,9 +55,9 @@ TEST_F(Staging, HasNoUrlForOtherPaths) {
 }
 
 TEST_F(Staging, RefusesWhatCannotBeWritten) {
-  EXPECT_EQ(error_of<ConfigError>([] { (void)staging_path("https://host/runs"); }),
-            "\"https://host/runs\" cannot be written: runs are kept in folders, and in buckets of S3 "
-            "(s3://bucket/folder).");
+  EXPECT_EQ(error_of<ConfigError>([] { (void)staging_path("https://host/runs"); })
+                .find("\"https://host/runs\" is not a place for runs and checkpoints: name a folder of this machine"),
+            0U);
   for (const std::string url : {"s3://", "s3:///a", "s3://bucket/../b", "s3://bucket/./b", "s3://bucket//b"}) {
     EXPECT_EQ(error_of<ConfigError>([&] { (void)staging_path(url); }),
               "\"" + url + "\" does not name a folder of a bucket. Write s3://bucket/folder.");
@@ -77,12 +77,38 @@ TEST_F(Staging, TellsLogsCheckpointsAndCommitRecordsApart) {
   }
 }
 
-TEST_F(Staging, KnowsAnObjectThatThisMachineLeft) {
-  const StoredObject object{"last.ckpt", 7, "etag-1"};
-  EXPECT_TRUE(detail::is_as_noted(object, {"etag-1", 7, 1}));
-  EXPECT_TRUE(detail::is_as_noted(object, {"", 7, 1}));  // the machine was killed while it wrote
-  EXPECT_FALSE(detail::is_as_noted(object, {"etag-2", 7, 1}));
-  EXPECT_FALSE(detail::is_as_noted(object, {"", 8, 1}));
+TEST_F(Staging, ServersHaveFoldersOfTheirOwn) {
+  const std::string root = folder_ / "levin/staging";
+  ::setenv("AWS_ENDPOINT_URL", "https://minio.example:9000/", 1);
+  EXPECT_EQ(staging_path("s3://bucket/a"), root + "/s3_minio.example:9000_/bucket/a");
+  EXPECT_EQ(staged_url(root + "/s3_minio.example:9000_/bucket/a"), "s3://bucket/a");
+  EXPECT_EQ(staged_url(root + "/s3/bucket/a"), "");
+  ::setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1", 1);
+  EXPECT_EQ(staging_path("s3://bucket/a"), root + "/s3_127.0.0.1:1/bucket/a");
+  ::unsetenv("AWS_ENDPOINT_URL");
+  ::unsetenv("AWS_ENDPOINT_URL_S3");
+}
+
+TEST_F(Staging, RefusesTheUrlsOfOtherStores) {
+  for (const std::string url : {"gs://bucket/a", "file:///a", "S3://bucket/a", "s3:/bucket/a", "https://host/a"}) {
+    EXPECT_NE(error_of<ConfigError>([&] { (void)staged(url); }).find("is not a place for runs"), std::string::npos)
+        << url;
+  }
+  for (const std::string path : {"a:b", "/a:/b", "C:/a", ""}) EXPECT_EQ(staged(path), path);
+}
+
+TEST_F(Staging, NamesAMachineOnce) {
+  const std::string name = detail::machine_name();
+  EXPECT_EQ(name.size(), 32U);
+  EXPECT_EQ(detail::machine_name(), name);
+}
+
+TEST_F(Staging, KnowsFilesThatAreOfThisMachineAlone) {
+  for (const std::string name : {"run.lock", "run.writer", ".rank0.json", ".a/b.txt", "a/.b/c"}) {
+    EXPECT_TRUE(detail::is_private(name)) << name;
+  }
+  for (const std::string name : {"metrics.csv", "checkpoints/last.ckpt", "a.b/c"})
+    EXPECT_FALSE(detail::is_private(name)) << name;
 }
 
 TEST_F(Staging, RemembersWhatIsTheSameOnBothSides) {
@@ -99,11 +125,16 @@ TEST_F(Staging, RemembersWhatIsTheSameOnBothSides) {
   EXPECT_FALSE(detail::is_unchanged({4, 18}, {"", 4, 18}));  // it may be half written
   notes.remove("a/b");
   EXPECT_EQ(notes.find("a/b"), std::nullopt);
+  notes.write("d", {"etag-2", 3, 17, /*removed=*/true});
+  notes.write("c/e", {"etag-3", 1, 1});  // the file c has become a folder
   folder_.write("notes/damaged", "no number");
   EXPECT_EQ(notes.find("damaged"), std::nullopt);
   detail::SyncNotes others(folder_ / "notes");  // reads what the first one has written
-  EXPECT_EQ(others.find("c"), (detail::SyncNote{"", 4, 18}));
-  EXPECT_EQ(others.all().size(), 1U);
+  EXPECT_EQ(others.find("c/e"), (detail::SyncNote{"etag-3", 1, 1}));
+  EXPECT_TRUE(others.find("d")->removed);
+  EXPECT_EQ(others.all().size(), 2U);
+  others.write("c", {"etag-4", 1, 1});
+  EXPECT_EQ(detail::SyncNotes(folder_ / "notes").all().size(), 2U);
 }
 
 }  // namespace

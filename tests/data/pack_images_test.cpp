@@ -11,12 +11,14 @@
 
 #include "levin/core/files/files.h"
 #include "levin/core/options/error.h"
+#include "levin/core/process/folder_lock.h"
 #include "levin/core/storage/open_store.h"
 #include "levin/data/images/image_transforms.h"
 #include "levin/data/images/jpeg_encoder.h"
 #include "levin/data/loading/sample_generator.h"
 #include "levin/data/streams/stream_data.h"
 #include "levin/data/streams/stream_source.h"
+#include "levin/loggers/image.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 
@@ -25,6 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::error_of;
+using test::holds;
 using test::TemporaryFolder;
 
 // Ten JPEGs in two classes: 40 x 60 pixels, with coarse shapes that a JPEG can represent.
@@ -91,9 +94,50 @@ TEST(PackImages, RefusesAStoreThatExistsAndReplacesOneThatIsIncomplete) {
   const int64_t shards = pack_images(photos, store, small).shards;
   EXPECT_NE(error_of<DataError>([&] { (void)pack_images(photos, store, {}); }).find("--overwrite"), std::string::npos);
   fs::remove(store + "/index.json");
+  EXPECT_NE(error_of<DataError>([&] { (void)pack_images(photos, store, {}); }).find("is not empty"), std::string::npos);
+  folder.write("store/pack.unfinished", "");
   EXPECT_LT(pack_images(photos, store, {.size = 20}).shards, shards);
   EXPECT_FALSE(fs::exists(store + "/shard.00001.mds")) << "left by the first";
+  EXPECT_FALSE(fs::exists(store + "/pack.unfinished"));
   EXPECT_EQ(pack_images(photos, store, {.size = 20, .overwrite = true}).images, 10);
+  EXPECT_FALSE(fs::exists(store + "/shard.00000.mds")) << "replaced by part.00000.mds";
+  EXPECT_EQ(StreamSource(store).size(), 10);
+}
+
+TEST(PackImages, ReplacesADataSetOnlyWhenTheNewOneIsComplete) {
+  const TemporaryFolder folder;
+  const std::string photos = write_photos(folder), store = folder.path() + "/store";
+  (void)pack_images(photos, store, {.size = 20});
+  folder.write("photos/dog/9.jpg", "no image");
+  EXPECT_NE(error_of<DataError>([&] { (void)pack_images(photos, store, {.overwrite = true}); }).find("9.jpg"),
+            std::string::npos);
+  StreamSource source(store);
+  EXPECT_EQ(source.size(), 10);
+  EXPECT_EQ(source.open(0)->get(9)[1].item<int64_t>(), 1);
+}
+
+TEST(PackImages, RefusesWhatItWouldDestroy) {
+  const TemporaryFolder folder;
+  const std::string photos = write_photos(folder), store = folder.path() + "/store";
+  fs::create_directories(store);
+  folder.write("store/classes.json", "{}");
+  EXPECT_NE(error_of<DataError>([&] { (void)pack_images(photos, store, {}); }).find("it has classes.json"),
+            std::string::npos);
+  EXPECT_EQ(read_file(store + "/classes.json"), "{}");
+  const FolderLock other(folder.path() + "/packed", std::chrono::milliseconds(0));
+  EXPECT_NE(error_of<Error>([&] { (void)pack_images(photos, folder.path() + "/packed", {}); }).find("still alive"),
+            std::string::npos);
+}
+
+TEST(PackImages, NamesAnImageThatItCannotWrite) {
+  const TemporaryFolder folder;
+  const std::string photos = write_photos(folder), store = folder.path() + "/store";
+  folder.write("photos/cat/long.png",
+               png_of({.height = 1, .width = 70'000, .channels = 1, .samples = std::vector<uint8_t>(70'000)}));
+  const std::string error = error_of<DataError>([&] { (void)pack_images(photos, store, {}); });
+  EXPECT_TRUE(holds(error, {"cat/long.png: ", "65500 pixels", "--size"})) << error;
+  fs::rename(photos + "/cat/long.png", photos + "/cat/\xff.jpg");
+  EXPECT_TRUE(holds(error_of<DataError>([&] { (void)pack_images(photos, store, {}); }), {"not in UTF-8", "Rename"}));
 }
 
 TEST(PackImages, NamesAnImageThatCannotBeRead) {
@@ -113,6 +157,7 @@ TEST(PackImages, RefusesAStoreInsideOfTheImages) {
   const std::string photos = write_photos(folder);
   const std::string error = error_of<DataError>([&] { (void)pack_images(photos, photos + "/store", {}); });
   EXPECT_NE(error.find("inside"), std::string::npos) << error;
+  EXPECT_FALSE(fs::exists(photos + "/store"));
 }
 
 // ---- the images of a store, as a model takes them

@@ -41,6 +41,7 @@ model: {{class_path: Classifier, init_args: {{arch: mlp, hidden: 8}}}}
 data: {{class_path: NpyData, init_args: {{inputs: {data}/x.npy, targets: {data}/y.npy, val_fraction: 0.2, batch_size: 8}}}}
 """
 ROOT = "s3://runs/mine"
+SHARDED = "strategy: {class_path: fsdp, init_args: {state_dict_type: sharded}}"
 VERSION = "mine/levin_logs/version_0/"
 
 
@@ -130,12 +131,18 @@ class RemoteRuns(unittest.TestCase):
         def names(folder):
             """Shards have other names each time."""
             return sorted({str(path.relative_to(folder)).split(".ckpt/")[0] for path in folder.rglob("*")
-                           if path.is_file() and path.name != "run.lock" and not path.name.startswith(".")})
+                           if path.is_file() and path.name not in ("run.lock", "run.writer") and not path.name.startswith(".")})
         old = {name for name in names(found) if "step=" in name} if may_keep_old else set()
         self.assertEqual(sorted(set(names(found)) - old | (old & set(names(wanted)))), names(wanted))
         self.assertEqual((found / "metrics.csv").read_text(), (wanted / "metrics.csv").read_text())
         for path in (wanted / "checkpoints").iterdir():
-            done = subprocess.run([LEVIN, "checkpoint", "diff", "--tensors", str(path), str(found / "checkpoints" / path.name)],
+            files = [path, found / "checkpoints" / path.name]
+            for k, file in enumerate(files):
+                if file.is_dir():  # sharded
+                    files[k] = self.folder / f"{path.stem}-{k}.safetensors"
+                    files[k].unlink(missing_ok=True)
+                    subprocess.run([LEVIN, "checkpoint", "consolidate", file, files[k]], check=True, stdout=subprocess.DEVNULL, timeout=60)
+            done = subprocess.run([LEVIN, "checkpoint", "diff", "--tensors", *files],
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
             self.assertEqual((path.name, done.returncode, done.stdout), (path.name, 0, done.stdout))
 
@@ -173,17 +180,93 @@ class RemoteRuns(unittest.TestCase):
         self.assert_as_local(may_keep_old=True)  # what a killed machine had still to remove
 
     def test_a_run_of_two_ranks_with_sharded_checkpoints_continues_elsewhere(self):
-        options = {"devices": 2, "strategy": "strategy: fsdp"}
+        options = {"devices": 2, "strategy": SHARDED}
         process = self.start("a", every="0.1s", **options)
-        wait_until(lambda: process.poll() is not None or "checkpoints/last.ckpt/commit.safetensors" in self.objects(),
-                   "a checkpoint in the store")
+        wait_until(lambda: "checkpoints/last.ckpt/commit.safetensors" in self.objects(), "a checkpoint in the store")
         process.send_signal(signal.SIGKILL)
         process.wait()
         self.levin("b", **options)
         self.assert_as_local(**options)
-        store = self.downloaded()
-        for record in store.rglob("commit.safetensors"):  # no shard of an older save
+        records = list(self.downloaded().rglob("commit.safetensors"))
+        self.assertGreater(len(records), 2)
+        for record in records:  # no shard of an older save
             self.assertEqual(len(list(record.parent.iterdir())), 3, list(record.parent.iterdir()))
+
+    def test_a_sharded_checkpoint_that_lost_its_record_is_saved_again(self):
+        options = {"devices": 2, "strategy": SHARDED}
+        self.levin("a", epochs=2, **options)
+        for name in self.objects():
+            if name == "checkpoints/last.ckpt/commit.safetensors" or name.startswith("checkpoints/best"):
+                self.client.delete_object(Bucket="runs", Key=VERSION + name)
+        for machine in "bc":
+            self.levin(machine, **options)
+        self.assert_as_local(**options)
+
+    def test_files_that_are_removed_between_two_runs_are_fetched_again(self):
+        self.levin("a", epochs=2)
+        before = self.objects()
+        (folder,) = self.folder.glob("a/levin/staging/s3_*/runs/mine")
+        for path in folder.rglob("best*.ckpt"):
+            path.unlink()
+        self.levin("a", epochs=2)
+        self.assertEqual({name for name in before if "ckpt" in name}, {name for name in self.objects() if "ckpt" in name})
+        shutil.rmtree(folder)
+        self.assertIn("Fetching", self.levin("a"))
+        self.assert_as_local()
+
+    def test_an_object_of_somebody_else_stays_and_drops_nothing(self):
+        self.levin("a", epochs=1)
+        self.proxy.faults = [Fault("status", method="PUT", path="ckpt", code=403, count=10**6)]
+        self.levin("a", epochs=2, status=1)
+        self.proxy.faults = []
+        others = ["NOTES.txt", ".ipynb_checkpoints/mine.txt"]
+        for name in others:
+            self.client.put_object(Bucket="runs", Key=VERSION + name, Body=b"by hand")
+        self.assertNotIn("dropped", self.levin("a", epochs=2))
+        self.assertNotIn("dropped", self.levin("b"))
+        for name in others:
+            self.assertIn(name, self.objects())
+            self.client.delete_object(Bucket="runs", Key=VERSION + name)
+        self.assert_as_local()
+
+    def test_a_file_that_is_refused_does_not_keep_the_others_back(self):
+        self.proxy.faults = [Fault("status", method="PUT", path="hparams.yaml", code=403, count=10**6)]
+        self.assertIn("hparams.yaml", self.levin("a", status=1))
+        self.assertLessEqual({"checkpoints/last.ckpt", "metrics.csv"}, set(self.objects()))
+
+    def test_a_run_lives_while_it_copies_a_large_file(self):
+        self.proxy.faults = [Fault("hold", method="PUT", path=r"last\.ckpt")]
+        first = self.start("a", every="0.5s")
+        wait_until(lambda: not self.proxy.faults[0].count, "the upload")
+        self.assertIn("belongs to a run that is still alive", self.levin("b", status=1))
+        self.proxy.go.set()
+        self.assertEqual(first.wait(timeout=120), 0)
+        self.assert_as_local()
+
+    def test_an_evaluation_does_not_take_a_file_whose_copy_was_cut(self):
+        self.proxy.faults = [Fault("hold", method="PUT", path=r"last\.ckpt", skip=1)]
+        process = self.start("a", every="0.1s")
+        wait_until(lambda: not self.proxy.faults[0].count, "the second upload")
+        process.kill()
+        process.wait()
+        self.proxy.go.set()
+        self.levin("b")
+        last = f"--ckpt_path={ROOT}/levin_logs/version_0/checkpoints/last.ckpt"
+        outputs = [self.levin(machine, "validate", last) for machine in ("a", "new")]
+        self.assertEqual(*(output[output.index("validate metrics"):] for output in outputs))
+
+    def test_a_store_that_does_not_answer_lets_a_stopped_run_end(self):
+        process = self.start("a", epochs=10**6, every="0.2s")
+        wait_until(lambda: "checkpoints/last.ckpt" in self.objects(), "a checkpoint in the store")
+        self.proxy.faults = [Fault("hold", count=10**6)]
+        process.send_signal(signal.SIGTERM)
+        status = process.wait(timeout=100)
+        self.proxy.go.set()
+        output = (self.folder / "output.txt").read_text()
+        self.assertRegex(output, r"warning: copying files to the object store failed .* What was not copied is kept in")
+        self.assertIn(f"ckpt_path: {ROOT}/levin_logs/version_0/checkpoints/interrupted.ckpt", output)
+        self.assertNotIn("..", output)
+        self.assertEqual(status, 143, output)
 
     def test_a_server_that_fails_now_and_then_changes_nothing(self):
         self.proxy.faults = [Fault("status", method="PUT", path="last", code=503, count=2), Fault("reset", method="PUT", path="metrics"),
@@ -195,7 +278,7 @@ class RemoteRuns(unittest.TestCase):
     def test_what_a_refusing_store_did_not_take_is_copied_by_the_next_run(self):
         self.proxy.faults = [Fault("status", method="PUT", path="ckpt", code=403, count=10**6)]
         output = self.levin("a", epochs=2, status=1)
-        self.assertRegex(output, r"What was not copied is kept in \S+/a/levin/staging/s3/runs/mine/levin_logs/version_0, and is copied by")
+        self.assertRegex(output, r"What was not copied is kept in \S+/a/levin/staging/s3_127.0.0.1:\d+/runs/mine/levin_logs/version_0, and is copied by")
         self.proxy.faults = []
         self.assertNotIn("Fetching", self.levin("a"))
         self.assert_as_local()
@@ -253,7 +336,10 @@ class RemoteRuns(unittest.TestCase):
 
     def test_places_that_cannot_hold_a_run_are_refused(self):
         output = self.levin("a", "fit", "--trainer.default_root_dir=https://example.org/runs", status=2)
-        self.assertIn('"https://example.org/runs" cannot be written: runs are kept in folders, and in buckets', output)
+        self.assertIn('"https://example.org/runs" is not a place for runs and checkpoints: name a folder of this machine', output)
+        for root in ("gs://runs/x", "file:///runs", "S3://runs/x", "s3:/runs/x"):
+            output = self.levin("a", "fit", f"--trainer.default_root_dir={root}", status=2)
+            self.assertIn(f'"{root}" is not a place for runs and checkpoints', output)
         output = self.levin("a", "fit", "--trainer.default_root_dir=s3://runs/../x", status=2)
         self.assertIn('does not name a folder of a bucket. Write s3://bucket/folder.', output)
         output = self.levin("a", "fit", "--trainer.logger=SQLiteLogger", status=2)

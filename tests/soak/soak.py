@@ -149,7 +149,8 @@ class Soak:
         lost_saves = False
         for acts in scenario.starts:
             status, output, done = self.run_to_end(acts, deadline)
-            lost_saves |= any(act[0] == "disk" for act in done) and status == 0  # it may end while the disk is full
+            is_full = any(act[0] == "disk" for act in done)
+            lost_saves |= is_full and (status == 0 or "Training continues." in output)  # it may end while the disk is full
         _, output, _ = self.run_to_end([], deadline)
         self.compare(undisturbed, expected, output, lost_saves)
         return took

@@ -45,8 +45,8 @@ namespace {
 
 // A checkpoint in an object store is fetched, once per machine.
 void fetch_if_remote(Run& run, std::string& path) {
-  if (!is_remote(path)) return;
-  std::string fetched = staging_path(path);
+  std::string fetched = staged(path);
+  if (fetched == path) return;
   once_per_node(run.strategy->ranks(), [&] { fetch_staged(fetched); });
   path = std::move(fetched);
 }

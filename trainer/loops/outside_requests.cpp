@@ -10,6 +10,7 @@
 #include "levin/core/process/console.h"
 #include "levin/core/process/rank_status.h"
 #include "levin/core/process/stop_signal.h"
+#include "levin/core/storage/staging.h"
 #include "levin/trainer/checkpoint_callback.h"
 #include "levin/trainer/plan/auto_requeue.h"
 #include "levin/trainer/run/ranks.h"
@@ -170,7 +171,7 @@ void OutsideRequests::stop(int own_signal, const std::string& cause) {
     text += " Nothing was trained yet, so nothing was saved.";
   } else {
     problem = save_now(path);
-    if (problem.empty()) text += " Continue with trainer.auto_resume: true or ckpt_path: " + path + ".";
+    if (problem.empty()) text += " Continue with trainer.auto_resume: true or ckpt_path: " + shown_path(path) + ".";
   }
   if (!problem.empty()) text += " " + problem;
   if (asks_for_requeue(run_.options, signal_number)) {

@@ -26,6 +26,10 @@ namespace levin {
 
 namespace {
 
+std::string ended_text(std::string text) {
+  return text.ends_with('.') ? text : text + ".";
+}
+
 // Runs `task` in a run that has failed already: its exceptions become warnings that name `what`.
 template <class Task>
 void although_failing(const std::string& what, Task task) {
@@ -33,7 +37,8 @@ void although_failing(const std::string& what, Task task) {
     task();
   } catch (...) {
     Console::instance().warn(what + " failed while the run was ending with an error: " +
-                             exception_text(std::current_exception()) + ". The run ends with its first error.");
+                             ended_text(exception_text(std::current_exception())) +
+                             " The run ends with its first error.");
   }
 }
 
@@ -184,7 +189,8 @@ void fail_run(Run& run) {
     report_exception(run, wrapped);
     throw wrapped;
   } catch (const std::exception& error) {
-    const bool is_of_onednn = detail::readable_type_name(typeid(error)).starts_with("dnnl::");
+    const bool is_of_onednn =
+        std::string_view(typeid(error).name()).starts_with("N4dnnl");                   // a readable name takes memory
     if ((typeid(error) == typeid(Error) || is_of_onednn) && is_out_of_memory(error)) {  // of a replica, or of oneDNN
       fail_without_memory(run, error);
     }

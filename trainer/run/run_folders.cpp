@@ -84,7 +84,8 @@ void claim_folders(Run& run, const std::vector<std::string>& folders) {
     const std::string url = staged_url(wanted.string());
     if (url.empty()) continue;
     run.entry.remote_folders.push_back(std::make_shared<RemoteFolder>(
-        wanted.string(), open_store(url), RemoteFolderOptions{.upload_every = run.options.upload_every}));
+        wanted.string(), [url](const FetchLimits& limits) { return open_store(url, limits); },
+        RemoteFolderOptions{.upload_every = run.options.upload_every}));
   }
 }
 
