@@ -115,7 +115,8 @@ void RemoteFolder::stop_threads() {
 RemoteFolder::~RemoteFolder() {
   const SaveInProgress saving;
   stop_threads();
-  if (taken_over().empty() && !unreachable_) warn_if_it_throws("removing run.lock", [this] { hurried_->remove(kLock); });
+  if (taken_over().empty() && !unreachable_)
+    warn_if_it_throws("removing run.lock", [this] { hurried_->remove(kLock); });
 }
 
 std::string RemoteFolder::lock_text() const {

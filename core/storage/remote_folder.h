@@ -95,8 +95,8 @@ class RemoteFolder {
   std::string folder_;
   std::atomic<bool> abandoned_ = false;
   std::atomic<bool> unreachable_ = false;  // after a stop signal
-  std::shared_ptr<ObjectStore> store_;    // guarded by passing_
-  std::shared_ptr<ObjectStore> hurried_;  // gives up soon: for run.lock, and for finish() after a stop signal
+  std::shared_ptr<ObjectStore> store_;     // guarded by passing_
+  std::shared_ptr<ObjectStore> hurried_;   // gives up soon: for run.lock, and for finish() after a stop signal
   RemoteFolderOptions options_;
   detail::SyncNotes notes_;
   std::string id_;                   // of this writer

@@ -55,8 +55,9 @@ TEST_F(Staging, HasNoUrlForOtherPaths) {
 }
 
 TEST_F(Staging, RefusesWhatCannotBeWritten) {
-  EXPECT_EQ(error_of<ConfigError>([] { (void)staging_path("https://host/runs"); })
-                .find("\"https://host/runs\" is not a place for runs and checkpoints: name a folder of this machine"),
+  EXPECT_EQ(error_of<ConfigError>([] {
+              (void)staging_path("https://host/runs");
+            }).find("\"https://host/runs\" is not a place for runs and checkpoints: name a folder of this machine"),
             0U);
   for (const std::string url : {"s3://", "s3:///a", "s3://bucket/../b", "s3://bucket/./b", "s3://bucket//b"}) {
     EXPECT_EQ(error_of<ConfigError>([&] { (void)staging_path(url); }),
