@@ -186,9 +186,9 @@ void AveragingCallback::on_exception(Trainer&, LightningModule&, const std::exce
   if (fitting_ && !ended_) weights_.swap_out();
 }
 
+// Also while the average is in the module, whose type may have fewer bits.
 State AveragingCallback::weights_to_save(const LightningModule& module) const {
-  const bool is_in_module = weights_.swapped();
-  return weights_.holds(module) && saves_average_as_model() && !is_in_module ? weights_.state_dict() : State();
+  return weights_.holds(module) && saves_average_as_model() ? weights_.state_dict() : State();
 }
 
 void AveragingCallback::on_save_checkpoint(Trainer&, LightningModule& module, State& checkpoint) {

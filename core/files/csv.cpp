@@ -78,6 +78,7 @@ bool CsvScanner::next(std::vector<Field>& row) {
   while (!at_end()) {
     row.clear();
     row_ = position_;
+    is_in_row_ = true;
     row.push_back(next_field());
     while (!at_end() && text_[position_] == delimiter_) {
       ++position_;
@@ -85,6 +86,7 @@ bool CsvScanner::next(std::vector<Field>& row) {
     }
     if (!at_end() && text_[position_] == '\r') ++position_;
     if (!at_end()) ++position_;
+    is_in_row_ = false;
     if (row.size() == 1 && row[0].raw.empty() && !row[0].is_quoted) continue;  // an empty line
     if (fields_ != 0 && row.size() != fields_) {
       fail(text_.data() + row_, "expected " + count_of(static_cast<int64_t>(fields_), "field") + " as in line " +
@@ -126,7 +128,15 @@ CsvScanner::Field CsvScanner::next_quoted() {
 }
 
 int64_t CsvScanner::line_of(size_t position) const {
-  return 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(position), '\n');
+  const bool is_later = position >= known_position_;
+  const auto from = text_.begin() + static_cast<std::ptrdiff_t>(is_later ? known_position_ : 0);
+  return (is_later ? known_line_ : 1) + std::count(from, text_.begin() + static_cast<std::ptrdiff_t>(position), '\n');
+}
+
+void CsvScanner::leave_row() {
+  if (!std::exchange(is_in_row_, false)) return;
+  const size_t end = text_.find('\n', row_);
+  position_ = end == std::string_view::npos ? text_.size() : end + 1;
 }
 
 void CsvScanner::fail(const char* at, const std::string& what) const {

@@ -56,6 +56,15 @@ class CsvScanner {
   [[noreturn]] void fail(const char* at, const std::string& what) const;
   /// Returns the line of a position, counted from 1.
   [[nodiscard]] int64_t line_of(size_t position) const;
+  /// Continues at `position`, the start of a row.
+  void go_to(size_t position) { position_ = position; }
+  /// Continues after the row of which next() has thrown, which ends with its first line if its quotes are misplaced.
+  void leave_row();
+  /// Tells the line of a position, so that the lines of later ones are counted from there.
+  void set_line(size_t position, int64_t line) {
+    known_position_ = position;
+    known_line_ = line;
+  }
 
  private:
   [[nodiscard]] bool at_end() const { return position_ >= text_.size(); }
@@ -70,6 +79,9 @@ class CsvScanner {
   size_t row_ = 0;
   size_t fields_ = 0;  // 0: any number
   int64_t fields_line_ = 0;
+  bool is_in_row_ = false;
+  size_t known_position_ = 0;
+  int64_t known_line_ = 1;  // of known_position_
 };
 
 namespace detail {

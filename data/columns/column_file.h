@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct ColumnInfo {
   ColumnType type = ColumnType::number;  // by the values that it holds
   std::string type_name = "";            // in the file, such as "int64" or "dictionary<string>"
   bool is_supported = true;              // false: neither numbers nor strings, such as a list
+  std::string doubt = "";                // why the type may not be what is meant: a sentence
 };
 
 /// A column to read, by its index in the file.
@@ -45,6 +47,8 @@ class ColumnFile {
   /// without the file's path, or "".
   [[nodiscard]] virtual std::string read(size_t group, const std::vector<WantedColumn>& wanted,
                                          std::vector<ColumnValues>& values) const = 0;
+  /// Returns the rows that cannot be read, by their number in the file, with the reason. Their values are missing.
+  [[nodiscard]] virtual std::map<int64_t, std::string> damaged() const { return {}; }
   /// Returns where a row of a group is, for messages: "line 19", "row 3 of row group 0".
   [[nodiscard]] virtual std::string position_text(size_t group, int64_t row) const = 0;
 };

@@ -23,25 +23,39 @@ struct TextHash {
 };
 
 constexpr int64_t kRowsOfGroup = 65536;  // as Arrow's files have
+constexpr double kMissingNumber = std::numeric_limits<double>::quiet_NaN();
+
+// The values of a column, without missing ones.
+struct SeenValues {
+  int64_t numbers = 0;
+  int64_t texts = 0;
+  std::string first_text = "";
+  int64_t row_of_text = 0;
+};
 
 class CsvColumns final : public ColumnFile {
  public:
-  CsvColumns(const std::string& path, char delimiter, bool header, const std::vector<std::string>& missing)
+  CsvColumns(const std::string& path, char delimiter, bool header, const std::vector<std::string>& missing,
+             OnRowError on_error)
       : file_(path, delimiter, header), missing_(missing.begin(), missing.end()) {
     double number = 0;
     for (const std::string& text : missing) {
       number_may_be_missing_ |= parse_csv_number(text, number) && !std::isnan(number);
     }
-    std::vector<char> is_text(file_.names().size(), 0);
-    file_.index([&](const CsvFile::Row& row) {
-      for (size_t i = 0; i < row.size(); ++i) {
-        double value = 0;
-        if (is_text[i] == 0 && !number_in(row[i], value) && !is_missing(row[i])) is_text[i] = 1;
-      }
-    });
-    for (size_t i = 0; i < is_text.size(); ++i) {
-      columns_.push_back({file_.names()[i], is_text[i] != 0 ? ColumnType::category : ColumnType::number,
-                          is_text[i] != 0 ? "text" : "number"});
+    std::vector<SeenValues> seen(file_.names().size());
+    int64_t number_of_row = 0;
+    file_.index(
+        [&](const CsvFile::Row& row) {
+          for (size_t i = 0; i < row.size(); ++i) note(seen[i], row[i], number_of_row);
+          ++number_of_row;
+        },
+        on_error);
+    for (size_t i = 0; i < seen.size(); ++i) {
+      const bool is_text = seen[i].texts > 0;
+      columns_.push_back({.name = file_.names()[i],
+                          .type = is_text ? ColumnType::category : ColumnType::number,
+                          .type_name = is_text ? "text" : "number",
+                          .doubt = doubt_about(seen[i])});
     }
     for (int64_t first = 0; first < file_.rows(); first += kRowsOfGroup) {
       rows_.push_back(std::min(kRowsOfGroup, file_.rows() - first));
@@ -54,12 +68,23 @@ class CsvColumns final : public ColumnFile {
     return "line " + std::to_string(file_.line_of(static_cast<int64_t>(group) * kRowsOfGroup + row));
   }
 
+  [[nodiscard]] std::map<int64_t, std::string> damaged() const override {
+    std::map<int64_t, std::string> rows;
+    for (const auto& [row, damage] : file_.damaged()) rows.emplace(row, damage.reason);
+    return rows;
+  }
+
   [[nodiscard]] std::string read(size_t group, const std::vector<WantedColumn>& wanted,
                                  std::vector<ColumnValues>& values) const override {
     values.assign(wanted.size(), {});
     std::vector<Codes> codes(wanted.size());
     file_.read(static_cast<int64_t>(group) * kRowsOfGroup, rows_.at(group), [&](const CsvFile::Row& row) {
       for (size_t k = 0; k < wanted.size(); ++k) {
+        if (row.empty()) {
+          wanted[k].type == ColumnType::number ? values[k].numbers.push_back(kMissingNumber)
+                                               : values[k].codes.push_back(-1);
+          continue;
+        }
         const CsvScanner::Field& field = row[wanted[k].column];
         if (wanted[k].type == ColumnType::number) {
           values[k].numbers.push_back(number_of(field, wanted[k].column));
@@ -74,6 +99,24 @@ class CsvColumns final : public ColumnFile {
   }
 
  private:
+  void note(SeenValues& seen, const CsvScanner::Field& field, int64_t row) const {
+    double value = 0;
+    if (is_missing(field)) return;
+    if (number_in(field, value)) return (void)++seen.numbers;
+    if (seen.texts++ > 0) return;
+    seen.first_text = field.text();
+    seen.row_of_text = row;
+  }
+  // One value that is no number makes a column of numbers one of thousands of categories.
+  [[nodiscard]] std::string doubt_about(const SeenValues& seen) const {
+    if (seen.texts == 0 || seen.numbers < 9 * seen.texts) return "";
+    return std::to_string(seen.numbers) + " of its " + std::to_string(seen.numbers + seen.texts) +
+           " values are numbers, and line " + std::to_string(file_.line_of(seen.row_of_text)) + " has " +
+           detail::quoted(cut_text(seen.first_text)) +
+           ". If that marks a missing value, add it to the option `missing`; if it is a category, name the column in "
+           "`categories`.";
+  }
+
   using Codes = std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>>;
   static int32_t code_of(std::string_view text, Codes& codes, std::vector<std::string>& values) {
     if (const auto found = codes.find(text); found != codes.end()) return found->second;
@@ -92,7 +135,7 @@ class CsvColumns final : public ColumnFile {
     double value = 0;
     const bool is_number = number_in(field, value);
     if (is_number && !number_may_be_missing_) return value;
-    if (is_missing(field)) return std::numeric_limits<double>::quiet_NaN();
+    if (is_missing(field)) return kMissingNumber;
     if (is_number) return value;
     file_.fail(field, "expected a number in column " + detail::quoted(columns_[column].name) + ", saw " +
                           detail::quoted(cut_text(field.text())) + ".");
@@ -108,8 +151,8 @@ class CsvColumns final : public ColumnFile {
 }  // namespace
 
 std::shared_ptr<const ColumnFile> open_csv_columns(const std::string& path, char delimiter, bool header,
-                                                   const std::vector<std::string>& missing) {
-  return std::make_shared<CsvColumns>(path, delimiter, header, missing);
+                                                   const std::vector<std::string>& missing, OnRowError on_error) {
+  return std::make_shared<CsvColumns>(path, delimiter, header, missing, on_error);
 }
 
 }  // namespace levin

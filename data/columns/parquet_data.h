@@ -32,11 +32,14 @@ struct ParquetDataOptions {
   bool stratified_split = false;  // the held-out rows have the classes in the file's proportions
   int64_t shuffle_window = 262'144;
   int64_t max_categories = 100'000;
+  EnumOption<OnRowError> on_error = OnRowError::raise;
   template <class = void>
   static auto fields() {
     using O = ParquetDataOptions;
     return levin::fields(
-        field("path", &O::path, "the Parquet or Arrow file to train and validate on, or its URL").not_empty().ranks_may_differ(),
+        field("path", &O::path, "the Parquet or Arrow file to train and validate on, or its URL")
+            .not_empty()
+            .ranks_may_differ(),
         field("test_path", &O::test_path, "the file to test and predict on, or its URL; \"\": none").ranks_may_differ(),
         detail::table_fields<O>());
   }

@@ -13,7 +13,7 @@ TableCsv::TableCsv(TableCsvOptions options)
 }
 
 std::shared_ptr<const ColumnFile> TableCsv::open(const std::string& path) const {
-  return open_csv_columns(path, options_.delimiter[0], options_.header, options_.missing);
+  return open_csv_columns(path, options_.delimiter[0], options_.header, options_.missing, options_.on_error);
 }
 
 }  // namespace levin

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "levin/data/columns/table_module.h"
+#include "levin/data/files/csv_file.h"
 
 namespace levin {
 
@@ -38,6 +39,7 @@ struct TableCsvOptions {
   bool stratified_split = false;  // the held-out rows have the classes in the file's proportions
   int64_t shuffle_window = 262'144;
   int64_t max_categories = 100'000;
+  EnumOption<OnRowError> on_error = OnRowError::raise;
   template <class = void>
   static auto fields() {
     using O = TableCsvOptions;

@@ -15,7 +15,9 @@
 #include <utility>
 
 #include "levin/core/options/error.h"
+#include "levin/core/process/log.h"
 #include "levin/data/batch_memory.h"
+#include "levin/data/loading/skipped_sample.h"
 #include "levin/data/sets/csv_columns.h"
 
 namespace levin {
@@ -60,7 +62,7 @@ void TableSource::fail(size_t group, int64_t row, const std::string& what) const
   throw DataError(path + ": " + file->position_text(group, row) + ": " + what);
 }
 
-TableClasses read_classes(const TableSource& source) {
+TableClasses read_classes(const TableSource& source, bool may_lack) {
   TableClasses classes;
   classes.labels = at::empty({source.rows()}, at::TensorOptions().dtype(at::kLong));
   auto* label = classes.labels.mutable_data_ptr<int64_t>();
@@ -71,6 +73,10 @@ TableClasses read_classes(const TableSource& source) {
     std::vector<int64_t> number_of(column.values.size(), -1);
     for (size_t row = 0; row < column.codes.size(); ++row) {
       const int32_t code = column.codes[row];
+      if (code < 0 && may_lack) {
+        *label++ = -1;
+        continue;
+      }
       if (code < 0) {
         source.fail(group, static_cast<int64_t>(row),
                     "no class in column " + in_quotes(column_name(source, *source.target)) +
@@ -90,9 +96,40 @@ TableClasses read_classes(const TableSource& source) {
   std::vector<int64_t> place(sorted.size());
   for (size_t i = 0; i < sorted.size(); ++i) place[static_cast<size_t>(numbers[sorted[i]])] = static_cast<int64_t>(i);
   label = classes.labels.mutable_data_ptr<int64_t>();
-  for (int64_t i = 0; i < classes.labels.numel(); ++i) label[i] = place[static_cast<size_t>(label[i])];
+  for (int64_t i = 0; i < classes.labels.numel(); ++i) {
+    if (label[i] >= 0) label[i] = place[static_cast<size_t>(label[i])];
+  }
   classes.names = std::move(sorted);
   return classes;
+}
+
+at::Tensor find_usable_rows(const TableSource& source) {
+  constexpr int64_t kMaxWarnings = 10;
+  const std::map<int64_t, std::string> damaged = source.file->damaged();
+  const auto& groups = source.file->group_rows();
+  std::vector<int64_t> usable;
+  int64_t number = 0, without_target = 0;
+  for (size_t group = 0; group < groups.size(); ++group) {
+    const std::vector<ColumnValues> values =
+        source.target ? source.read(group, {*source.target}) : std::vector<ColumnValues>();
+    for (int64_t row = 0; row < groups[group]; ++row, ++number) {
+      if (damaged.contains(number)) continue;
+      const auto k = static_cast<size_t>(row);
+      const bool has_target =
+          !source.target ||
+          (source.target->type == ColumnType::category ? values[0].codes[k] >= 0 : std::isfinite(values[0].numbers[k]));
+      if (has_target) {
+        usable.push_back(number);
+      } else if (++without_target <= kMaxWarnings) {
+        log::data.warn("left out: {}: {}: no value in column {}, the target", source.path,
+                       source.file->position_text(group, row), in_quotes(column_name(source, *source.target)));
+      }
+    }
+  }
+  if (without_target > kMaxWarnings) log::data.warn("{}: {} rows have no target.", source.path, without_target);
+  at::Tensor rows = at::empty({std::ssize(usable)}, at::TensorOptions().dtype(at::kLong));
+  std::copy(usable.begin(), usable.end(), rows.mutable_data_ptr<int64_t>());
+  return rows;
 }
 
 namespace {
@@ -220,11 +257,12 @@ struct TableDataset::Cache {
 };
 
 TableDataset::TableDataset(TableSource source, std::shared_ptr<const TableSummary> summary, at::ScalarType dtype,
-                           int64_t rows_in_memory)
+                           int64_t rows_in_memory, bool lists_damaged)
     : source_(std::move(source)),
       summary_(std::move(summary)),
       dtype_(dtype),
       cache_(std::make_unique<Cache>(rows_in_memory)) {
+  if (lists_damaged) damaged_ = source_.file->damaged();
   for (const int64_t rows : source_.file->group_rows()) {
     starts_.push_back(size_);
     size_ += rows;
@@ -351,6 +389,7 @@ std::shared_ptr<const TableDataset::Group> TableDataset::group_of(size_t group) 
 }
 
 Batch TableDataset::get(int64_t index) const {
+  if (const auto found = damaged_.find(index); found != damaged_.end()) return skipped_sample(found->second);
   at::Tensor one = at::empty({1}, at::TensorOptions().dtype(at::kLong));
   *one.mutable_data_ptr<int64_t>() = index;
   Batch sample = get_batch(one);

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,8 +37,12 @@ struct TableClasses {
   at::Tensor labels = {};  // (rows) int64
 };
 
-/// Reads the target column of the whole file. Throws DataError for a row without a class.
-[[nodiscard]] TableClasses read_classes(const TableSource& source);
+/// Reads the target column of the whole file. Throws DataError for a row without a class, which has the class -1 if
+/// `may_lack`.
+[[nodiscard]] TableClasses read_classes(const TableSource& source, bool may_lack = false);
+
+/// Returns the rows that can be read and, if there is a target column, have a target, (n) int64; logs the others.
+[[nodiscard]] at::Tensor find_usable_rows(const TableSource& source);
 
 /// Reads the feature columns, and a target column of numbers, once. `rows`: (n) int64, increasing: the training rows.
 /// Throws DataError for a column with more than `max_categories` categories, a number that is infinite, or a training
@@ -51,13 +56,14 @@ struct TableClasses {
 /// share it.
 class TableDataset final : public Dataset {
  public:
+  /// `lists_damaged`: rows that cannot be read are samples without tensors; otherwise they are not asked for.
   TableDataset(TableSource source, std::shared_ptr<const TableSummary> summary, at::ScalarType dtype,
-               int64_t rows_in_memory);
+               int64_t rows_in_memory, bool lists_damaged = false);
   ~TableDataset() override;
 
   [[nodiscard]] int64_t size() const override { return size_; }
   [[nodiscard]] Batch get(int64_t index) const override;
-  [[nodiscard]] bool has_get_batch() const override { return true; }
+  [[nodiscard]] bool has_get_batch() const override { return damaged_.empty(); }
   /// Throws DataError naming the path, the row and the column for a target that is missing or an unknown class.
   [[nodiscard]] Batch get_batch(const at::Tensor& indices) const override;
   [[nodiscard]] std::string sample_id(int64_t index) const override;
@@ -72,7 +78,8 @@ class TableDataset final : public Dataset {
   TableSource source_;
   std::shared_ptr<const TableSummary> summary_;
   at::ScalarType dtype_;
-  std::vector<int64_t> starts_ = {};  // of the groups
+  std::map<int64_t, std::string> damaged_ = {};  // rows that cannot be read, with the reason
+  std::vector<int64_t> starts_ = {};             // of the groups
   int64_t size_ = 0;
   std::shared_ptr<const BatchStructure> names_ = nullptr;
   std::unique_ptr<Cache> cache_;

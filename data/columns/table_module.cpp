@@ -1,12 +1,14 @@
 #include "levin/data/columns/table_module.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/index_select.h>
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "levin/core/options/error.h"
+#include "levin/core/process/log.h"
 #include "levin/core/storage/open_store.h"
 #include "levin/data/columns/group_sampler.h"
 #include "levin/data/columns/remote_columns.h"
@@ -74,6 +76,15 @@ TableSource TableModule::training_source() const {
     if (!is_other) add(checked_column(*source.file, i, source.path));
   }
   if (source.features.empty()) throw DataError(source.path + ": no column is left for the features.");
+  const auto is_named_category = [&](size_t column) {
+    return std::any_of(options_.categories.begin(), options_.categories.end(),
+                       [&](const std::string& name) { return find(name) == column; });
+  };
+  for (const WantedColumn& feature : source.features) {
+    const ColumnInfo& info = columns[feature.column];
+    if (info.doubt.empty() || is_named_category(feature.column)) continue;
+    log::data.warn("{}: column \"{}\" is read as categories: {}", source.path, info.name, info.doubt);
+  }
   for (const std::string& name : options_.categories) {
     const size_t column = find(name);
     const auto found = std::find_if(source.features.begin(), source.features.end(),
@@ -86,24 +97,32 @@ TableSource TableModule::training_source() const {
   return source;
 }
 
+at::Tensor TableModule::usable_rows(const TableSource& source) const {
+  if (options_.on_error == OnRowError::raise) return all_rows(source.rows());
+  at::Tensor rows = find_usable_rows(source);
+  if (rows.numel() == 0) throw DataError(source.path + ": none of its rows has a target. Check the option target.");
+  return rows;
+}
+
 void TableModule::read_training_file() {
   if (train_.file != nullptr) return;
   TableSource source = training_source();
   at::Tensor labels;
   if (source.target && source.target->type == ColumnType::category) {
-    TableClasses classes = read_classes(source);
+    TableClasses classes = read_classes(source, options_.on_error == OnRowError::skip);
     classes_ = std::move(classes.names);
     if (options_.stratified_split) labels = std::move(classes.labels);
   } else if (options_.stratified_split) {
     throw ConfigError(name_ + "Options.stratified_split: it needs classes, and column \"" + options_.target +
                       "\" holds numbers. Set target_is_class: true.");
   }
-  const int64_t rows = source.rows();
-  const auto held_out = static_cast<int64_t>(std::floor(static_cast<double>(rows) * options_.val_fraction));
+  const at::Tensor rows = usable_rows(source);
+  if (labels.defined()) labels = labels.index_select(0, rows);
+  const auto held_out = static_cast<int64_t>(std::floor(static_cast<double>(rows.numel()) * options_.val_fraction));
   // Both parts in the order of the file: the sampler shuffles whole groups.
-  const Split split = random_split(rows, held_out, static_cast<uint64_t>(options_.split_seed), labels, true);
-  train_rows_ = split.train;
-  val_rows_ = split.held_out;
+  const Split split = random_split(rows.numel(), held_out, static_cast<uint64_t>(options_.split_seed), labels, true);
+  train_rows_ = rows.index_select(0, split.train);
+  val_rows_ = rows.index_select(0, split.held_out);
   train_ = std::move(source);
 }
 
@@ -147,14 +166,15 @@ void TableModule::teardown(Stage /*stage*/) {
   train_rows_ = val_rows_ = at::Tensor();
 }
 
-std::shared_ptr<Loader> TableModule::loader(const TableSource& source, const at::Tensor& rows, bool is_training) {
+std::shared_ptr<Loader> TableModule::loader(const TableSource& source, const at::Tensor& rows, bool is_training,
+                                            bool lists_damaged) {
   (void)summary();
   const auto& groups = source.file->group_rows();
   const int64_t largest = groups.empty() ? 0 : *std::max_element(groups.begin(), groups.end());
   // While workers prefetch the first batches of a window, others still read the last ones of the window before.
   const int64_t rows_in_memory =
       is_training && options_.shuffle ? 2 * (options_.shuffle_window + largest) : 2 * largest;
-  auto dataset = std::make_shared<TableDataset>(source, summary_, float_dtype(), rows_in_memory);
+  auto dataset = std::make_shared<TableDataset>(source, summary_, float_dtype(), rows_in_memory, lists_damaged);
   return std::make_shared<DataLoader>(
       std::move(dataset),
       DataLoaderOptions{.batch_size = options_.batch_size,
@@ -180,14 +200,14 @@ Loaders TableModule::test_dataloader() {
   if (options_.test_path.empty()) return {};
   if (test_ == nullptr) throw DataError(name_ + ": call setup(Stage::test) before test_dataloader().");
   const TableSource source = new_source(shown_table_path(options_.test_path), true);
-  return loader(source, all_rows(source.rows()), false);
+  return loader(source, usable_rows(source), false);
 }
 
 Loaders TableModule::predict_dataloader() {
   if (options_.test_path.empty()) return {};
   if (test_ == nullptr) throw DataError(name_ + ": call setup(Stage::predict) before predict_dataloader().");
   const TableSource source = new_source(shown_table_path(options_.test_path), false);
-  return loader(source, all_rows(source.rows()), false);
+  return loader(source, all_rows(source.rows()), false, /*lists_damaged=*/true);
 }
 
 std::vector<std::string> TableModule::label_names() const {

@@ -13,6 +13,7 @@
 #include "levin/data/columns/table_dataset.h"
 #include "levin/data/columns/table_summary.h"
 #include "levin/data/data_module.h"
+#include "levin/data/files/csv_file.h"
 #include "levin/data/loading/batching.h"
 
 namespace levin {
@@ -37,6 +38,7 @@ struct TableModuleOptions {
   bool stratified_split = false;  // the held-out rows have the classes in the file's proportions
   int64_t shuffle_window = 262'144;
   int64_t max_categories = 100'000;
+  OnRowError on_error = OnRowError::raise;
 };
 
 /// Returns the shared part of a data module's options.
@@ -57,7 +59,8 @@ TableModuleOptions shared_options(const O& o) {
           .drop_last = o.drop_last,
           .stratified_split = o.stratified_split,
           .shuffle_window = o.shuffle_window,
-          .max_categories = o.max_categories};
+          .max_categories = o.max_categories,
+          .on_error = o.on_error};
 }
 
 /// The fields of these options in the options of a data module.
@@ -74,7 +77,9 @@ FieldList table_fields() {
       field("shuffle_window", &O::shuffle_window,
             "training rows that are shuffled together, at least, in whole row groups; memory holds two such windows")
           .min(1),
-      field("max_categories", &O::max_categories, "categories of a column; more are an error").min(1));
+      field("max_categories", &O::max_categories, "categories of a column; more are an error").min(1),
+      field("on_error", &O::on_error,
+            "a row that cannot be read, or has no target: raise the error, or skip the row, which a prediction lists"));
 }
 
 }  // namespace detail
@@ -110,7 +115,9 @@ class TableModule : public DataModule {
   [[nodiscard]] TableSource training_source() const;
   [[nodiscard]] TableSource new_source(const std::string& path, bool reads_target);
   void read_training_file();
-  [[nodiscard]] std::shared_ptr<Loader> loader(const TableSource& source, const at::Tensor& rows, bool is_training);
+  [[nodiscard]] at::Tensor usable_rows(const TableSource& source) const;
+  [[nodiscard]] std::shared_ptr<Loader> loader(const TableSource& source, const at::Tensor& rows, bool is_training,
+                                               bool lists_damaged = false);
 
   std::string name_;
   detail::TableModuleOptions options_;

@@ -7,11 +7,14 @@
 
 #include "levin/core/files/files.h"
 #include "levin/core/options/error.h"
+#include "levin/core/process/log.h"
 
 namespace levin {
 
 namespace {
 
+constexpr int64_t kMaxWarnings = 10;
+constexpr int64_t kMaxDamaged = 1000;
 constexpr int64_t kRowsPerPosition = 16;  // 8 bytes for 16 rows; 8 rows are skipped on average to find a row
 
 }  // namespace
@@ -43,15 +46,45 @@ std::string_view CsvFile::text() const {
   return {reinterpret_cast<const char*>(mapped_->data()), mapped_->size()};
 }
 
-void CsvFile::index(const Visit& visit) {
+void CsvFile::index(const Visit& visit, OnRowError on_error) {
   CsvScanner scanner(path_, text(), delimiter_, first_row_);
   scanner.set_fields(names_.size(), first_line_);
-  for (Row row; !names_.empty() && scanner.next(row); ++rows_) {
+  for (Row row; !names_.empty(); ++rows_) {
+    try {
+      if (!scanner.next(row)) break;
+      visit(row);
+    } catch (const DataError& error) {
+      if (on_error == OnRowError::raise) throw;
+      note_damage(scanner, error.what());
+      visit({});
+    }
     if (rows_ % kRowsPerPosition == 0) positions_.push_back(scanner.row_position());
-    visit(row);
   }
   if (rows_ == 0) throw DataError(path_ + ": it holds no rows of data.");
+  check_damage(/*is_end=*/true);
   positions_.shrink_to_fit();
+}
+
+void CsvFile::note_damage(CsvScanner& scanner, const std::string& reason) {
+  scanner.leave_row();
+  counted_ = {scanner.row_position(), scanner.line_of(scanner.row_position())};
+  scanner.set_line(counted_.first, counted_.second);
+  damaged_.emplace(rows_, Damage{scanner.position(), reason});
+  check_damage(/*is_end=*/false);
+  if (std::ssize(damaged_) <= kMaxWarnings) log::data.warn("left out: {}", reason);
+}
+
+// A file of which most is damaged is another file than the options say.
+void CsvFile::check_damage(bool is_end) const {
+  const auto damaged = std::ssize(damaged_);
+  if (damaged == 0) return;
+  const bool is_all = is_end && damaged == rows_;
+  if (is_all || (damaged > kMaxDamaged && damaged > rows_ / 10)) {
+    throw DataError(path_ + ": " + std::to_string(damaged) + " of the first " +
+                    count_of(is_end ? rows_ : rows_ + 1, "row") + " cannot be read. The first: " +
+                    damaged_.begin()->second.reason + " Check the options delimiter and header, and the columns.");
+  }
+  if (is_end && damaged > kMaxWarnings) log::data.warn("{}: {} rows are left out.", path_, damaged);
 }
 
 void CsvFile::close() {
@@ -64,16 +97,24 @@ CsvScanner CsvFile::at_row(int64_t row) const {
   CsvScanner scanner(path_, text(), delimiter_, positions_.at(static_cast<size_t>(row / kRowsPerPosition)));
   scanner.set_fields(names_.size(), first_line_);
   Row skipped;
-  for (int64_t i = row % kRowsPerPosition; i > 0; --i) (void)scanner.next(skipped);
+  for (int64_t i = row - row % kRowsPerPosition; i < row; ++i) (void)next(scanner, i, skipped);
   return scanner;
+}
+
+bool CsvFile::next(CsvScanner& scanner, int64_t number, Row& row) const {
+  const auto damage = damaged_.find(number);
+  if (damage == damaged_.end()) return scanner.next(row);
+  row.clear();
+  scanner.go_to(damage->second.end);
+  return true;
 }
 
 void CsvFile::read(int64_t first, int64_t count, const Visit& visit) const {
   if (count <= 0) return;
   CsvScanner scanner = at_row(first);
   Row row;
-  for (; count > 0; --count) {
-    if (!scanner.next(row)) throw DataError(path_ + ": the file has changed since it was opened.");
+  for (int64_t number = first; number < first + count; ++number) {
+    if (!next(scanner, number, row)) throw DataError(path_ + ": the file has changed since it was opened.");
     visit(row);
   }
 }
@@ -85,7 +126,9 @@ int64_t CsvFile::line_of(int64_t row) const {
 }
 
 void CsvFile::fail(const CsvScanner::Field& field, const std::string& what) const {
-  CsvScanner(path_, text(), delimiter_).fail(field.raw.data() - (field.is_quoted ? 1 : 0), what);
+  CsvScanner scanner(path_, text(), delimiter_);
+  scanner.set_line(counted_.first, counted_.second);
+  scanner.fail(field.raw.data() - (field.is_quoted ? 1 : 0), what);
 }
 
 }  // namespace levin

@@ -4,19 +4,30 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "levin/core/files/csv.h"
+#include "levin/core/options/value.h"
 #include "levin/data/files/mapped_file.h"
 
 namespace levin {
 
+/// What happens to a row that cannot be read: the run ends with the error, or the row is left out.
+enum class OnRowError { raise, skip };
+template <>
+struct EnumNames<OnRowError> {
+  static constexpr EnumName<OnRowError> names[] = {{"raise", OnRowError::raise}, {"skip", OnRowError::skip}};
+};
+
 /// The rows of a file. Reading is allowed from several threads.
 class CsvFile {
  public:
+  /// Without fields: the row cannot be read.
   using Row = std::vector<CsvScanner::Field>;
   using Visit = std::function<void(const Row&)>;
 
@@ -25,10 +36,20 @@ class CsvFile {
   CsvFile(const std::string& path, char delimiter, bool header);
 
   /// Finds the rows and shows each to `visit`. Call it once, before the functions below. Throws DataError with
-  /// file:line:column for a row with a different number of fields or a misplaced quote, and if there is no row.
-  void index(const Visit& visit);
+  /// file:line:column for a row with a different number of fields or a misplaced quote, and if there is no row. With
+  /// OnRowError::skip such a row, and one for which `visit` has thrown DataError, is damaged: it is shown without
+  /// fields. Throws if no row can be read, or of more than 1000 rows fewer than nine in ten.
+  void index(const Visit& visit, OnRowError on_error = OnRowError::raise);
 
-  /// Frees the text and the index, after which only path(), names() and rows() may be called.
+  /// A row that cannot be read.
+  struct Damage {
+    size_t end = 0;           // position of the row after it
+    std::string reason = "";  // file:line:column and what was expected
+  };
+  /// Returns the damaged rows by their number.
+  [[nodiscard]] const std::map<int64_t, Damage>& damaged() const { return damaged_; }
+
+  /// Frees the text and the index, after which only path(), names(), rows() and damaged() may be called.
   void close();
 
   [[nodiscard]] const std::string& path() const { return path_; }
@@ -45,6 +66,9 @@ class CsvFile {
  private:
   [[nodiscard]] std::string_view text() const;
   [[nodiscard]] CsvScanner at_row(int64_t row) const;
+  [[nodiscard]] bool next(CsvScanner& scanner, int64_t number, Row& row) const;
+  void note_damage(CsvScanner& scanner, const std::string& reason);
+  void check_damage(bool is_end) const;
 
   std::string path_;
   char delimiter_;
@@ -55,6 +79,8 @@ class CsvFile {
   int64_t first_line_ = 1;  // of the row that says how many fields there are
   int64_t rows_ = 0;
   std::vector<uint64_t> positions_ = {};  // of every kRowsPerPosition-th row
+  std::map<int64_t, Damage> damaged_ = {};
+  std::pair<size_t, int64_t> counted_ = {0, 1};  // a position and its line
 };
 
 /// Reads a number as CsvDataset does: with blanks around it and a plus sign. Returns false if the text is not a number.

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
@@ -15,9 +16,9 @@
 
 #include "levin/core/options/error.h"
 #include "levin/data/batch_memory.h"
-#include "levin/data/files/csv_file.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/loading/sampler.h"
+#include "levin/data/loading/skipped_sample.h"
 #include "levin/data/loading/stratified.h"
 #include "levin/data/sets/csv_columns.h"
 
@@ -184,7 +185,9 @@ class FoundClasses {
     std::vector<int64_t> index(classes.size());
     for (size_t i = 0; i < classes.size(); ++i)
       index[static_cast<size_t>(numbers_.at(classes[i]))] = static_cast<int64_t>(i);
-    for (int64_t& label : labels) label = index[static_cast<size_t>(label)];
+    for (int64_t& label : labels) {
+      if (label >= 0) label = index[static_cast<size_t>(label)];
+    }
   }
 
  private:
@@ -196,9 +199,9 @@ at::Tensor int64_tensor(const std::vector<int64_t>& values) {
 }
 
 // Finds the rows of the file, checks every value that is read later, and returns the tensors of all rows, or with
-// `keeps` false none.
+// `keeps` false none. Rows that cannot be read are zeros, with the class -1.
 template <class Number>
-std::vector<at::Tensor> scan(CsvRows& rows, std::vector<std::string> classes, bool keeps,
+std::vector<at::Tensor> scan(CsvRows& rows, std::vector<std::string> classes, bool keeps, OnRowError on_error,
                              std::vector<std::string>& ids) {
   const bool finds_classes = rows.has_classes() && classes.empty();
   if (rows.has_classes() && !finds_classes) rows.use_classes(std::move(classes));
@@ -206,18 +209,27 @@ std::vector<at::Tensor> scan(CsvRows& rows, std::vector<std::string> classes, bo
   std::vector<Number> checked(rows.columns.size() + 1);
   std::vector<int64_t> labels;
   FoundClasses found;
-  rows.file.index([&](const Row& row) {
-    Number* to = keeps ? features.new_row() : checked.data();
-    rows.put_numbers(row, to);
-    if (rows.has_classes()) {
-      const int64_t label = finds_classes ? found.add(row[*rows.target].text()) : rows.class_in(row);
-      if (keeps) labels.push_back(label);
-    } else if (rows.target) {
-      const auto target = static_cast<Number>(rows.number_in(row, *rows.target));
-      if (keeps) *targets.new_row() = target;
-    }
-    if (keeps && rows.id) ids.push_back(row[*rows.id].text());
-  });
+  rows.file.index(
+      [&](const Row& row) {
+        int64_t label = -1;
+        Number target = 0;
+        std::fill(checked.begin(), checked.end(), Number(0));
+        if (!row.empty()) {  // first all that may throw
+          Number* to = checked.data();
+          rows.put_numbers(row, to);
+          if (rows.target && !rows.has_classes()) target = static_cast<Number>(rows.number_in(row, *rows.target));
+          if (rows.has_classes()) label = finds_classes ? found.add(row[*rows.target].text()) : rows.class_in(row);
+        }
+        if (!keeps) return;
+        std::copy_n(checked.begin(), rows.columns.size(), features.new_row());
+        if (rows.has_classes()) {
+          labels.push_back(label);
+        } else if (rows.target) {
+          *targets.new_row() = target;
+        }
+        if (rows.id) ids.push_back(row.empty() ? "" : row[*rows.id].text());
+      },
+      on_error);
   if (finds_classes) {
     rows.use_classes(found.sorted());
     found.renumber(labels, rows.classes);
@@ -243,8 +255,9 @@ CsvDataset::CsvDataset(CsvDatasetOptions given, at::ScalarType dtype) {
   const auto rows = std::make_shared<CsvRows>(options, dtype);
   for (const size_t column : rows->columns) feature_names_.push_back(rows->file.names()[column]);
   const bool keeps = rows->file.bytes() <= static_cast<uint64_t>(options.max_in_memory.bytes);
-  std::vector<at::Tensor> tensors = dtype == at::kDouble ? scan<double>(*rows, options.classes, keeps, ids_)
-                                                         : scan<float>(*rows, options.classes, keeps, ids_);
+  std::vector<at::Tensor> tensors = dtype == at::kDouble
+                                        ? scan<double>(*rows, options.classes, keeps, options.on_error, ids_)
+                                        : scan<float>(*rows, options.classes, keeps, options.on_error, ids_);
   if (keeps) {
     const auto names =
         rows->target ? std::vector<std::string>{"features", "targets"} : std::vector<std::string>{"features"};
@@ -258,7 +271,23 @@ int64_t CsvDataset::size() const {
   return rows_->file.rows();
 }
 
+bool CsvDataset::has_get_batch() const {
+  return !lists_damaged_ || rows_->file.damaged().empty();
+}
+
+at::Tensor CsvDataset::readable_rows() const {
+  std::vector<int64_t> rows;
+  const auto& damaged = rows_->file.damaged();
+  rows.reserve(static_cast<size_t>(size()));
+  for (int64_t row = 0; row < size(); ++row) {
+    if (!damaged.contains(row)) rows.push_back(row);
+  }
+  return int64_tensor(rows);
+}
+
 Batch CsvDataset::get(int64_t index) const {
+  const auto& damaged = rows_->file.damaged();
+  if (const auto found = damaged.find(index); found != damaged.end()) return skipped_sample(found->second.reason);
   if (data_ != nullptr) return data_->get(index);
   Batch sample = get_range(index, 1);
   for (at::Tensor& tensor : sample.tensors) tensor = tensor.select(0, 0);
@@ -276,9 +305,11 @@ Batch CsvDataset::get_range(int64_t first, int64_t count) const {
 
 std::string CsvDataset::sample_id(int64_t index) const {
   if (!rows_->id) return std::to_string(index);
+  if (rows_->file.damaged().contains(index)) return std::to_string(index);
   if (data_ != nullptr) return ids_.at(static_cast<size_t>(index));
   std::string id;
-  rows_->file.read(index, 1, [&](const Row& row) { id = row[*rows_->id].text(); });
+  rows_->file.read(index, 1,
+                   [&](const Row& row) { id = row.empty() ? std::to_string(index) : row[*rows_->id].text(); });
   return id;
 }
 
@@ -293,7 +324,7 @@ const std::vector<std::string>& CsvDataset::classes() const {
 at::Tensor CsvDataset::labels() const {
   if (data_ != nullptr) return data_->tensors()[1];
   std::vector<int64_t> labels;
-  rows_->file.read(0, size(), [&](const Row& row) { labels.push_back(rows_->class_in(row)); });
+  rows_->file.read(0, size(), [&](const Row& row) { labels.push_back(row.empty() ? -1 : rows_->class_in(row)); });
   return int64_tensor(labels);
 }
 
@@ -317,7 +348,8 @@ CsvDatasetOptions CsvData::file_options(const std::string& path) const {
           .target = options_.target,
           .id = options_.id,
           .target_is_class = options_.target_is_class,
-          .max_in_memory = options_.max_in_memory};
+          .max_in_memory = options_.max_in_memory,
+          .on_error = options_.on_error};
 }
 
 std::shared_ptr<CsvDataset> CsvData::all_rows() {
@@ -325,6 +357,7 @@ std::shared_ptr<CsvDataset> CsvData::all_rows() {
     CsvDatasetOptions options = file_options(options_.path);
     if (!options.features.empty()) options.id.clear();  // only needed to leave it out of the features
     all_ = std::make_shared<CsvDataset>(std::move(options), float_dtype());
+    all_->asks_for_readable_rows();
   }
   classes_ = all_->classes();
   columns_ = detail::read_column_names(options_.path, options_.header, options_.delimiter[0]);
@@ -389,6 +422,8 @@ std::shared_ptr<CsvDataset> CsvData::new_rows(Stage stage) {
     detail::warn_of_unknown_classes("CsvData", options_.path);
     drop_target();
   }
+  const bool skips = options_.on_error == OnRowError::skip;  // a row is not skipped because of its target
+  if (predicts && skips && !options.target.empty()) drop_target();
   try {
     return std::make_shared<CsvDataset>(options, float_dtype());
   } catch (const DataError&) {
@@ -402,12 +437,13 @@ std::shared_ptr<CsvDataset> CsvData::new_rows(Stage stage) {
 void CsvData::setup(Stage stage) {
   predicts_ = stage == Stage::predict;
   if (stage == Stage::fit || stage == Stage::validate) {
-    const int64_t all = all_rows()->size();
+    const at::Tensor rows = all_rows()->readable_rows();
+    const int64_t all = rows.numel();
     const auto val = static_cast<int64_t>(std::floor(static_cast<double>(all) * options_.val_fraction));
-    const Split split = random_split(all, val, static_cast<uint64_t>(options_.split_seed),
-                                     options_.stratified_split ? labels() : at::Tensor(), !options_.shuffle);
-    train_rows_ = split.train;
-    val_rows_ = split.held_out;
+    const at::Tensor classes = options_.stratified_split ? labels().index_select(0, rows) : at::Tensor();
+    const Split split = random_split(all, val, static_cast<uint64_t>(options_.split_seed), classes, !options_.shuffle);
+    train_rows_ = rows.index_select(0, split.train);
+    val_rows_ = rows.index_select(0, split.held_out);
     return;
   }
   if (predicts_) {
@@ -416,6 +452,7 @@ void CsvData::setup(Stage stage) {
   }
   if (options_.test_path.empty() || (test_ != nullptr && test_->dtype() == float_dtype())) return;
   test_ = new_rows(stage);
+  test_->asks_for_readable_rows();
 }
 
 std::shared_ptr<Loader> CsvData::train_dataloader() {
@@ -442,7 +479,9 @@ Loaders CsvData::val_dataloader() {
 
 Loaders CsvData::test_dataloader() {
   if (options_.test_path.empty()) return {};
-  return in_order(test_, {}, "test_dataloader");
+  return in_order(test_,
+                  test_ != nullptr && options_.on_error == OnRowError::skip ? test_->readable_rows() : at::Tensor(),
+                  "test_dataloader");
 }
 
 Loaders CsvData::predict_dataloader() {

@@ -18,6 +18,7 @@
 #include "levin/core/options/fields.h"
 #include "levin/core/options/units.h"
 #include "levin/data/data_module.h"
+#include "levin/data/files/csv_file.h"
 #include "levin/data/loading/batching.h"
 #include "levin/data/loading/dataset.h"
 
@@ -34,6 +35,7 @@ struct CsvDatasetOptions {
   bool target_is_class = false;            // y: class numbers of the target's values; else its numbers
   std::vector<std::string> classes = {};   // class names in order; none: the names in the file, sorted
   ByteSize max_in_memory = {1LL << 30};    // a larger file is not kept as tensors
+  EnumOption<OnRowError> on_error = OnRowError::raise;
   template <class = void>
   static auto fields() {
     using O = CsvDatasetOptions;
@@ -47,7 +49,8 @@ struct CsvDatasetOptions {
         field("id", &O::id, "a column that identifies the rows; \"\": their numbers, from 0"),
         field("target_is_class", &O::target_is_class, "y: class numbers of the target's values; else its numbers"),
         field("classes", &O::classes, "class names in order; none: the names in the file, sorted"),
-        field("max_in_memory", &O::max_in_memory, "a larger file is memory-mapped, and its rows are parsed when read"));
+        field("max_in_memory", &O::max_in_memory, "a larger file is memory-mapped, and its rows are parsed when read"),
+        field("on_error", &O::on_error, "a row that cannot be read: raise the error, or skip the row"));
   }
 };
 
@@ -56,7 +59,8 @@ struct CsvRows;
 }  // namespace detail
 
 /// The rows of a file. Samples: x ("features"), (features) float32, and with a target y ("targets"), () float32, or ()
-/// int64 for a class; numbers are float64 if `dtype` is.
+/// int64 for a class; numbers are float64 if `dtype` is. With OnRowError::skip a row that cannot be read is a sample
+/// without tensors.
 class CsvDataset final : public Dataset {
  public:
   using Options = CsvDatasetOptions;
@@ -66,19 +70,25 @@ class CsvDataset final : public Dataset {
 
   [[nodiscard]] int64_t size() const override;
   [[nodiscard]] Batch get(int64_t index) const override;
-  [[nodiscard]] bool has_get_batch() const override { return true; }
+  /// Returns false if a row cannot be read, unless asks_for_readable_rows() was called.
+  [[nodiscard]] bool has_get_batch() const override;
+  /// Says that samples will only be asked for which readable_rows() lists.
+  void asks_for_readable_rows() { lists_damaged_ = false; }
   [[nodiscard]] Batch get_batch(const at::Tensor& indices) const override;
   [[nodiscard]] Batch get_range(int64_t first, int64_t count) const override;
   [[nodiscard]] std::string sample_id(int64_t index) const override;
 
+  /// Returns the numbers of the rows that can be read, (n) int64.
+  [[nodiscard]] at::Tensor readable_rows() const;
   [[nodiscard]] at::ScalarType dtype() const;
   [[nodiscard]] const std::vector<std::string>& feature_names() const { return feature_names_; }
   /// Texts of the classes, in the order of their numbers.
   [[nodiscard]] const std::vector<std::string>& classes() const;
-  /// Returns the class of every row, (rows) int64. Requires a target that is a class.
+  /// Returns the class of every row, (rows) int64, -1: it cannot be read. Requires a target that is a class.
   [[nodiscard]] at::Tensor labels() const;
 
  private:
+  bool lists_damaged_ = true;
   std::vector<std::string> feature_names_;
   std::shared_ptr<const detail::CsvRows> rows_;
   std::vector<std::string> ids_;         // none: the numbers of the rows, or the file is not in memory
@@ -104,6 +114,7 @@ struct CsvDataOptions {
   bool stratified_split = false;         // the held-out rows have the classes in the file's proportions
   BatchingOptions batching = {};         // of the training rows
   ByteSize max_in_memory = {1LL << 30};  // a larger file is not kept as tensors
+  EnumOption<OnRowError> on_error = OnRowError::raise;
   template <class = void>
   static auto fields() {
     using O = CsvDataOptions;
@@ -119,7 +130,9 @@ struct CsvDataOptions {
         detail::row_fields<O>(),
         field("stratified_split", &O::stratified_split, "the held-out rows have the classes in the file's proportions"),
         field("batching", &O::batching, "weights and stratified, of the training batches"),
-        field("max_in_memory", &O::max_in_memory, "a larger file is memory-mapped, and its rows are parsed when read"));
+        field("max_in_memory", &O::max_in_memory, "a larger file is memory-mapped, and its rows are parsed when read"),
+        field("on_error", &O::on_error,
+              "a row that cannot be read: raise the error, or skip the row, which a prediction lists"));
   }
 };
 

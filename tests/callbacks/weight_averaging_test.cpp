@@ -209,6 +209,25 @@ TEST(EMAWeightAveraging, KeepsTheAverageOf16BitWeightsInFloat32) {
   EXPECT_TRUE(module.layer->weight.equal(average.to(at::kBFloat16)));
 }
 
+// A stop in a validation saves while the average is in the module, whose weights have 16 bits.
+TEST(WeightAveraging, SavesTheAverageOf16BitWeightsInFloat32AlsoInAValidation) {
+  const TemporaryFolder folder;
+  TinyModule module;
+  LambdaHooks hooks;
+  hooks.on_validation_batch_start = [&](Trainer& trainer, LightningModule&, const Batch&, int64_t, int64_t) {
+    trainer.save_checkpoint(folder / "validation.ckpt");
+  };
+  hooks.on_train_epoch_end = [&](Trainer& trainer, LightningModule&) { trainer.save_checkpoint(folder / "end.ckpt"); };
+  TrainerOptions options = quiet(1, {std::make_shared<WeightAveraging>(), std::make_shared<LambdaCallback>(hooks)});
+  options.precision = "bf16-true";
+  Trainer(options).fit(module, tiny_loader(24), tiny_loader(16));
+  const State inside = read_checkpoint(folder / "validation.ckpt"), after = read_checkpoint(folder / "end.ckpt");
+  EXPECT_EQ(inside.tensor("model.layer.weight").scalar_type(), at::kFloat);
+  EXPECT_TRUE(inside.tensor("model.layer.weight").equal(after.tensor("model.layer.weight")));
+  EXPECT_TRUE(inside.tensor("current_model.layer.weight").equal(after.tensor("current_model.layer.weight")));
+  EXPECT_EQ(inside.get<int64_t>("n_averaged"), 6);
+}
+
 // ---- checkpoints
 
 TEST(EMAWeightAveraging, SavesTheAverageAsTheModelAndTheWeightsNextToIt) {

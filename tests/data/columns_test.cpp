@@ -1,6 +1,7 @@
 // Tables of numbers and categories. Parquet and Arrow files are in columns_peers.py, which compares them with pyarrow.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/sort.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
@@ -170,6 +171,46 @@ TEST(TableCsv, FindsMeansAndCategoriesInTheTrainingPartAlone) {
   const Batch held_out = batches_of(data.val_dataloader()[0])[0];
   EXPECT_EQ(values_of(held_out["categories"]), std::vector<int64_t>(50, 0));  // each row has a kind of its own
   EXPECT_EQ(numbers.sqrt().sum().item<double>() + held_out["targets"].sum().item<double>(), 199 * 100);
+}
+
+TEST(TableCsv, LeavesOutRowsThatCannotBeReadOrLackATarget) {
+  const TemporaryFolder folder;
+  TableCsvOptions options;
+  options.path = folder.write("t.csv", "v,city,y\n1,Ulm,a\n2\n3,Bonn,\n4,Ulm,b\n5,\"Ulm,b\n6,Bonn,a\n");
+  options.test_path = folder.write("new.csv", "v,city\n7,Ulm\n8\n9,Bonn\n");
+  options.target = "y";
+  options.val_fraction = 0;
+  options.on_error = OnRowError::skip;
+  for (const bool stratified : {false, true}) {
+    options.stratified_split = stratified;
+    TableCsv data(options);
+    data.setup(Stage::fit);
+    const Batch batch = batches_of(data.train_dataloader()).at(0);
+    at::Tensor values = std::get<0>(batch["features"].squeeze(1).sort());
+    EXPECT_TRUE(at::equal(values, at::tensor({1.F, 4.F, 6.F})));
+    EXPECT_EQ(data.summary().features[0].mean, 11. / 3);
+    data.setup(Stage::predict);
+    const std::vector<Batch> predicted = batches_of(data.predict_dataloader()[0]);
+    ASSERT_EQ(predicted.size(), 1U);
+    EXPECT_TRUE(at::equal(predicted[0]["features"].squeeze(1), at::tensor({7.F, 9.F})));
+    EXPECT_EQ(predicted[0].samples()->indices, (std::vector<int64_t>{0, 2}));
+    ASSERT_EQ(predicted[0].samples()->skipped.size(), 1U);
+    EXPECT_TRUE(holds(predicted[0].samples()->skipped[0].reason, {"new.csv:3:1: expected 2 fields"}));
+  }
+  options.on_error = OnRowError::raise;
+  EXPECT_TRUE(holds(error_of<DataError>([&] { TableCsv(options).setup(Stage::fit); }), {"t.csv:3:1"}));
+}
+
+TEST(TableCsv, WarnsOfAColumnOfNumbersThatOneTextMakesCategories) {
+  const TemporaryFolder folder;
+  std::string text = "price,y\n";
+  for (int row = 0; row < 20; ++row) text += row == 7 ? "n.a.,1\n" : std::to_string(row) + ",1\n";
+  const auto file = open_csv_columns(folder.write("t.csv", text), ',', true, {""});
+  EXPECT_EQ(file->columns()[0].type, ColumnType::category);
+  EXPECT_TRUE(holds(file->columns()[0].doubt,
+                    {"19 of its 20 values are numbers, and line 9 has \"n.a.\"", "`missing`", "`categories`"}));
+  EXPECT_EQ(file->columns()[1].doubt, "");
+  EXPECT_EQ(open_csv_columns(folder.write("t.csv", text), ',', true, {"n.a."})->columns()[0].doubt, "");
 }
 
 TEST(TableCsv, ReadsNewRowsWithTheStateOfACheckpoint) {

@@ -14,6 +14,7 @@
 
 #include "levin/core/files/csv.h"
 #include "levin/core/options/error.h"
+#include "levin/data/loading/skipped_sample.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 
@@ -82,6 +83,87 @@ TEST(CsvDataset, NamesFileLineColumnAndText) {
   EXPECT_TRUE(holds(error_of<ConfigError>([] { CsvDataset({}); }), {"path", "must be set"}));
   EXPECT_TRUE(
       holds(error_of<Error>([&] { CsvDataset({.path = (folder / "none.csv")}); }), {"none.csv", "No such file"}));
+}
+
+// A field too few, a text for a number, a quote that is never closed, text after a quote.
+constexpr const char* kDamaged = "a,b,kind\n0,1,x\n2\n4,oops,y\n6,\"7,y\n8,9,z\n\"10\"1,11,y\n12,\"1\n3\",x\n14,15,y\n";
+
+TEST(CsvDataset, LeavesOutRowsThatCannotBeRead) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("d.csv", kDamaged);
+  for (const int64_t in_memory : {int64_t{1} << 30, int64_t{0}}) {
+    CsvDataset data({.path = path,
+                     .target = "kind",
+                     .target_is_class = true,
+                     .max_in_memory = {in_memory},
+                     .on_error = OnRowError::skip});
+    EXPECT_EQ(data.size(), 8);
+    EXPECT_TRUE(at::equal(data.readable_rows(), at::tensor({0, 4, 7}, at::kLong)));
+    EXPECT_EQ(data.classes(), (std::vector<std::string>{"x", "y", "z"}));
+    EXPECT_TRUE(at::equal(data.get(7)[0], at::tensor({14.F, 15.F}))) << in_memory;
+    EXPECT_EQ(data.get(4)[1].item<int64_t>(), 2);
+    EXPECT_FALSE(data.has_get_batch());
+    const std::vector<std::pair<int64_t, std::string>> reasons = {
+        {1, "d.csv:3:1: expected 3 fields as in line 1, saw 1."},
+        {2, "d.csv:4:3: expected a number in column \"b\""},
+        {3, "d.csv:7:2: expected a delimiter or the line's end"},
+        {5, "d.csv:7:5: expected a delimiter"},
+        {6, "d.csv:8:4: expected a number in column \"b\""}};
+    for (const auto& [row, reason] : reasons) {
+      EXPECT_TRUE(data.get(row).empty());
+      EXPECT_TRUE(holds(detail::take_skip_reason(), {reason}));
+    }
+    data.asks_for_readable_rows();
+    ASSERT_TRUE(data.has_get_batch());
+    EXPECT_TRUE(
+        at::equal(data.get_batch(data.readable_rows())[0], at::tensor({0.F, 1.F, 8.F, 9.F, 14.F, 15.F}).view({3, 2})));
+  }
+  const auto raise = [&] { CsvDataset({.path = path, .target = "kind", .target_is_class = true}); };
+  EXPECT_TRUE(holds(error_of<DataError>(raise), {"d.csv:3:1"}));
+}
+
+TEST(CsvDataset, RefusesAFileOfWhichMostIsDamaged) {
+  const TemporaryFolder folder;
+  const auto error = [&](const std::string& text) {
+    const std::string path = folder.write("d.csv", text);
+    return error_of<DataError>([&] { CsvDataset({.path = path, .on_error = OnRowError::skip}); });
+  };
+  EXPECT_TRUE(
+      holds(error("a,b\nx,y\n"), {"1 of the first 1 row cannot be read. The first: ", "d.csv:2:1", "delimiter"}));
+  std::string text = "a,b\n";
+  for (int row = 0; row < 9000; ++row) text += row % 8 == 0 ? "1\n" : "1,2\n";
+  EXPECT_TRUE(holds(error(text), {"1001 of the first 8001 rows cannot be read"}));
+  EXPECT_EQ(error(text.substr(0, text.size() / 2)), "");  // up to 1000 may be
+}
+
+TEST(CsvData, TrainsOnTheReadableRowsAndListsTheOthersInAPrediction) {
+  const TemporaryFolder folder;
+  CsvData data({.path = folder.write("train.csv", kDamaged),
+                .test_path = folder.write("new.csv", "a,b,kind\n1,2,x\n3\n5,6,unknown\n"),
+                .target = "kind",
+                .target_is_class = true,
+                .batch_size = 100,
+                .val_fraction = 0.34,
+                .on_error = OnRowError::skip});
+  data.setup(Stage::fit);
+  int64_t rows = 0;
+  for (const auto& loader : {data.train_dataloader(), data.val_dataloader()[0]}) {
+    loader->start(0);
+    for (Batch batch; loader->next(batch);) rows += batch.size();
+  }
+  EXPECT_EQ(rows, 3);
+  data.setup(Stage::predict);
+  const auto loader = data.predict_dataloader()[0];
+  loader->identify_samples(true);
+  loader->start(0);
+  Batch batch;
+  ASSERT_TRUE(loader->next(batch));
+  EXPECT_EQ(batch.size(), 2);  // a row is not left out because of its class
+  ASSERT_NE(batch.samples(), nullptr);
+  EXPECT_EQ(batch.samples()->indices, (std::vector<int64_t>{0, 2}));
+  ASSERT_EQ(batch.samples()->skipped.size(), 1);
+  EXPECT_EQ(batch.samples()->skipped[0].index, 1);
+  EXPECT_TRUE(holds(batch.samples()->skipped[0].reason, {"new.csv:3:1: expected 3 fields"}));
 }
 
 TEST(CsvData, SplitsRowsAndKeepsClassNumbersForTests) {
