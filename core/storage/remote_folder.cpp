@@ -39,7 +39,8 @@ using std::chrono::steady_clock;
 
 constexpr const char* kLock = "run.lock";
 constexpr std::chrono::milliseconds kBetweenLooks(200);
-constexpr size_t kNamed = 3;         // files in a message
+constexpr size_t kNamed = 3;  // files in a message
+constexpr const char* kDropped = ".dropped";
 constexpr int64_t kMaxFailures = 3;  // of files in a pass
 
 // Where a process id means the same: this boot of this machine, and this container.
@@ -87,9 +88,13 @@ RemoteFolder::RemoteFolder(const std::string& folder, const Open& open, RemoteFo
       hurried_(open({.attempts = 2, .stall_timeout = Seconds(8), .abandoned = &unreachable_})),
       options_(options),
       notes_(detail::notes_of(folder_)),
+      copies_(detail::notes_of(folder_) + "/.copies"),
       id_(new_id()) {
   make_folder(folder_);
   take_lock();
+  std::error_code ignored;
+  fs::remove_all(copies_, ignored);  // of a process that was killed
+  make_folder(copies_);
   try {
     heart_ = start_thread("keeps the lock of " + store_->url(), [this] { beat(); });
     bring_up_to_date();
@@ -191,65 +196,147 @@ void RemoteFolder::beat() {
   }
 }
 
-// Another machine has continued the run: what the store does not have goes.
+// Folders inside that have a run.lock or run.writer of their own belong to other runs, or to another folder of this
+// one.
+bool RemoteFolder::is_inner(const std::string& name) const {
+  return std::any_of(inner_.begin(), inner_.end(), [&](const std::string& folder) { return name.starts_with(folder); });
+}
+
+std::map<std::string, StoredObject> RemoteFolder::list(std::string& writer) {
+  std::map<std::string, StoredObject> there;
+  std::vector<StoredObject> all = store_->list();
+  for (const StoredObject& object : all) {
+    const fs::path key(object.key);
+    const bool is_guard = key.filename() == kLock || key.filename() == detail::kWriter;
+    if (is_guard && key.has_parent_path()) inner_.insert(key.parent_path().string() + "/");
+    if (object.key == detail::kWriter) writer = store_->read(detail::kWriter);
+  }
+  for (StoredObject& object : all) {
+    const bool is_ours = is_path_below(object.key) && !detail::is_private(object.key) && !is_inner(object.key);
+    if (is_ours) there[object.key] = std::move(object);
+  }
+  return there;
+}
+
+// A checkpoint of one file that a sharded one has replaced, or the other way round, is still there after a kill.
+void RemoteFolder::choose_kind(std::map<std::string, StoredObject>& there) {
+  std::vector<std::string> goes;
+  for (const auto& [key, object] : there) {
+    const std::string folder = fs::path(key).parent_path().string();
+    if (!there.contains(folder)) continue;
+    goes.push_back(there.contains(folder + "/" + kShardedRecordFile) ? folder : key);
+  }
+  for (const std::string& key : goes) {
+    if (there.erase(key) > 0) notes_.write(key, {.removed = true});
+  }
+}
+
+// Another machine has continued the run: what the store does not have goes. Checkpoints that were never copied are set
+// aside.
 void RemoteFolder::drop_own_files(const std::map<std::string, StoredObject>& there) {
+  std::error_code ignored;
   std::vector<std::string> dropped;
   for (const auto& [name, file] : scan()) {
-    if (!is_copied(name, file) && is_checkpoint_name(name)) dropped.push_back(name);
-    if (there.contains(name)) continue;
-    std::error_code ignored;
-    fs::remove(fs::path(folder_) / name, ignored);
+    const fs::path path = fs::path(folder_) / name;
+    if (!is_copied(name, file) && is_checkpoint_name(name)) {
+      const fs::path aside = fs::path(folder_) / kDropped / name;
+      if (dropped.empty()) fs::remove_all(fs::path(folder_) / kDropped, ignored);
+      fs::create_directories(aside.parent_path(), ignored);
+      fs::rename(path, aside, ignored);
+      dropped.push_back(name);
+    } else if (there.contains(name)) {
+      continue;
+    }
+    fs::remove(path, ignored);
     for (fs::path above = fs::path(name).parent_path(); !above.empty(); above = above.parent_path()) {
       if (::rmdir((fs::path(folder_) / above).c_str()) != 0) break;  // it is not empty
     }
   }
   for (const auto& [name, note] : notes_.all()) {
-    if (note.removed || !there.contains(name)) notes_.remove(name);
+    if (!is_inner(name) && (note.removed || !there.contains(name))) notes_.remove(name);
   }
   seen_.clear();
   if (dropped.empty()) return;
   Console::instance().warn(folder_ + ": another machine has continued the run in " + store_->url() +
-                           ", so files that were never copied there are dropped: " + join(dropped, kNamed) + ".");
+                           ", so files that were never copied there are set aside in the folder " + kDropped + ": " +
+                           join(dropped, kNamed) + ".");
 }
 
 // See Note [What a run begins with].
 void RemoteFolder::bring_up_to_date() {
-  std::map<std::string, StoredObject> there;
   std::string writer;
-  for (StoredObject& object : store_->list()) {
-    if (object.key == detail::kWriter) writer = store_->read(detail::kWriter);
-    if (is_path_below(object.key) && !detail::is_private(object.key)) there[object.key] = std::move(object);
-  }
-  const std::string own = detail::machine_name();
-  const bool another_wrote = writer != own && !there.empty();
+  std::map<std::string, StoredObject> there = list(writer);
+  const bool is_known = std::any_of(there.begin(), there.end(), [&](const auto& item) {
+    const auto note = notes_.find(item.first);
+    return note && !note->etag.empty() && note->etag == item.second.etag;
+  });
+  is_writer_ = writer == detail::machine_name();
+  const bool another_wrote = !there.empty() && (writer.empty() ? !is_known : !is_writer_);
   if (another_wrote) drop_own_files(there);
+  choose_kind(there);
   std::vector<const StoredObject*> wanted;
   uint64_t bytes = 0;
   for (const auto& [key, object] : there) {
     const std::string path = folder_ + "/" + key;
     const auto file = detail::local_file(path);
-    const auto note = notes_.find(key);
+    auto note = notes_.find(key);
     std::error_code code;
+    if (another_wrote && fs::is_directory(path, code)) fs::remove_all(path, code);  // what a killed process has left
     const bool is_other_kind =
         !file && (fs::is_directory(path, code) || fs::is_regular_file(fs::path(path).parent_path(), code));
-    if (!another_wrote && is_other_kind) notes_.write(key, {"", object.size, 0, /*removed=*/true});
-    const bool is_removed = note && note->removed && !file;
-    if (is_other_kind || (!another_wrote && is_removed)) continue;
+    if (is_other_kind) {  // the run has replaced it
+      notes_.write(key, {.removed = true});
+      continue;
+    }
+    // The run has removed it for a successor that was not copied: if that one is lost, this is the newest.
+    if (note && note->removed && !note->successor.empty() && !there.contains(note->successor) &&
+        !detail::local_file(folder_ + "/" + note->successor)) {
+      notes_.remove(key);
+      note.reset();
+    }
+    if (note && note->removed && !file) continue;
     const bool is_same = file && is_copied(key, *file) && note->etag == object.etag;
-    if (is_same || (file && !another_wrote && !is_copied(key, *file))) continue;  // newer here
+    if (file && !another_wrote && !is_same) notes_.remove(key);  // this machine's is copied once more
+    if (is_same || (file && !another_wrote)) continue;
     wanted.push_back(&object);
     bytes += object.size;
   }
   for (const auto& [name, note] : notes_.all()) {
-    if (!there.contains(name)) notes_.remove(name);  // it is copied once more, if it is still here
+    if (!note.removed && !there.contains(name) && !is_inner(name))
+      notes_.remove(name);  // copied once more, if still here
   }
   if (!wanted.empty()) {
     Console::instance().print("Fetching " + count_of(static_cast<int64_t>(wanted.size()), "file") + " (" +
                               bytes_text(bytes) + ") of " + store_->url() + ".");
   }
   for (const StoredObject* object : wanted) detail::fetch_noted(*store_, *object, folder_, notes_);
-  if (writer != own) store_->put(detail::kWriter, own);
   (void)scan();  // what is here now and is not later was removed by the run
+}
+
+// Before the first checkpoint is copied or removed: logs alone leave another machine its checkpoints.
+void RemoteFolder::become_writer() {
+  if (is_writer_) return;
+  store_->put(detail::kWriter, detail::machine_name());
+  is_writer_ = true;
+}
+
+// After the checkpoint `name`, or the record of a sharded one, has arrived: what it replaces there, of the other kind.
+void RemoteFolder::remove_other_kind(const std::string& name) {
+  const auto remove = [&](const std::string& key) {
+    store_->remove(key);
+    notes_.remove(key);
+  };
+  if (is_commit_record(name)) {
+    const std::string folder = fs::path(name).parent_path().string();
+    if (notes_.find(folder)) remove(folder);
+    return;
+  }
+  std::vector<std::string> shards;
+  for (const auto& [key, note] : notes_.all()) {
+    if (key.starts_with(name + "/")) shards.push_back(key);
+  }
+  std::stable_partition(shards.begin(), shards.end(), [](const auto& key) { return is_commit_record(key); });
+  for (const std::string& key : shards) remove(key);
 }
 
 // Links are followed inside of the folder: a store has none.
@@ -269,7 +356,8 @@ RemoteFolder::Files RemoteFolder::scan() {
       if (const auto file = detail::local_file(path)) {
         found[name] = *file;
       } else if (fs::is_directory(path, code) && (!is_link || each.ends_with(".ckpt"))) {
-        folders.push_back(name + "/");
+        if (fs::exists(fs::path(path) / kLock, code)) inner_.insert(name + "/");
+        if (!is_inner(name + "/")) folders.push_back(name + "/");
       }
     }
   }
@@ -279,16 +367,25 @@ RemoteFolder::Files RemoteFolder::scan() {
 
 // The run alone removes files while it lives. One without a note may be on its way to the store by its second name.
 void RemoteFolder::note_removed(const Files& files) {
+  std::vector<std::string> removed;
   for (const std::string& name : seen_) {
     const auto note = files.contains(name) ? std::nullopt : notes_.find(name);
-    if (!note || note->removed) continue;
+    if (note && !note->removed) removed.push_back(name);
+  }
+  for (const auto& [name, file] : files) seen_.insert(name);
+  if (removed.empty()) return;
+  std::pair<int64_t, std::string> newest;
+  for (const auto& [name, file] : files) {
+    if (is_checkpoint_name(name) && !is_copied(name, file)) newest = std::max(newest, {file.modified, name});
+  }
+  for (const std::string& name : removed) {
+    const auto note = notes_.find(name);
     try {
-      notes_.write(name, {"", note->size, note->modified, /*removed=*/true});
+      notes_.write(name, {"", note->size, note->modified, /*removed=*/true, newest.second});
     } catch (const Error& error) {
       log::checkpoint.warn("no note that {} was removed: {}", name, error.what());
     }
   }
-  for (const auto& [name, file] : files) seen_.insert(name);
 }
 
 bool RemoteFolder::is_copied(const std::string& name, const detail::LocalFile& file) {
@@ -302,8 +399,13 @@ RemoteFolder::FixedFiles RemoteFolder::fix_checkpoints() {
   FixedFiles fixed;
   for (bool found_new = true; std::exchange(found_new, false);) {
     for (const auto& [name, file] : scan()) {
-      if (!is_checkpoint_name(name) || fixed.contains(name) || is_copied(name, file)) continue;
-      fixed[name] = std::make_unique<detail::SecondName>(folder_ + "/" + name);
+      const std::string path = folder_ + "/" + name;
+      const auto known = fixed.find(name);
+      // A record that was replaced meanwhile names shards that have gone.
+      const bool is_fixed =
+          known != fixed.end() && (!is_commit_record(name) || detail::local_file(known->second->path()) == file);
+      if (!is_checkpoint_name(name) || is_fixed || is_copied(name, file)) continue;
+      fixed[name] = std::make_unique<detail::SecondName>(path, copies_);
       found_new = true;
     }
   }
@@ -332,49 +434,58 @@ void RemoteFolder::copy_again() {
 void RemoteFolder::pass() {
   const std::lock_guard passing(passing_);
   keep_lock();
+  (void)scan();
+  // What the run has removed by now was removed after its successor was written, which is among the files below.
+  std::vector<std::string> removed;
+  for (const auto& [name, note] : notes_.all()) {
+    if (note.removed && !is_inner(name)) removed.push_back(name);
+  }
   const FixedFiles fixed = fix_checkpoints();
+  std::set<std::string> incomplete;  // records of which a shard may be missing
+  for (const auto& [name, second] : fixed) {
+    // All shards of a record that is still in its place have their second names: they go once another one is there.
+    const bool is_replaced = detail::local_file(second->path()) != detail::local_file(folder_ + "/" + name);
+    if (is_commit_record(name) && is_replaced) incomplete.insert(name);
+  }
   const Files before = scan();
   std::exception_ptr first;
   int64_t failures = 0;
-  std::set<std::string> incomplete;  // folders of sharded checkpoints
   const auto copy = [&](const std::string& name, const std::string& source) {
     try {
       return detail::put_noted(*store_, name, source, notes_, &abandoned_);
     } catch (const StorageError&) {
       if (first == nullptr) first = std::current_exception();
-      if (++failures >= kMaxFailures || abandoned_) std::rethrow_exception(first);
-      incomplete.insert(fs::path(name).parent_path().string());
+      if (++failures >= kMaxFailures || abandoned_ || stop_signal() != 0) std::rethrow_exception(first);
+      incomplete.insert((fs::path(name).parent_path() / kShardedRecordFile).string());
       return true;
     }
   };
-  for (const auto& [name, file] : before) {
-    if (!is_checkpoint_name(name) && !is_copied(name, file)) (void)copy(name, folder_ + "/" + name);
+  try {
+    for (const auto& [name, file] : before) {
+      if (!is_checkpoint_name(name) && !is_copied(name, file)) (void)copy(name, folder_ + "/" + name);
+    }
+  } catch (const StorageError&) {
+    if (abandoned_ || stop_signal() != 0) throw;
   }
+  failures = 0;  // of logs; checkpoints may be allowed
+  if (!fixed.empty() || !removed.empty()) become_writer();
   for (const std::string& name : in_written_order(fixed)) {
-    const detail::SecondName& second = *fixed.at(name);
-    // Shards go once another record is in place: of this one, all have their second names.
-    const bool is_replaced =
-        is_commit_record(name) && detail::local_file(second.path()) != detail::local_file(folder_ + "/" + name);
-    if (is_commit_record(name) && incomplete.contains(fs::path(name).parent_path().string())) continue;
-    if (is_replaced || !copy(name, second.path())) copy_again();
+    const bool is_there = !incomplete.contains(name) && copy(name, fixed.at(name)->path());
+    if (!is_there) {
+      const fs::path folder = fs::path(name).parent_path();
+      if (folder.extension() == ".ckpt") incomplete.insert((folder / kShardedRecordFile).string());
+      copy_again();
+    } else if (notes_.find(name) && !notes_.find(name)->etag.empty()) {
+      remove_other_kind(name);
+    }
     (void)scan();  // notes at once what the run has removed meanwhile
   }
   if (first != nullptr) std::rethrow_exception(first);
-  std::vector<std::string> removed;
-  for (const auto& [name, note] : notes_.all()) {
-    if (note.removed && !before.contains(name)) removed.push_back(name);
-  }
-  if (removed.empty()) return;
-  // A file that is missing in `before` was removed after its successor was written, so that one is in `after`.
-  const Files after = scan();
-  for (const auto& [name, file] : after) {
-    const auto note = notes_.find(name);
-    const bool is_new = !note || note->removed;
-    if (is_checkpoint_name(name) && is_new && !fixed.contains(name)) return copy_again();  // first the new ones
-  }
+  if (!incomplete.empty()) return;  // a successor has not arrived
   std::stable_partition(removed.begin(), removed.end(), [](const auto& name) { return is_commit_record(name); });
   for (const std::string& name : removed) {
-    if (after.contains(name)) continue;
+    const auto note = notes_.find(name);
+    if (!note || !note->removed || before.contains(name)) continue;  // it is here again
     store_->remove(name);
     notes_.remove(name);
   }

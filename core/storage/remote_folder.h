@@ -16,7 +16,8 @@
 // Note [What a run begins with]
 // The object run.writer names the machine that wrote last. If it is this one, its files stay, since they may be newer
 // than the store's, and what it lacks is fetched: files that the run has removed are noted, all others were removed by
-// somebody else. If it is another machine, the folder becomes what the store has.
+// somebody else. If it is another machine, the folder becomes what the store has. Only a run that copies or removes a
+// checkpoint becomes the writer.
 //
 // Note [One writer]
 // The object run.lock names the process that writes, with a number that a thread of its own raises all the time. A
@@ -78,7 +79,12 @@ class RemoteFolder {
   void keep_lock();
   void stop_threads();
   void bring_up_to_date();
+  [[nodiscard]] std::map<std::string, StoredObject> list(std::string& writer);
+  void choose_kind(std::map<std::string, StoredObject>& there);
   void drop_own_files(const std::map<std::string, StoredObject>& there);
+  [[nodiscard]] bool is_inner(const std::string& name) const;
+  void become_writer();
+  void remove_other_kind(const std::string& name);
   using FixedFiles = std::map<std::string, std::unique_ptr<detail::SecondName>>;  // by their names in the folder
 
   [[nodiscard]] Files scan();
@@ -99,12 +105,15 @@ class RemoteFolder {
   std::shared_ptr<ObjectStore> hurried_;   // gives up soon: for run.lock, and for finish() after a stop signal
   RemoteFolderOptions options_;
   detail::SyncNotes notes_;
-  std::string id_;                   // of this writer
-  std::set<std::string> seen_ = {};  // files that were here; guarded by passing_
-  int64_t beats_ = 0;                // guarded by locking_
-  std::mutex locking_;               // held while run.lock is written
-  std::mutex passing_;               // held during a pass
-  std::mutex mutex_;                 // guards what follows
+  std::string copies_;                // a folder for second names of files
+  std::string id_;                    // of this writer
+  std::set<std::string> seen_ = {};   // files that were here; guarded by passing_
+  std::set<std::string> inner_ = {};  // folders inside that other runs have claimed, with a slash
+  bool is_writer_ = false;            // run.writer names this machine; guarded by passing_
+  int64_t beats_ = 0;                 // guarded by locking_
+  std::mutex locking_;                // held while run.lock is written
+  std::mutex passing_;                // held during a pass
+  std::mutex mutex_;                  // guards what follows
   std::condition_variable changed_;
   bool due_ = false;
   bool stop_ = false;

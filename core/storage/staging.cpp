@@ -11,6 +11,7 @@
 #include <random>
 #include <set>
 #include <sstream>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -152,8 +153,8 @@ void fetch_staged(const std::string& path) {
     if (!is_path_below(object.key) || !is_checkpoint_name(object.key)) continue;
     const auto note = place.notes.find(object.key);
     const auto file = detail::local_file(place.folder + "/" + object.key);
-    if (note && note->removed) continue;
-    if (file && note && note->etag == object.etag) continue;  // the same, or changed here since
+    if (note && note->removed && object.key != place.name) continue;  // unless it was asked for
+    if (file && note && note->etag == object.etag) continue;          // the same, or changed here since
     // A put that this machine has not noted may have been cut, and another machine may have replaced its object.
     const bool is_uncertain = file && note && note->etag.empty();
     if (is_uncertain && !is_own) is_own = writer_above(path) == detail::machine_name();
@@ -194,7 +195,8 @@ bool is_unchanged(const LocalFile& file, const SyncNote& note) {
 
 bool is_private(const std::string& name) {
   const fs::path path(name);
-  return name == "run.lock" || name == kWriter || std::any_of(path.begin(), path.end(), [](const fs::path& part) {
+  return path.filename() == "run.lock" || path.filename() == kWriter ||
+         std::any_of(path.begin(), path.end(), [](const fs::path& part) {
            return part.string().starts_with(".") || is_temporary_name(part.string());
          });
 }
@@ -225,7 +227,9 @@ std::map<std::string, SyncNote> SyncNotes::all() {
   for (fs::recursive_directory_iterator at(folder_, code), end; !code && at != end; at.increment(code)) {
     std::error_code gone;
     if (!at->is_regular_file(gone) || is_temporary_name(at->path().filename().string())) continue;
-    const std::string name = at->path().lexically_relative(folder_).string();
+    std::string name = at->path().lexically_relative(folder_).string();
+    if (!name.ends_with(kEnding)) continue;
+    name.erase(name.size() - std::string_view(kEnding).size());
     if (auto note = find(name)) found[name] = std::move(*note);
   }
   return found;
@@ -240,22 +244,20 @@ std::optional<SyncNote> SyncNotes::find(const std::string& name) {
   stream >> note.size >> note.modified;
   if (!stream) return std::nullopt;  // as if it had never been the same
   stream >> note.etag;
-  if (note.etag == kRemoved) note = {"", note.size, note.modified, true};
+  if (note.etag == kRemoved) {
+    note = {"", note.size, note.modified, true};
+    stream.get();
+    std::getline(stream, note.successor);
+  }
   return known->second = note;
 }
 
 void SyncNotes::write(const std::string& name, const SyncNote& note) {
   read_[name] = note;  // also if the disk is full: a file without a note is copied once more
-  std::error_code code;
   const std::string path = path_of(name);
-  if (fs::is_directory(path, code)) fs::remove_all(path, code);
-  for (std::string above = fs::path(path).parent_path().string(); above.size() > folder_.size();
-       above = fs::path(above).parent_path().string()) {
-    if (fs::is_regular_file(above, code)) fs::remove(above, code);
-  }
   make_folder(fs::path(path).parent_path().string());
   write_file_durably(path, std::to_string(note.size) + " " + std::to_string(note.modified) + " " +
-                               (note.removed ? kRemoved : note.etag) + "\n");
+                               (note.removed ? kRemoved + (" " + note.successor) : note.etag) + "\n");
 }
 
 void SyncNotes::remove(const std::string& name) {
@@ -271,7 +273,8 @@ void fetch_noted(const ObjectStore& store, const StoredObject& object, const std
   if (const auto file = local_file(path)) notes.write(object.key, {object.etag, file->size, file->modified});
 }
 
-SecondName::SecondName(const std::string& path) : first_(path), name_(temporary_name(path)) {
+SecondName::SecondName(const std::string& path, const std::string& folder)
+    : first_(path), name_(temporary_name(folder + "/copy")) {
   if (::linkat(AT_FDCWD, path.c_str(), AT_FDCWD, name_.c_str(), AT_SYMLINK_FOLLOW) != 0) name_.clear();
 }
 

@@ -50,10 +50,11 @@ namespace detail {
 
 /// What a file was when it was last the same here and in its store.
 struct SyncNote {
-  std::string etag = "";  // of the object; "": the object is being written
-  uint64_t size = 0;      // bytes
-  int64_t modified = 0;   // nanoseconds since 1970, of the local file
-  bool removed = false;   // the run has removed the file, which is still in the store
+  std::string etag = "";       // of the object; "": the object is being written
+  uint64_t size = 0;           // bytes
+  int64_t modified = 0;        // nanoseconds since 1970, of the local file
+  bool removed = false;        // the run has removed the file, which is still in the store
+  std::string successor = "";  // removed: the newest checkpoint then, if it had not been copied
   friend bool operator==(const SyncNote&, const SyncNote&) = default;
 };
 
@@ -82,12 +83,14 @@ class SyncNotes {
   explicit SyncNotes(std::string notes) : folder_(std::move(notes)) {}
   [[nodiscard]] std::map<std::string, SyncNote> all();
   [[nodiscard]] std::optional<SyncNote> find(const std::string& name);
-  /// Notes about a file replace those about files in a folder of its name, and the other way round.
   void write(const std::string& name, const SyncNote& note);
   void remove(const std::string& name);
 
  private:
-  [[nodiscard]] std::string path_of(const std::string& name) const { return folder_ + "/" + name; }
+  /// With an ending, so that a file and a folder may have the same name.
+  [[nodiscard]] std::string path_of(const std::string& name) const { return folder_ + "/" + name + kEnding; }
+
+  static constexpr const char* kEnding = ".note";
 
   std::string folder_;
   std::map<std::string, std::optional<SyncNote>> read_ = {};
@@ -102,7 +105,8 @@ void fetch_noted(const ObjectStore& store, const StoredObject& object, const std
 /// A second name of a checkpoint's file, so that exactly this file can be copied although the run may replace it.
 class SecondName {
  public:
-  explicit SecondName(const std::string& path);
+  /// In `folder`, which the run does not tidy; it must be on the same file system.
+  SecondName(const std::string& path, const std::string& folder);
   ~SecondName();
   SecondName(const SecondName&) = delete;
   SecondName& operator=(const SecondName&) = delete;

@@ -15,6 +15,7 @@
 #include "levin/core/options/error.h"
 #include "levin/core/options/utf8.h"
 #include "levin/core/process/folder_lock.h"
+#include "levin/core/process/main_guard.h"
 #include "levin/core/storage/open_store.h"
 #include "levin/data/images/image_transforms.h"
 #include "levin/data/images/jpeg_encoder.h"
@@ -125,6 +126,14 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+// The data set that was to be replaced stays as it was.
+void give_up(ObjectStore& store, const MosaicWriter& writer) {
+  warn_if_it_throws("removing what was packed", [&] {
+    for (size_t k = 0; k < writer.shards(); ++k) store.remove(writer.shard_name(k));
+    store.remove(kUnfinishedPack);
+  });
+}
+
 // Readers of MDS need names in UTF-8.
 void check_names(const ImageFolder& images) {
   for (int64_t k = 0; k < images.size(); ++k) {
@@ -149,7 +158,7 @@ PackSummary pack_images(const std::string& folder, const std::string& store, Pac
     lock.emplace(target->url(), std::chrono::milliseconds(0));
   }
   const StoreBefore before = look_into(*target, options.overwrite);
-  target->put(kUnfinishedPack, "Images are being packed, or a pack was interrupted: pack them again.\n");
+  target->put(kUnfinishedPack, before.name + "\n");
   MosaicWriter writer(*target, {{"image", "jpeg"}, {"label", "int", 8}, {"file", "str"}},
                       static_cast<uint64_t>(options.shard_size.bytes), before.name);
   PackSummary summary;
@@ -158,18 +167,26 @@ PackSummary pack_images(const std::string& folder, const std::string& store, Pac
       [images, options](int64_t index, const std::atomic<bool>&) { return packed_sample(*images, index, options); }, 0,
       images->size());
   int64_t index = 0;
-  for (Batch sample; prefetcher.next(sample); ++index) {
-    if (sample.count() == 1) {
-      summary.skipped.push_back(bytes_of(sample[0]));
-    } else {
-      writer.add({bytes_of(sample[0]), mosaic_int(images->label(index)), images->sample_id(index)});
-      summary.bytes_before += static_cast<uint64_t>(*sample[1].const_data_ptr<int64_t>());
-      ++summary.images;
+  const auto pack = [&] {
+    for (Batch sample; prefetcher.next(sample); ++index) {
+      if (sample.count() == 1) {
+        summary.skipped.push_back(bytes_of(sample[0]));
+      } else {
+        writer.add({bytes_of(sample[0]), mosaic_int(images->label(index)), images->sample_id(index)});
+        summary.bytes_before += static_cast<uint64_t>(*sample[1].const_data_ptr<int64_t>());
+        ++summary.images;
+      }
+      if (progress) progress(index + 1, images->size());
     }
-    if (progress) progress(index + 1, images->size());
-  }
-  if (summary.images == 0) {
-    throw DataError(folder + ": no image can be read. The first: " + summary.skipped.at(0));
+    if (summary.images == 0) {
+      throw DataError(folder + ": no image can be read. The first: " + summary.skipped.at(0));
+    }
+  };
+  try {
+    pack();
+  } catch (const Error&) {
+    if (before.has_index) give_up(*target, writer);
+    throw;
   }
   target->put(kClassesFile, nlohmann::json{{"label", images->classes()}}.dump(
                                 -1, ' ', false, nlohmann::json::error_handler_t::replace) +

@@ -20,7 +20,7 @@ namespace levin {
 /// {"label": ["cat", "dog"]}.
 constexpr const char* kClassesFile = "classes.json";
 
-/// The file beside it while images are packed, and after a pack that was interrupted.
+/// The file beside it while images are packed, and after a pack that was interrupted: what the new shards are called.
 constexpr const char* kUnfinishedPack = "pack.unfinished";
 
 /// Options of pack_images() and of `levin pack`.

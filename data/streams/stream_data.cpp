@@ -64,7 +64,11 @@ constexpr uint64_t kMaxClassesBytes = 64 << 20;
 std::vector<std::string> class_names(const ObjectStore& store) {
   const auto file = store.find(kClassesFile);
   if (!file) return {};
-  if (store.find(kUnfinishedPack)) {
+  // Until a pack has replaced the index, there is the data set that it replaces.
+  const bool is_new =
+      store.find(kUnfinishedPack) &&
+      store.read("index.json").find("\"" + trimmed(store.read(kUnfinishedPack)) + ".") != std::string::npos;
+  if (is_new) {
     throw DataError(store.url() +
                     ": images are being packed into it, or a pack was interrupted. Wait for its end, or "
                     "pack them again.");

@@ -105,7 +105,7 @@ TEST_F(Staging, NamesAMachineOnce) {
 }
 
 TEST_F(Staging, KnowsFilesThatAreOfThisMachineAlone) {
-  for (const std::string name : {"run.lock", "run.writer", ".rank0.json", ".a/b.txt", "a/.b/c"}) {
+  for (const std::string name : {"run.lock", "a/run.writer", ".rank0.json", ".a/b.txt", "a/.b/c"}) {
     EXPECT_TRUE(detail::is_private(name)) << name;
   }
   for (const std::string name : {"metrics.csv", "checkpoints/last.ckpt", "a.b/c"})
@@ -127,15 +127,16 @@ TEST_F(Staging, RemembersWhatIsTheSameOnBothSides) {
   notes.remove("a/b");
   EXPECT_EQ(notes.find("a/b"), std::nullopt);
   notes.write("d", {"etag-2", 3, 17, /*removed=*/true});
-  notes.write("c/e", {"etag-3", 1, 1});  // the file c has become a folder
-  folder_.write("notes/damaged", "no number");
+  notes.write("c/e", {"etag-3", 1, 1});  // a file and a folder may have one name
+  notes.write("f", {"", 3, 17, /*removed=*/true, "checkpoints/a b.ckpt"});
+  folder_.write("notes/damaged.note", "no number");
   EXPECT_EQ(notes.find("damaged"), std::nullopt);
   detail::SyncNotes others(folder_ / "notes");  // reads what the first one has written
+  EXPECT_EQ(others.find("c"), (detail::SyncNote{"", 4, 18}));
   EXPECT_EQ(others.find("c/e"), (detail::SyncNote{"etag-3", 1, 1}));
-  EXPECT_TRUE(others.find("d")->removed);
-  EXPECT_EQ(others.all().size(), 2U);
-  others.write("c", {"etag-4", 1, 1});
-  EXPECT_EQ(detail::SyncNotes(folder_ / "notes").all().size(), 2U);
+  EXPECT_EQ(others.find("d"), (detail::SyncNote{"", 3, 17, true}));
+  EXPECT_EQ(others.find("f"), (detail::SyncNote{"", 3, 17, true, "checkpoints/a b.ckpt"}));
+  EXPECT_EQ(others.all().size(), 4U);
 }
 
 }  // namespace

@@ -202,6 +202,58 @@ class RemoteRuns(unittest.TestCase):
             self.levin(machine, **options)
         self.assert_as_local(**options)
 
+    def test_sharded_checkpoints_and_those_of_one_file_replace_each_other(self):
+        kinds = [SHARDED, SHARDED.replace("sharded", "full")]
+        for first in (0, 1):
+            with self.subTest(first=kinds[first]):
+                run = {"devices": 2, "root": f"{ROOT}/{first}"}
+                for epochs, kind, machine in ((1, first, "a"), (2, 1 - first, "a"), (3, first, "b")):
+                    output = self.levin(f"{machine}{first}", "fit", strategy=kinds[kind], epochs=epochs, resume="warn", **run)
+                    names = [name for name in self.objects() if f"mine/{first}/" in name and "last.ckpt" in name]
+                    self.assertEqual(["last.ckpt/" in name for name in names], [True] * 3 if kind == 0 else [False], names)
+                self.assertIn("continuing from", output)
+
+    def test_a_removal_waits_for_a_successor_that_was_lost(self):
+        self.levin("a", epochs=1)
+        before = {name for name in self.objects() if name.endswith(".ckpt")}
+        self.proxy.faults = [Fault("status", method="PUT", path="ckpt", code=403, count=10**6)]
+        self.levin("a", epochs=2, status=1)
+        self.proxy.faults = []
+        (folder,) = self.folder.glob("a/levin/staging/s3_*/runs/mine")
+        shutil.rmtree(folder)
+        self.levin("a", "validate", f"--ckpt_path={ROOT}/levin_logs/version_0/checkpoints/last.ckpt", "--trainer.logger=false")
+        self.assertIn("continuing from", self.levin("a", epochs=2))
+        self.assertLessEqual(before - {"checkpoints/last.ckpt"} - set(self.objects()), {"checkpoints/epoch=0-step=14.ckpt"})
+        self.levin("a")
+        self.assert_as_local()
+
+    def test_a_machine_that_has_nothing_to_train_leaves_another_its_checkpoints(self):
+        self.levin("a", epochs=1)
+        self.proxy.faults = [Fault("status", method="PUT", path="ckpt", code=403, count=10**6)]
+        self.levin("a", epochs=2, status=1)
+        self.proxy.faults = []
+        self.assertIn("Nothing to train", self.levin("b", epochs=1))
+        self.assertIn("Nothing to train", self.levin("a", epochs=2))
+        self.levin("c")
+        self.assert_as_local()
+
+    def test_what_another_machine_has_not_seen_is_set_aside(self):
+        self.levin("a", epochs=1)
+        self.proxy.faults = [Fault("status", method="PUT", path="ckpt", code=403, count=10**6)]
+        self.levin("a", epochs=2, status=1)
+        self.proxy.faults = []
+        self.levin("b", epochs=2)
+        self.assertIn("are set aside in the folder .dropped: ", self.levin("a"))
+        self.assertTrue(list(self.folder.glob("a/levin/staging/s3_*/runs/mine/levin_logs/version_0/.dropped/checkpoints/*.ckpt")))
+        self.assert_as_local()
+
+    def test_checkpoints_above_the_log_folder_are_kept_too(self):
+        more = "--trainer.callbacks+={class_path: ModelCheckpoint, init_args: {dirpath: s3://runs/mine, filename: top}}"
+        for epochs, machine in ((1, "a"), (2, "b")):
+            output = self.levin(machine, "fit", more, epochs=epochs)
+        self.assertIn("continuing from", output)
+        self.assertLessEqual({"mine/top.ckpt", "checkpoints/last.ckpt", "metrics.csv"}, set(self.objects()))
+
     def test_files_that_are_removed_between_two_runs_are_fetched_again(self):
         self.levin("a", epochs=2)
         before = self.objects()
@@ -230,8 +282,8 @@ class RemoteRuns(unittest.TestCase):
         self.assert_as_local()
 
     def test_a_file_that_is_refused_does_not_keep_the_others_back(self):
-        self.proxy.faults = [Fault("status", method="PUT", path="hparams.yaml", code=403, count=10**6)]
-        self.assertIn("hparams.yaml", self.levin("a", status=1))
+        self.proxy.faults = [Fault("status", method="PUT", path="run.log|run.json|config|hparams", code=403, count=10**6)]
+        self.assertIn("403", self.levin("a", status=1))
         self.assertLessEqual({"checkpoints/last.ckpt", "metrics.csv"}, set(self.objects()))
 
     def test_a_run_lives_while_it_copies_a_large_file(self):
