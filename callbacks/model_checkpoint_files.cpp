@@ -179,7 +179,14 @@ bool ModelCheckpoint::may_remove(Trainer& trainer, const std::string& path) cons
 // The run has continued from a checkpoint of this moment that goes when it ends well: of a stop, or of an exception.
 bool ModelCheckpoint::is_only_where_it_goes(const Trainer& trainer) const {
   if (!continues_ || trainer.seen_batches() != continued_batches_) return false;
-  if (last_step_saved_ == trainer.global_step()) return false;
+  const int64_t now = trainer.global_step();
+  const auto& all = trainer.callbacks();
+  const bool is_saved = std::any_of(all.begin(), all.end(), [now](const std::shared_ptr<Callback>& one) {
+    const auto* saver = dynamic_cast<const ModelCheckpoint*>(one.get());
+    const bool keeps_states = saver != nullptr && !saver->options_.save_weights_only;
+    return keeps_states && (saver->last_step_saved_ == now || saver->last_step_of_last_ == now);
+  });
+  if (is_saved) return false;
   return is_same_file(continued_path_, interrupted_path()) || is_of_exception(trainer, continued_path_);
 }
 
