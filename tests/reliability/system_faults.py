@@ -171,21 +171,28 @@ def stop_for_a_second(run):
     os.kill(run.waiting, signal.SIGCONT)
 
 
-def processor_time(pids):
-    """Returns the clock ticks that the processes have used."""
-    return [sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])) for pid in pids]
+def work_of(pids):
+    """Returns the clock ticks that the processes have used, and whether a thread of them runs or wants to run."""
+    ticks, runs = [], False
+    for pid in pids:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            for stat in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"):
+                fields = stat.read_text().rpartition(")")[2].split()
+                ticks.append(sum(map(int, fields[11:13])))
+                runs = runs or fields[0] not in "SZ"
+    return ticks, runs
 
 
 def suspend(run):
     """Stops all processes of the run for longer than FROZEN_TIMEOUT, as a scheduler does, once the others wait for the one
-    that is held."""
+    that is held. The others go on first, and have seen for how long they waited before the one that is held goes on."""
     pids = processes_of(run.mark)
     others = [pid for pid in pids if pid != run.waiting]
 
     def nobody_works():
-        before = processor_time(others)
+        before = work_of(others)
         time.sleep(0.3)
-        return processor_time(others) == before
+        return not before[1] and work_of(others) == before
 
     wait_until(nobody_works, "the others wait", run)
     for pid in pids:
@@ -193,8 +200,11 @@ def suspend(run):
     wait_until(lambda: all(state(pid) == "T" for pid in pids), "all processes are stopped", run)
     run.go()
     time.sleep(3)
-    for pid in pids:
+    for pid in others:
         os.kill(pid, signal.SIGCONT)
+    wait_until(nobody_works, "the others wait again, or have ended", seconds=DEADLINE)
+    with contextlib.suppress(ProcessLookupError):  # the launcher has ended it
+        os.kill(run.waiting, signal.SIGCONT)
 
 
 def mount_small_disk(folder):
