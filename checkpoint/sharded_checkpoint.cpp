@@ -68,13 +68,17 @@ std::string name_aside(const std::string& path) {
   return (whole.parent_path() / (whole.stem().string() + "-replaced.ckpt")).string();
 }
 
-// Several ranks do this at once. A link is made and removed, because a rename would also move the folder that another
-// rank has made.
+// Several ranks do this at once. The file gets a second name and loses its first, because a rename would also move the
+// folder that another rank has made. If it cannot be set aside, it stays, and the save fails.
 void set_file_aside(const std::string& folder) {
-  std::error_code code;
-  if (!fs::is_regular_file(fs::symlink_status(folder, code))) return;
-  (void)::link(folder.c_str(), name_aside(folder).c_str());
-  (void)::unlink(folder.c_str());
+  std::error_code code, ignored;
+  if (!fs::is_regular_file(fs::symlink_status(folder, ignored))) return;
+  const std::string aside = name_aside(folder), own = temporary_name(aside);
+  if (::link(folder.c_str(), own.c_str()) != 0) fs::copy_file(folder, own, code);  // not every file system has links
+  if (!code && fs::is_directory(aside, ignored)) (void)remove_checkpoint(aside);   // of a save that was killed
+  if (!code) fs::rename(own, aside, code);
+  remove_quietly(own);  // a rename to another name of the same file leaves it
+  if (!code) (void)::unlink(folder.c_str());
 }
 
 void put_file_back(const std::string& folder) {
@@ -171,8 +175,9 @@ void write_sharded_checkpoint(const std::string& folder, const State& state, con
     await_shards(folder, place, patience);
     write_record(folder, state, place);
   } catch (const Error&) {
+    const auto committed = committed_files(folder);  // those of this save, if the record alone could not be synced
     for (const std::string& file : files) {
-      remove_quietly(in_folder(folder, file));
+      if (committed && !committed->contains(file)) remove_quietly(in_folder(folder, file));
       remove_quietly(in_folder(folder, file) + kFailed);
     }
     put_file_back(folder);

@@ -4,8 +4,6 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
-#include <optional>
-#include <set>
 
 #include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/checkpoint/sharded_record.h"
@@ -36,18 +34,6 @@ std::string save_of(const std::string& name) {
   if (!name.starts_with("shard-") || begin == std::string::npos) return "";
   const size_t end = name.find(".safetensors", begin + 1);
   return end == std::string::npos ? "" : name.substr(begin + 1, end - begin - 1);
-}
-
-// The files that the record names; unset if it cannot be read, and then none may be removed.
-std::optional<std::set<std::string>> committed_files(const std::string& folder) {
-  std::set<std::string> files;
-  if (!is_sharded_checkpoint(folder)) return files;
-  try {
-    for (const ShardFile& shard : read_sharded_record(sharded_record(folder)).shards) files.insert(shard.file);
-  } catch (const CheckpointError&) {
-    return std::nullopt;
-  }
-  return files;
 }
 
 void remove_abandoned_shards_of(const std::string& folder) {

@@ -77,6 +77,17 @@ ShardedRecord read_sharded_record(const std::string& path) {
   return record;
 }
 
+std::optional<std::set<std::string>> committed_files(const std::string& folder) {
+  std::set<std::string> files;
+  if (!is_sharded_checkpoint(folder)) return files;
+  try {
+    for (const ShardFile& shard : read_sharded_record(sharded_record(folder)).shards) files.insert(shard.file);
+  } catch (const CheckpointError&) {
+    return std::nullopt;
+  }
+  return files;
+}
+
 ShardedReader::ShardedReader(const std::string& folder)
     : folder_(folder), path_(sharded_record(folder)), record_(read_sharded_record(path_)) {
   collect_parts();

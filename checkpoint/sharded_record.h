@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,6 +65,10 @@ void hold_shard(LockedFile shard);
 
 /// Reads and checks it. Throws CheckpointError naming the file.
 [[nodiscard]] ShardedRecord read_sharded_record(const std::string& path);
+
+/// Returns the names of the files that the record in a folder names, none if there is no record; nothing if it cannot
+/// be read, and then none of them may be removed.
+[[nodiscard]] std::optional<std::set<std::string>> committed_files(const std::string& folder);
 
 /// The checksum in a shard's header, which covers the checksums of its tensors.
 [[nodiscard]] std::string header_checksum_of(const CheckpointFile& shard);

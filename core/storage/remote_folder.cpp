@@ -80,6 +80,16 @@ Writer writer_of(const std::string& text) {
   return writer;
 }
 
+void set_aside(const fs::path& path, const fs::path& aside, const std::string& url) {
+  std::error_code code;
+  fs::create_directories(aside.parent_path(), code);
+  if (!code) fs::rename(path, aside, code);
+  if (!code) return;
+  throw StorageError(path.string() + ": it was never copied to " + url +
+                     ", where another machine has continued the run, and cannot be set aside as " + aside.string() +
+                     ": " + code.message() + ". Move or remove it, and start again.");
+}
+
 }  // namespace
 
 RemoteFolder::RemoteFolder(const std::string& folder, const Open& open, RemoteFolderOptions options)
@@ -235,19 +245,19 @@ void RemoteFolder::choose_kind(std::map<std::string, StoredObject>& there) {
 // aside.
 void RemoteFolder::drop_own_files(const std::map<std::string, StoredObject>& there) {
   std::error_code ignored;
+  std::string folder = kDropped;
+  for (int k = 2; fs::exists(fs::path(folder_) / folder, ignored); ++k) folder = kDropped + ("-" + std::to_string(k));
   std::vector<std::string> dropped;
   for (const auto& [name, file] : scan()) {
     const fs::path path = fs::path(folder_) / name;
     if (!is_copied(name, file) && is_checkpoint_name(name)) {
-      const fs::path aside = fs::path(folder_) / kDropped / name;
-      if (dropped.empty()) fs::remove_all(fs::path(folder_) / kDropped, ignored);
-      fs::create_directories(aside.parent_path(), ignored);
-      fs::rename(path, aside, ignored);
+      set_aside(path, fs::path(folder_) / folder / name, store_->url());
       dropped.push_back(name);
-    } else if (there.contains(name)) {
+    } else if (!there.contains(name)) {
+      fs::remove(path, ignored);
+    } else {
       continue;
     }
-    fs::remove(path, ignored);
     for (fs::path above = fs::path(name).parent_path(); !above.empty(); above = above.parent_path()) {
       if (::rmdir((fs::path(folder_) / above).c_str()) != 0) break;  // it is not empty
     }
@@ -258,7 +268,7 @@ void RemoteFolder::drop_own_files(const std::map<std::string, StoredObject>& the
   seen_.clear();
   if (dropped.empty()) return;
   Console::instance().warn(folder_ + ": another machine has continued the run in " + store_->url() +
-                           ", so files that were never copied there are set aside in the folder " + kDropped + ": " +
+                           ", so files that were never copied there are set aside in the folder " + folder + ": " +
                            join(dropped, kNamed) + ".");
 }
 
@@ -346,7 +356,7 @@ RemoteFolder::Files RemoteFolder::scan() {
   while (!folders.empty()) {
     const std::string below = folders.back();
     folders.pop_back();
-    for (const std::string& each : names_in(folder_ + "/" + below)) {
+    for (const std::string& each : detail::local_names(folder_ + "/" + below)) {
       const std::string name = below + each;
       const std::string path = folder_ + "/" + name;
       if (detail::is_private(name)) continue;

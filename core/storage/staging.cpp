@@ -170,7 +170,7 @@ void put_staged(const std::string& path) {
   std::error_code code;
   if (fs::is_directory(path, code)) {
     names.clear();
-    for (const std::string& each : names_in(path)) {
+    for (const std::string& each : detail::local_names(path)) {
       if (!is_temporary_name(each)) names.push_back(place.name + "/" + each);
     }
     std::stable_partition(names.begin(), names.end(), [](const auto& name) { return !is_commit_record(name); });
@@ -187,6 +187,17 @@ std::optional<LocalFile> local_file(const std::string& path) {
   if (::stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) return std::nullopt;
   return LocalFile{static_cast<uint64_t>(found.st_size),
                    int64_t{found.st_mtim.tv_sec} * 1'000'000'000 + found.st_mtim.tv_nsec};
+}
+
+std::vector<std::string> local_names(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code code;
+  for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code)) {
+    names.push_back(at->path().filename().string());
+  }
+  const bool has_gone = code == std::errc::no_such_file_or_directory || code == std::errc::not_a_directory;
+  if (!code || has_gone) return names;
+  throw StorageError("cannot read the folder " + folder + ": " + code.message() + ".");
 }
 
 bool is_unchanged(const LocalFile& file, const SyncNote& note) {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "levin/core/storage/object_store.h"
 
@@ -65,6 +66,9 @@ struct LocalFile {
   friend bool operator==(const LocalFile&, const LocalFile&) = default;
 };
 [[nodiscard]] std::optional<LocalFile> local_file(const std::string& path);
+/// Returns the names in a folder, none if it has gone. Throws StorageError if it cannot be read: an unread file must
+/// not count as a removed one.
+[[nodiscard]] std::vector<std::string> local_names(const std::string& folder);
 
 /// Returns true if the file has not changed since the note was written.
 [[nodiscard]] bool is_unchanged(const LocalFile& file, const SyncNote& note);

@@ -79,8 +79,9 @@ class RemoteColumns final : public ColumnFile {
 
 std::shared_ptr<const ColumnFile> open_remote_columns(
     const std::string& url, const std::function<std::shared_ptr<const ColumnFile>(const std::string& path)>& open) {
-  const auto [folder, key] = split_url(url);
-  const std::shared_ptr<const ObjectStore> store = open_store(folder);
+  const std::pair<std::string, std::string> split = split_url(url);
+  const std::string& key = split.second;
+  const std::shared_ptr<const ObjectStore> store = open_store(split.first);
   const std::string name = store->url(key);
   const auto found = store->find(key);
   if (!found) throw DataError(name + ": the server has no such file. Correct the path.");

@@ -13,6 +13,7 @@
 #include <filesystem>
 
 #include "levin/checkpoint/checkpoint_file.h"
+#include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/core/files/files.h"
 #include "support/error_text.h"
 #include "support/io_faults.h"
@@ -214,6 +215,34 @@ TEST(CheckpointFaults, ASaveAfterAKilledOneWorks) {
   const IoOutcome next = saves.save({});
   EXPECT_EQ(next.end, IoOutcome::End::done) << next.error;
   EXPECT_TRUE(same(read_checkpoint(saves.path()), state_of_epoch(2)));
+}
+
+// The older checkpoint is one file. Next to it is an even older one, which a killed save has set aside.
+TEST(CheckpointFaults, AShardedSaveOverAFileLeavesTheOlderOrTheNewer) {
+  State sharded = state_of_epoch(3, /*numbers=*/100);
+  sharded.set("parts", ConfigNode::map());
+  for (const IoFault fault : {IoFault::no_space, IoFault::io_error, IoFault::kill, IoFault::kill_midway}) {
+    for (const bool lasting : {false, true}) {
+      for (int call = 1;; ++call) {
+        SCOPED_TRACE(std::string(cause_of(fault)) + " at call " + std::to_string(call));
+        const TemporaryFolder folder;
+        const std::string path = folder / "last.ckpt", aside = folder / "last-replaced.ckpt";
+        write_checkpoint(aside, state_of_epoch(1));
+        write_checkpoint(path, state_of_epoch(2));
+        const IoOutcome outcome = IoFaults(folder.path()).run({.call = call, .fault = fault, .lasting = lasting}, [&] {
+          write_sharded_checkpoint(path, sharded, {0, 1, "new"});
+        });
+        ASSERT_NE(outcome.end, IoOutcome::End::crashed) << outcome.error;
+        const bool is_there = std::filesystem::is_regular_file(path) || is_sharded_checkpoint(path);
+        const auto epoch = load_checkpoint(is_there ? path : aside).get<int64_t>("epoch");
+        EXPECT_EQ(epoch, outcome.end == IoOutcome::End::done ? 3 : std::max<int64_t>(epoch, 2));
+        if (outcome.injected) continue;
+        EXPECT_EQ(folder.names(), Names{"last.ckpt"});
+        EXPECT_GE(call, 10);
+        break;
+      }
+    }
+  }
 }
 
 TEST(CheckpointFaults, AReadThatFailsNamesTheFileAndTheByte) {
