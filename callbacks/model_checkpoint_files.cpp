@@ -17,6 +17,7 @@
 #include "levin/core/files/files.h"
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
+#include "levin/core/storage/staging.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
@@ -248,6 +249,30 @@ bool is_where_callbacks_save(Trainer& trainer, const std::string& path) {
   return false;
 }
 
+// Files in an object store are saved as URLs, because each machine has its own local folder for them.
+std::vector<std::string> shown_paths(const std::vector<std::string>& paths) {
+  std::vector<std::string> shown;
+  for (const std::string& path : paths) shown.push_back(shown_path(path));
+  return shown;
+}
+
+// A callback's state with this machine's paths.
+State with_local_paths(State state) {
+  for (const char* key : {"dirpath", "best_model_path", "last_model_path"}) {
+    state.set(key, local_path(state.get<std::string>(key)));
+  }
+  for (const char* key : {"point_written", "point_removed", "former_dirpaths"}) {
+    if (!state.has(key)) continue;
+    auto paths = state.get<std::vector<std::string>>(key);
+    for (std::string& path : paths) path = local_path(path);
+    state.set(key, paths);
+  }
+  auto best = state.get<ConfigNode>("best_k_models");
+  for (auto& entry : best.entries) entry.key = local_path(entry.key);
+  state.values.set("best_k_models", best);
+  return state;
+}
+
 }  // namespace
 
 void ModelCheckpoint::on_load_checkpoint(Trainer& trainer, LightningModule&, const State& checkpoint) {
@@ -262,20 +287,20 @@ void ModelCheckpoint::on_load_checkpoint(Trainer& trainer, LightningModule&, con
 
 State ModelCheckpoint::state_dict() const {
   State state;
-  state.set("dirpath", dirpath_);
-  state.set("best_model_path", saved_files_.best_path);
+  state.set("dirpath", shown_path(dirpath_));
+  state.set("best_model_path", shown_path(saved_files_.best_path));
   state.set("best_model_score", saved_files_.best_score);
-  state.set("last_model_path", saved_files_.last_path);
+  state.set("last_model_path", shown_path(saved_files_.last_path));
   ConfigNode best = ConfigNode::map();
-  for (const auto& [path, score] : saved_files_.best) best.set(path, ValueType<double>::write(score));
+  for (const auto& [path, score] : saved_files_.best) best.set(shown_path(path), ValueType<double>::write(score));
   state.values.set("best_k_models", best);
   state.set("last_step_saved", last_step_saved_);
   state.set("last_step_of_last", last_step_of_last_);
   state.set("waits_for_validation", waits_for_validation_);
   state.set("point_batches", point_.batches);
-  state.set("point_written", point_.written);
-  state.set("point_removed", point_.removed);
-  if (!former_dirpaths_.empty()) state.set("former_dirpaths", former_dirpaths_);
+  state.set("point_written", shown_paths(point_.written));
+  state.set("point_removed", shown_paths(point_.removed));
+  if (!former_dirpaths_.empty()) state.set("former_dirpaths", shown_paths(former_dirpaths_));
   return state;
 }
 
@@ -308,7 +333,7 @@ bool ModelCheckpoint::was_saved_by_this_run(const std::string& path) const {
     const State state = values.part("callbacks." + state_key());
     if (state.empty()) return values.get<bool>("weights_only") && !is_on_disk(claimed_in_);
     const auto& former = former_dirpaths_;
-    return std::find(former.begin(), former.end(), state.get<std::string>("dirpath")) != former.end();
+    return std::find(former.begin(), former.end(), local_path(state.get<std::string>("dirpath"))) != former.end();
   } catch (const Error&) {
     return false;
   }
@@ -353,7 +378,8 @@ void ModelCheckpoint::remember_best_of_others(const State& saved) {
 // while this folder had its present path, and then as names in this folder: no path from a checkpoint is used, so a
 // folder may be renamed, moved, or reached by a link. If its path has changed, each file must name a folder of the same
 // run. Links are checked when files are written or removed.
-void ModelCheckpoint::load_state_dict(const State& saved) {
+void ModelCheckpoint::load_state_dict(const State& state) {
+  const State saved = with_local_paths(state);
   saved_files_ = SavedFiles();
   point_ = SavePoint();
   not_ours_.clear();

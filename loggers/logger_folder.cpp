@@ -17,6 +17,7 @@
 #include "levin/core/process/this_process.h"
 #include "levin/core/storage/open_store.h"
 #include "levin/core/storage/staging.h"
+#include "levin/loggers/run_recorder.h"
 
 namespace levin {
 
@@ -93,6 +94,11 @@ void make_experiment(const std::string& experiment) {
   }
 }
 
+bool is_of_evaluation(const std::string& folder) {
+  const std::string command = recorded_command(folder);
+  return command == "validate" || command == "test" || command == "predict";
+}
+
 }  // namespace
 
 std::string claim_run_folder(const std::string& experiment) {
@@ -109,8 +115,10 @@ std::string claim_run_folder(const std::string& experiment) {
 
 std::string folder_to_resume(const std::string& experiment) {
   make_experiment(experiment);
-  const std::vector<int64_t> before = run_versions(experiment);
-  const std::string folder = version_folder(experiment, before.empty() ? 0 : before.back());
+  std::vector<int64_t> before = run_versions(experiment);
+  const int64_t unused = before.empty() ? 0 : before.back() + 1;
+  while (!before.empty() && is_of_evaluation(version_folder(experiment, before.back()))) before.pop_back();
+  const std::string folder = version_folder(experiment, before.empty() ? unused : before.back());
   make_folder(folder);
   return folder;
 }

@@ -10,11 +10,12 @@
 #include <limits>
 
 #include "levin/core/files/files.h"
-#include "levin/core/files/write_remedy.h"
 #include "levin/core/files/json_depth.h"
+#include "levin/core/files/write_remedy.h"
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/this_process.h"
+#include "levin/core/storage/staging.h"
 #include "levin/core/version.h"
 
 namespace levin {
@@ -141,6 +142,17 @@ void RunRecorder::log_metrics(const MetricList& metrics, const LogPoint& at) {
     seen.last_step = at.step;
     if (value < seen.min || std::isnan(seen.min)) seen.min = value, seen.min_step = at.step;
     if (value > seen.max || std::isnan(seen.max)) seen.max = value, seen.max_step = at.step;
+  }
+}
+
+std::string recorded_command(const std::string& folder) {
+  std::error_code code;
+  if (!fs::exists(record_path(folder), code)) fetch_staged(record_path(folder));
+  if (!fs::exists(record_path(folder), code)) return "";
+  try {
+    return read_or<std::string>(parse_json<OrderedJson>(read_file(record_path(folder), kMaxBytes)), "command", "");
+  } catch (const std::exception&) {
+    return "";  // it is reported when a run writes there
   }
 }
 

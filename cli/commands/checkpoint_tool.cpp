@@ -17,6 +17,7 @@
 #include "levin/core/options/units.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/main_guard.h"
+#include "levin/core/storage/open_store.h"
 #include "levin/core/tensors.h"
 
 namespace levin {
@@ -60,8 +61,9 @@ void compare(const ConfigNode& a, const ConfigNode& b, const std::string& path, 
 }
 
 // The run's folder of a folder of checkpoints: usually that is its folder "checkpoints".
-std::string run_folder_of(const std::filesystem::path& checkpoints) {
-  std::filesystem::path folder = checkpoints.lexically_normal();
+std::string run_folder_of(const std::string& checkpoints) {
+  std::filesystem::path folder = checkpoints;
+  if (!is_remote(checkpoints)) folder = folder.lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();
   return (folder.filename() == "checkpoints" ? folder.parent_path() : folder).string();
 }
@@ -70,12 +72,12 @@ std::string run_folder_of(const std::filesystem::path& checkpoints) {
 std::vector<std::string> run_folders(const CheckpointFile& file) {
   std::error_code code;
   const auto path = std::filesystem::absolute(file.file().path(), code);
-  std::vector<std::string> folders = {run_folder_of(path.parent_path())};
+  std::vector<std::string> folders = {run_folder_of(path.parent_path().string())};
   const ConfigNode* callbacks = file.values().find("callbacks");
   if (callbacks == nullptr || !callbacks->is_map()) return folders;
   for (const auto& callback : callbacks->entries) {
     const ConfigNode* dirpath = callback.value.find("dirpath");
-    if (dirpath != nullptr && dirpath->is_scalar() && dirpath->text.starts_with('/')) {
+    if (dirpath != nullptr && dirpath->is_scalar() && (dirpath->text.starts_with('/') || is_remote(dirpath->text))) {
       folders.push_back(run_folder_of(dirpath->text));
     }
   }

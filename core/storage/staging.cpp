@@ -118,6 +118,14 @@ std::string shown_path(const std::string& path) {
   return url.empty() ? path : url;
 }
 
+std::string local_path(const std::string& shown) {
+  try {
+    return staged(shown);
+  } catch (const ConfigError&) {
+    return shown;  // no shown_path()
+  }
+}
+
 namespace {
 
 // The name of the machine that wrote last to the folder of a run that `path` is in or below; "" if it is unknown.
@@ -150,7 +158,7 @@ void fetch_staged(const std::string& path) {
   if (auto file = place.store->find(place.name)) found.push_back(std::move(*file));
   std::optional<bool> is_own;  // this machine wrote last
   for (const StoredObject& object : found) {
-    if (!is_path_below(object.key) || !is_checkpoint_name(object.key)) continue;
+    if (!is_path_below(object.key) || (!is_checkpoint_name(object.key) && object.key != place.name)) continue;
     const auto note = place.notes.find(object.key);
     const auto file = detail::local_file(place.folder + "/" + object.key);
     if (note && note->removed && object.key != place.name) continue;  // unless it was asked for

@@ -34,12 +34,15 @@ namespace levin {
 /// Returns the URL for messages, or the path itself if it has none.
 [[nodiscard]] std::string shown_path(const std::string& path);
 
+/// Returns the path here of what shown_path() gave, on this machine or another one. Other texts are unchanged.
+[[nodiscard]] std::string local_path(const std::string& shown);
+
 /// Creates the local folders for the folders that a remote one contains, so that a new run takes a name that is free in
 /// the store as well. Does nothing unless `folder` is a staging_path(). Throws StorageError.
 void make_remote_folders(const std::string& folder);
 
 /// Fetches what is missing here, or is older, of the checkpoints at a staging_path(): a file, a sharded checkpoint, or
-/// all in a folder and below. Other files are left alone, because a run may be writing them. Does nothing for other
+/// all in a folder and below. Other files are left alone, because a run may be writing them, unless `path` is the file. Does nothing for other
 /// paths. Safe for any number of processes. Throws StorageError.
 void fetch_staged(const std::string& path);
 

@@ -110,6 +110,21 @@ TEST(RunFolder, ToResumeIsTheNewest) {
   EXPECT_EQ(folder.names().size(), 2u);
 }
 
+TEST(RunFolder, OfAnEvaluationIsNotResumed) {
+  const TemporaryFolder folder;
+  for (const char* command : {"fit", "validate", "test", "predict"}) {
+    const std::string claimed = claim_run_folder(folder.path());
+    write_file_durably(claimed + "/run.json", std::string("{\"command\": \"") + command + "\"}");
+  }
+  EXPECT_EQ(folder_to_resume(folder.path()), folder / "version_0");
+  std::filesystem::remove_all(folder / "version_0");
+  EXPECT_EQ(folder_to_resume(folder.path()), folder / "version_4");
+  for (const char* unknown : {"{}", "not json", "[]", "{\"command\": 3}"}) {
+    write_file_durably(folder / "version_4/run.json", unknown);
+    EXPECT_EQ(folder_to_resume(folder.path()), folder / "version_4") << unknown;
+  }
+}
+
 TEST(RunFolder, ThatCannotBeMadeIsNamed) {
   const TemporaryFolder folder;
   write_file_durably(folder / "file", "x");

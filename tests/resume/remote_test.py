@@ -254,6 +254,17 @@ class RemoteRuns(unittest.TestCase):
         self.assertIn("continuing from", output)
         self.assertLessEqual({"mine/top.ckpt", "checkpoints/last.ckpt", "metrics.csv"}, set(self.objects()))
 
+    def test_checkpoints_in_a_folder_of_their_own_are_replaced_on_any_machine(self):
+        more = ("--trainer.callbacks+={class_path: ModelCheckpoint, init_args: {dirpath: s3://runs/kept/here, filename: "
+                "'{epoch}', monitor: train_loss, mode: min, save_top_k: 1, every_n_epochs: 1, save_last: true}}")
+        local = self.folder / "local"
+        self.levin("none", "fit", more.replace("s3://runs/kept/here", str(local / "kept")), root=local)
+        for epochs, machine in ((1, "a"), (2, "b"), (3, "a")):
+            output = self.levin(machine, "fit", more, epochs=epochs)
+            self.assertNotIn("WARNING", output.upper())
+        kept = {name.removeprefix("kept/here/") for name in self.objects() if name.startswith("kept/")} - {"run.writer"}
+        self.assertEqual(kept, {path.name for path in (local / "kept").iterdir()})
+
     def test_files_that_are_removed_between_two_runs_are_fetched_again(self):
         self.levin("a", epochs=2)
         before = self.objects()
@@ -385,6 +396,16 @@ class RemoteRuns(unittest.TestCase):
         self.assertEqual({name: etag for name, etag in self.objects().items() if not name.startswith("mine")}, before)
         output = self.levin("none", "validate", f"--ckpt_path={checkpoints}/no.ckpt", status=1)
         self.assertIn(f"ckpt_path: there is no file {checkpoints}/no.ckpt", output)
+
+    def test_a_run_that_was_evaluated_meanwhile_continues(self):
+        self.levin("a", epochs=1)
+        self.levin("a", "validate", "--ckpt_path=last")
+        self.levin("b", epochs=2)
+        self.levin("b", "test", "--ckpt_path=last", "--data.test_inputs=" + str(self.shared / "x.npy"),
+                   "--data.test_targets=" + str(self.shared / "y.npy"))
+        self.levin("c")
+        self.assert_as_local()
+        self.assertLessEqual({f"mine/levin_logs/version_{n}/metrics.csv" for n in (1, 2)}, set(self.objects()))
 
     def test_places_that_cannot_hold_a_run_are_refused(self):
         output = self.levin("a", "fit", "--trainer.default_root_dir=https://example.org/runs", status=2)

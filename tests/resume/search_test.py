@@ -136,6 +136,21 @@ class AutoResume(Case):
         self.assertIn("test_acc", levin(*fit))
         self.assertEqual(differences(kept, self.folder), "")
 
+    def test_of_a_run_that_was_evaluated_meanwhile(self):
+        """An evaluation has a newer folder, with its metrics."""
+        config = self.write()
+        wanted = self.undisturbed(config)
+        self.kill_after(config, 35)
+        for command in ("validate", "test", "predict"):
+            levin(command, "--config", config, "--ckpt_path=last")
+        self.assertIn("test_acc", (self.folder / "levin_logs/version_2/metrics.csv").read_text())
+        kept = self.root / "evaluated"
+        shutil.copytree(self.folder / "levin_logs", kept, ignore=lambda folder, names: {"version_0"} & set(names))
+        self.assertRegex(levin("fit", "--config", config), rf"continuing from {self.checkpoints}/.*step=35.ckpt")
+        self.assertEqual(differences(wanted / "levin_logs/version_0", self.log), "")
+        for folder in kept.iterdir():
+            self.assertEqual(differences(folder, self.folder / "levin_logs" / folder.name), "")
+
     def test_of_a_run_that_was_killed_before_its_first_checkpoint(self):
         """It begins again in the same folder, and metrics.csv holds every row once."""
         config = self.write(save_every=50, flush=1, arch="cnn", hidden=32, batch=64, epochs=1)

@@ -22,6 +22,7 @@ class Scenario:
     starts: list
     busy: bool  # a busy neighbour
     features: list
+    evaluates: bool = False  # a validation after each disturbed start
 
     def text(self):
         return json.dumps(dataclasses.asdict(self), indent=1)
@@ -32,7 +33,9 @@ def make_scenario(seed):
     kind = chance.choices(["fit", "sweep", "loop", "ranked_loop"], weights=[80, 8, 5, 7])[0]
     scenario = {"fit": _fit, "sweep": _sweep, "loop": _loop, "ranked_loop": _ranked_loop}[kind](seed, chance)
     scenario.busy = chance.random() < 0.15
-    scenario.features += [kind] + ["busy neighbour"] * scenario.busy
+    one_file = {"SQLiteLogger", "PrometheusLogger"}  # to which a validation would add
+    scenario.evaluates = kind == "fit" and chance.random() < 0.2 and not ({"numbers"} | one_file) & set(scenario.features)
+    scenario.features += [kind] + ["busy neighbour"] * scenario.busy + ["evaluations"] * scenario.evaluates
     scenario.features += sorted({what[0] + (f" {what[1]}" if what[0] in ("kill", "signal") else "")
                                  for start in scenario.starts for _, what in start})
     return scenario

@@ -78,11 +78,11 @@ class Place:
     def free_disk(self):
         self.filler.unlink(missing_ok=True)
 
-    def start(self):
+    def start(self, arguments=()):
         environment = {**CLEAN, "GOMP_SPINCOUNT": "0", "TMPDIR": str(self.temporary), "CUDA_VISIBLE_DEVICES": "",
                        **dict([self.mark.split("=")])}
         program = LEVIN if self.scenario.program == "levin" else str(PROGRAMS / self.scenario.program)
-        return Run(*map(self.fill_in, self.scenario.arguments), program=program, cwd=self.root if self.scenario.kind == "loop"
+        return Run(*map(self.fill_in, arguments or self.scenario.arguments), program=program, cwd=self.root if self.scenario.kind == "loop"
                    else self.base, env=environment)
 
 
@@ -152,12 +152,30 @@ class Soak:
             status, output, done = self.run_to_end(acts, deadline)
             is_full = any(act[0] == "disk" for act in done)
             lost_saves |= is_full and (status == 0 or "Training continues." in output)  # it may end while the disk is full
+            if scenario.evaluates:
+                self.evaluate(deadline)
         _, output, _ = self.run_to_end([], deadline)
         self.compare(undisturbed, expected, output, lost_saves)
         return took
 
+    def evaluate(self, deadline):
+        """Validates the newest checkpoint, if there is one. The loggers keep that in a newer folder, which must be no
+        hindrance for the next start."""
+        with self.place.start(["validate", "--config", "run.yaml", "--ckpt_path=last"]) as run:
+            status, output = run.status(deadline), run.output()
+            self.outputs.append(f"a validation:\n{run.report()}")
+        faults = faults_of_output(status, output, {0, 1})
+        if status == 1 and "there is no checkpoint" not in output:
+            faults.append("a validation failed though there was a checkpoint")
+        if faults:
+            raise Failure("\n".join(faults))
+
     def compare(self, undisturbed, expected, output, lost_saves):
         kind, faults = self.scenario.kind, []
+        if self.scenario.evaluates:
+            for folder in self.place.logs.parent.iterdir():
+                if folder != self.place.logs:
+                    shutil.rmtree(folder)
         if kind == "fit":
             features = self.scenario.features
             # A checkpoint within a window holds the mean of all ranks' gradients (docs/resuming.md).
