@@ -45,6 +45,13 @@ add_test(NAME data.tokenizer_peers COMMAND Python3::Interpreter -B "${CMAKE_CURR
   "${levin_programs}/tokenizer_program" "${PROJECT_SOURCE_DIR}")
 set_tests_properties(data.tokenizer_peers PROPERTIES LABELS peers TIMEOUT 300 COST 30 SKIP_RETURN_CODE 77)
 
+# Packed images, read by mosaicml-streaming and compared with torchvision's and Pillow's; skipped where these are missing.
+if(TARGET levin_tool)
+  add_test(NAME data.pack_peers COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/pack_peers.py"
+    $<TARGET_FILE:levin_tool>)
+  set_tests_properties(data.pack_peers PROPERTIES LABELS peers TIMEOUT 300 COST 10 SKIP_RETURN_CODE 77)
+endif()
+
 # Columns of Parquet, Arrow and CSV files, compared with pyarrow, pandas and Python's csv; skipped where pyarrow is missing.
 add_test(NAME data.columns_peers COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/columns_peers.py"
   "${levin_programs}/columns_program")
