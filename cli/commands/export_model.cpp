@@ -236,7 +236,8 @@ void write_folder(const ExportOptions& options, const LightningModule& module) {
   Console::instance().print(options.output + ": a folder for from_pretrained");
 }
 
-// Exports at the first batch: the data are ready then, and the weights loaded.
+// Exports at the first batch: the data are ready then, and the weights loaded. It ends the run by an exception, so that
+// the run has no result, and leaves no folder.
 class Exporter final : public Callback {
  public:
   Exporter(ExportOptions options, RunConfig config) : options_(std::move(options)), config_(std::move(config)) {}
@@ -259,8 +260,7 @@ class Exporter final : public Callback {
   }
 
  private:
-  void write(const Trainer& trainer, LightningModule& module, const Batch& batch) {
-    if (done_) return;  // of another loader
+  [[noreturn]] void write(const Trainer& trainer, LightningModule& module, const Batch& batch) {
     done_ = true;
     try {
       merge_adapters(module);
@@ -271,6 +271,7 @@ class Exporter final : public Callback {
     } catch (...) {  // thrown here, its message would begin with this hook
       failure_ = std::current_exception();
     }
+    throw Error("the export is done");
   }
 
   // Other programs know no adapters. These are parameters of a training, and so must be what replaces them.
@@ -330,6 +331,19 @@ void export_at_a_training_batch(const RunParts& parts, Trainer& trainer, const s
   (void)trainer.predict(*parts.model, Loaders{loader}, ckpt_path);
 }
 
+// Runs until the exporter has a batch.
+template <class Run>
+void run_until_exported(const Exporter& exporter, const Run& run) {
+  try {
+    run();
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const std::exception&) {
+    if (!exporter.is_done()) throw;
+  }
+  exporter.throw_if_failed();
+}
+
 // Loggers find the folders of earlier runs, but an export must not create one.
 bool needs_loggers(const std::string& ckpt_path, const TrainerOptions& options) {
   if (ckpt_path != kBestIfAny) return ckpt_path == "best" || ckpt_path == "last";
@@ -355,19 +369,14 @@ void export_at_a_batch(const ResolvedRun& run, const ExportOptions& options) {
     if (!has_loader(parts, stage)) continue;
     const auto trainer = make_trainer();
     try {
-      run_one_batch(*trainer, parts, stage, ckpt_path);
+      run_until_exported(*exporter, [&] { run_one_batch(*trainer, parts, stage, ckpt_path); });
     } catch (const NoLoaderError&) {  // it has the method, which returns none
       continue;
-    } catch (const Interrupted&) {
-      throw;
-    } catch (const std::exception&) {  // of the step that follows, such as a loss that the batch does not suit
-      if (!exporter->is_done()) throw;
     }
-    exporter->throw_if_failed();
     if (exporter->is_done()) return;
   }
-  export_at_a_training_batch(parts, *make_trainer(), ckpt_path);
-  exporter->throw_if_failed();
+  const auto trainer = make_trainer();
+  run_until_exported(*exporter, [&] { export_at_a_training_batch(parts, *trainer, ckpt_path); });
   if (exporter->is_done()) return;
   throw ConfigError("levin export: the run has no batch of data, and a model is exported at one. Give it data.");
 }

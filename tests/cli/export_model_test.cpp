@@ -274,14 +274,17 @@ TEST_F(ExportedRun, OfAShardedCheckpointHasItsWeights) {
   EXPECT_EQ(model.predict(at::ones({3, 4})).size(0), 3);
 }
 
-TEST_F(Export, OfACheckpointHasItsWeights) {
+// A logger finds the last checkpoint, and would keep the metrics of an evaluation.
+TEST_F(Export, OfACheckpointHasItsWeightsAndLeavesNoFolder) {
   const std::string fast =
       "--trainer.limit_train_batches=3 --trainer.limit_val_batches=1 --trainer.max_epochs=1 --test_after_fit=false ";
   const auto trained = levin("fit --config " + test::source_dir() +
                              "/configs/fashion_mnist.yaml --trainer.default_root_dir=runs " + fast);
   ASSERT_EQ(trained.status, kExitOk) << trained.output;
-  const auto ran = levin(kRun + "--ckpt_path last --format safetensors --output weights.safetensors");
+  const auto ran =
+      levin(kRun + "--ckpt_path last --format safetensors --output weights.safetensors --trainer.logger=CSVLogger");
   ASSERT_EQ(ran.status, kExitOk) << ran.output;
+  EXPECT_EQ(names_in(folder_.path() + "/runs/levin_logs"), std::vector<std::string>{"version_0"});
   std::string saved;
   for (const auto& entry : fs::recursive_directory_iterator(folder_.path() + "/runs")) {
     if (entry.path().filename() == "last.ckpt") saved = entry.path();
