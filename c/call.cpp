@@ -36,7 +36,8 @@ struct ThreadText {
   std::string text = "";
 };
 
-// A program may call from destructors of its own, when the thread's text is gone: those use one that is never destroyed.
+// A program may call from destructors of its own, when the thread's text is gone: those use one that is never
+// destroyed.
 std::string& last_text() {
   if (has_ended) {
     thread_local auto* late_text = new std::string;

@@ -341,6 +341,7 @@ void RemoteFolder::remove_other_kind(const std::string& name) {
     if (notes_.find(folder)) remove(folder);
     return;
   }
+  if (!name.ends_with(".ckpt")) return;
   std::vector<std::string> shards;
   for (const auto& [key, note] : notes_.all()) {
     if (key.starts_with(name + "/")) shards.push_back(key);

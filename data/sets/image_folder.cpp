@@ -105,7 +105,8 @@ void ImageFolder::list_classes() {
     const auto label = static_cast<int32_t>(place - classes_.begin());
     const std::vector<std::string> names = images_below(root_, folder);
     if (names.empty()) {
-      throw DataError(root_ + "/" + folder + ": no file ends in .jpg, .jpeg, .png or .webp. Add images of this class, or " +
+      throw DataError(root_ + "/" + folder +
+                      ": no file ends in .jpg, .jpeg, .png or .webp. Add images of this class, or " +
                       "remove the folder.");
     }
     for (const std::string& name : names) files_.push_back({name, label});
@@ -119,7 +120,8 @@ void ImageFolder::list_all() {
                    [](const std::string& a, const std::string& b) { return sub_folder(a) < sub_folder(b); });
   const detail::ClassNumbers numbers(classes_);
   for (const std::string& name : names) files_.push_back({name, static_cast<int32_t>(numbers.find(sub_folder(name)))});
-  if (files_.empty()) throw DataError(root_ + ": no file in it ends in .jpg, .jpeg, .png or .webp. Give a folder of images.");
+  if (files_.empty())
+    throw DataError(root_ + ": no file in it ends in .jpg, .jpeg, .png or .webp. Give a folder of images.");
   const bool all_have = std::all_of(files_.begin(), files_.end(), [](const File& file) { return file.label >= 0; });
   for (File& file : files_) file.label = all_have ? file.label : -1;
 }

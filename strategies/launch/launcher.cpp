@@ -55,8 +55,7 @@ std::string memory_hint(int status) {
     rlimit limit{};
     if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
     return " Its memory is limited (ulimit -v, -d), and a library ends a process like this where the memory ends: "
-           "raise "
-           "the limit, or use less memory.";
+           "raise the limit, or use less memory.";
   }
   return "";
 }

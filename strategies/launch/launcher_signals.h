@@ -13,8 +13,8 @@
 namespace levin {
 
 /// Catches SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGCHLD during its lifetime. Ignored signals stay ignored (nohup), here
-/// and in the ranks. After a request to end, its destructor lets the process ignore further ones: the job has ended, and
-/// its report and exit status stand. Only one may exist at a time.
+/// and in the ranks. After a request to end, its destructor lets the process ignore further ones: the job has ended,
+/// and its report and exit status stand. Only one may exist at a time.
 class LauncherSignals {
  public:
   LauncherSignals();

@@ -86,7 +86,7 @@ class DDPGradients final : public GradientSync {
   [[nodiscard]] GradientReducer* reducer_of_backward();
   [[nodiscard]] std::unique_ptr<GradientReducer> reducer_of(const std::vector<bool>& trained) const;
   void drop_reducers();
-  void remember_buckets(const GradientReducer& made);
+  [[nodiscard]] std::map<std::vector<std::string>, NamedBuckets> all_buckets() const;
   [[nodiscard]] GradientBuckets known_buckets(const std::vector<at::Tensor>& params,
                                               const std::vector<std::string>& names) const;
   [[nodiscard]] at::Tensor backward_and_reduce(GradientReducer& own, const at::Tensor& loss, const at::Tensor& flags);
@@ -146,7 +146,7 @@ void DDPGradients::tear_down() {
 
 void DDPGradients::drop_reducers() {
   current_ = nullptr;
-  for (const auto& made : reducers_) remember_buckets(*made);
+  buckets_ = all_buckets();
   reducers_.clear();
 }
 
@@ -155,10 +155,13 @@ void DDPGradients::drop_reducers() {
 // on its place in a bucket. c10d fills the buckets of the first step in the reverse order of the parameters, and then
 // once more in the order in which the gradients became ready. A run that continues from a checkpoint must not begin
 // with the buckets of a first step: they are saved, and a reducer that is made again gets the buckets that it had.
-void DDPGradients::remember_buckets(const GradientReducer& made) {
-  NamedBuckets named = made.buckets();
-  std::vector<std::string> names = sorted_names(named);
-  buckets_[std::move(names)] = std::move(named);
+std::map<std::vector<std::string>, NamedBuckets> DDPGradients::all_buckets() const {
+  auto all = buckets_;
+  for (const auto& made : reducers_) {
+    NamedBuckets named = made->buckets();
+    all[sorted_names(named)] = std::move(named);
+  }
+  return all;
 }
 
 // The buckets that a reducer of these parameters had; none if it is the first, or if the tensors of a bucket are no
@@ -183,14 +186,9 @@ GradientBuckets DDPGradients::known_buckets(const std::vector<at::Tensor>& param
 }
 
 State DDPGradients::state_dict() const {
-  auto all = buckets_;
-  for (const auto& made : reducers_) {
-    NamedBuckets named = made->buckets();
-    all[sorted_names(named)] = std::move(named);
-  }
   State state;
   std::vector<NamedBuckets> buckets;
-  for (const auto& [names, named] : all) buckets.push_back(named);
+  for (const auto& [names, named] : all_buckets()) buckets.push_back(named);
   if (!buckets.empty()) state.set(kBucketsKey, buckets);
   return state;
 }
@@ -229,11 +227,8 @@ GradientReducer* DDPGradients::find_reducer() {
     current_ = found->get();
   } else {
     current_ = nullptr;
-    std::erase_if(reducers_, [&](const auto& made) {
-      const bool goes = made->shares_parameters(now);
-      if (goes) remember_buckets(*made);
-      return goes;
-    });
+    buckets_ = all_buckets();
+    std::erase_if(reducers_, [&](const auto& made) { return made->shares_parameters(now); });
     if (std::find(now.begin(), now.end(), true) == now.end()) return nullptr;
     reducers_.push_back(reducer_of(now));
     current_ = reducers_.back().get();

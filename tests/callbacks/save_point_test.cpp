@@ -53,7 +53,8 @@ TEST(SavePoint, AMissingFileOfWeightsIsMadeFromTheWholeOneToTheByte) {
   const auto train = [&](int64_t epochs, const std::string& from) {
     WithExtras module;
     module.make_optimizers = [](TinyModule& m) { return SGD(m.parameters(), {.lr = 0.1, .momentum = 0.9}); };
-    Trainer trainer(quiet(epochs, {EMAWeightAveraging(), std::make_shared<Scaling>(), ModelCheckpoint(whole), ModelCheckpoint(weights)}));
+    Trainer trainer(quiet(
+        epochs, {EMAWeightAveraging(), std::make_shared<Scaling>(), ModelCheckpoint(whole), ModelCheckpoint(weights)}));
     trainer.fit(module, tiny_loader(8), tiny_loader(4), from);
   };
   train(1, "");

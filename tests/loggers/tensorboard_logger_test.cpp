@@ -202,10 +202,9 @@ TEST(TensorBoardLogger, WaitsForADisk) {
   make_folder(path);  // nothing can be written there
   for (int64_t step = 1; step < 20; ++step) logger->log_metrics({{"a", 1}}, step);
   EXPECT_EQ(console.lines().size(), 1u) << console.text();
-  EXPECT_TRUE(
-      console.has("error: TensorBoardLogger: cannot write " + path +
-                  ": Is a directory. Check the path and its disk. Records are kept in memory until they can be "
-                  "written; training continues."))
+  EXPECT_TRUE(console.has("error: TensorBoardLogger: cannot write " + path +
+                          ": Is a directory. Check the path and its disk. Records are kept in memory until they can be "
+                          "written; training continues."))
       << console.text();
   std::filesystem::remove(path);
   std::filesystem::rename(folder / "aside", path);

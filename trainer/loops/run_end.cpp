@@ -189,9 +189,9 @@ void fail_run(Run& run) {
     report_exception(run, wrapped);
     throw wrapped;
   } catch (const std::exception& error) {
-    const bool is_of_onednn =
-        std::string_view(typeid(error).name()).starts_with("N4dnnl");                   // a readable name takes memory
-    if ((typeid(error) == typeid(Error) || is_of_onednn) && is_out_of_memory(error)) {  // of a replica, or of oneDNN
+    const std::string_view type = typeid(error).name();  // a readable name takes memory
+    const bool is_of_replica = typeid(error) == typeid(Error), is_of_onednn = type.starts_with("N4dnnl");
+    if ((is_of_replica || is_of_onednn) && is_out_of_memory(error)) {
       fail_without_memory(run, error);
     }
     if (typeid(error) == typeid(Error)) throw_placed<Error>(run, error);

@@ -21,8 +21,8 @@ constexpr std::array<std::string_view, 6> kTexts{"DefaultCPUAllocator: can't all
                                                  "CUBLAS_STATUS_ALLOC_FAILED",
                                                  "CUDNN_STATUS_ALLOC_FAILED"};
 
-// oneDNN's error where it has no memory for the code that it generates. What it does not support fails before that, when
-// it creates a "primitive descriptor".
+// oneDNN's error where it has no memory for the code that it generates. What it does not support fails before that,
+// when it creates a "primitive descriptor".
 bool is_of_primitive(std::string_view text) {
   constexpr std::string_view start = "could not create a primitive";
   const size_t at = text.find(start);
