@@ -4,7 +4,9 @@
 
 #include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/core/files/files.h"
+#include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
+#include "levin/core/storage/open_store.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
@@ -15,6 +17,11 @@ namespace fs = std::filesystem;
 OnExceptionCheckpoint::OnExceptionCheckpoint(OnExceptionCheckpointOptions options)
     : options_(checked(std::move(options), "OnExceptionCheckpointOptions")) {
   check_joined_name("OnExceptionCheckpointOptions.filename", options_.filename, "dirpath");
+  if (is_remote(options_.dirpath)) {
+    throw ConfigError("OnExceptionCheckpointOptions.dirpath: \"" + cut_text(options_.dirpath) +
+                      "\" is a URL. Name a folder of this machine: after an exception the checkpoint must not wait for "
+                      "a network.");
+  }
   // Absolute, so that a change of the working folder changes nothing.
   options_.dirpath = absolute_path(options_.dirpath);
 }

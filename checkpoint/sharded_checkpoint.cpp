@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -14,6 +15,7 @@
 #include "levin/core/files/files.h"
 #include "levin/core/process/log.h"
 #include "levin/core/process/rank_status.h"
+#include "levin/core/storage/staging.h"
 
 namespace levin {
 
@@ -38,9 +40,25 @@ bool belongs_to_checkpoint(const std::string& name) {
          name.starts_with(std::string(kShardedRecordFile) + ".tmp-");
 }
 
-void remove_quietly(const std::string& path) {
-  std::error_code code;
+void remove_file(const std::string& path, std::error_code& code) {
+  const NotedRemoval removal(path);
   fs::remove(path, code);
+}
+
+// A file, or a folder with the files of a sharded checkpoint, gets another name.
+void rename_noted(const std::string& path, const std::string& to, std::error_code& code) {
+  std::deque<NotedRemoval> removals;
+  if (fs::is_directory(fs::symlink_status(path, code))) {
+    for (const std::string& name : names_in(path)) removals.emplace_back(in_folder(path, name));
+  } else {
+    removals.emplace_back(path);
+  }
+  fs::rename(path, to, code);
+}
+
+void remove_quietly(const std::string& path) {
+  std::error_code ignored;
+  remove_file(path, ignored);
 }
 
 // ---- writing -----------------------------------------------------------------------------------------------------
@@ -84,7 +102,7 @@ void set_file_aside(const std::string& folder) {
 void put_file_back(const std::string& folder) {
   std::error_code code;
   if (!fs::is_regular_file(name_aside(folder), code)) return;
-  if (::rmdir(folder.c_str()) == 0 || errno == ENOENT) fs::rename(name_aside(folder), folder, code);
+  if (::rmdir(folder.c_str()) == 0 || errno == ENOENT) rename_noted(name_aside(folder), folder, code);
 }
 
 void write_shard(const std::string& folder, const State& state, const ShardPlace& place) {
@@ -193,12 +211,12 @@ void write_single_checkpoint(const std::string& path, const State& state) {
   if (!is_folder) return (void)write_checkpoint(path, state);
   const std::string aside = name_aside(path);
   (void)remove_checkpoint(aside);
-  fs::rename(path, aside, code);
+  rename_noted(path, aside, code);
   if (code) throw CheckpointError("saving checkpoint " + path + ": cannot rename the older one: " + code.message());
   try {
     (void)write_checkpoint(path, state);
   } catch (const Error&) {
-    fs::rename(aside, path, code);
+    rename_noted(aside, path, code);
     throw;
   }
   (void)remove_checkpoint(aside);
@@ -231,13 +249,13 @@ State load_checkpoint(const std::string& path) {
 std::string remove_checkpoint(const std::string& path) {
   std::error_code code;
   if (!fs::is_directory(fs::symlink_status(path, code))) {
-    fs::remove(path, code);
+    remove_file(path, code);
     return code ? code.message() : "";
   }
-  fs::remove(in_folder(path, kShardedRecordFile), code);
+  remove_file(in_folder(path, kShardedRecordFile), code);
   if (code) return code.message();
   for (const std::string& name : names_in(path)) {
-    if (belongs_to_checkpoint(name)) fs::remove(in_folder(path, name), code);
+    if (belongs_to_checkpoint(name)) remove_file(in_folder(path, name), code);
   }
   fs::remove(path, code);  // stays if it is not empty
   return code ? code.message() : "";

@@ -7,6 +7,8 @@
 
 #include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/checkpoint/sharded_record.h"
+#include "levin/core/files/files.h"
+#include "levin/core/storage/staging.h"
 
 namespace levin {
 
@@ -44,7 +46,10 @@ void remove_abandoned_shards_of(const std::string& folder) {
     const std::string save = save_of(name);
     if (!save.empty() && !committed->contains(name)) saves[save].push_back((fs::path(folder) / name).string());
   }
-  for (const auto& [save, paths] : saves) remove_if_abandoned(paths);
+  for (const auto& [save, paths] : saves) {
+    const std::deque<NotedRemoval> removals(paths.begin(), paths.end());
+    remove_if_abandoned(paths);
+  }
   remove_leftovers(folder);  // of the record
   std::error_code code;
   if (!is_sharded_checkpoint(folder)) fs::remove(folder, code);  // an empty folder alone

@@ -10,6 +10,7 @@
 #include "levin/core/files/url_text.h"
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
+#include "levin/core/storage/staging.h"
 
 namespace levin {
 
@@ -377,7 +378,10 @@ Delivery MlflowClient::send_artifact(const Json& event) {
 
 void MlflowClient::remove_delivered() {
   std::error_code code;
-  for (const std::string& file : std::exchange(delivered_files_, {})) fs::remove(file, code);
+  for (const std::string& file : std::exchange(delivered_files_, {})) {
+    const NotedRemoval removal(file);
+    fs::remove(file, code);
+  }
 }
 
 }  // namespace levin

@@ -165,6 +165,9 @@ void settle_format(ExportOptions& options, Problems& problems) {
 
 // A wrong name must not overwrite anything.
 void check_output(const ExportOptions& options, Problems& problems) {
+  if (options.output.find("://") != std::string::npos) {
+    problems.add({}, "--output", options.output + " is a URL. Name a file of this machine, and copy it.");
+  }
   if (options.output.empty() || options.overwrite) return;
   std::vector<std::string> files{options.output};
   if (options.format == ExportFormat::onnx) files.push_back(options.output + ".data");  // of large weights

@@ -27,6 +27,7 @@
 #include "levin/core/process/stop_signal.h"
 #include "levin/core/process/this_process.h"
 #include "levin/core/storage/checkpoint_names.h"
+#include "levin/core/storage/run_lock.h"
 
 namespace levin {
 
@@ -37,59 +38,9 @@ namespace {
 using nlohmann::json;
 using std::chrono::steady_clock;
 
-constexpr const char* kLock = "run.lock";
-constexpr std::chrono::milliseconds kBetweenLooks(200);
-constexpr size_t kNamed = 3;  // files in a message
-constexpr const char* kDropped = ".dropped";
+constexpr size_t kNamed = 3;         // files in a message
 constexpr int64_t kMaxFailures = 3;  // of files in a pass
-
-// Where a process id means the same: this boot of this machine, and this container.
-std::string machine_id() {
-  std::error_code code;
-  const fs::path processes = fs::read_symlink("/proc/self/ns/pid", code);
-  const auto boot = read_regular_file("/proc/sys/kernel/random/boot_id");
-  return boot.value_or("") + " " + processes.string();
-}
-
-std::string new_id() {
-  std::random_device random;
-  return std::to_string(random()) + "-" + std::to_string(random());
-}
-
-// Who writes, by the text of run.lock, which another program may have written.
-struct Writer {
-  std::string id = "";
-  std::string who = "an unknown process";
-  bool is_gone = false;  // it was a process of this machine
-  double every = 0;      // seconds between the changes of its lock
-};
-
-Writer writer_of(const std::string& text) {
-  Writer writer;
-  try {
-    const json lock = parse_json(text);
-    writer.id = lock.at("id").get<std::string>();
-    const auto pid = lock.at("pid").get<int64_t>();
-    writer.every = std::clamp(lock.value("every", 0.0), 0.0, 3600.0);
-    writer.who = "process " + std::to_string(pid) + " on " + cut_text(lock.at("host").get<std::string>());
-    writer.is_gone = lock.at("machine") == machine_id() && pid > 1 && pid <= INT32_MAX &&
-                     ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
-  } catch (const std::exception&) {  // of another form
-    writer.id = text;
-  }
-  return writer;
-}
-
-void set_aside(const fs::path& path, const fs::path& aside, const std::string& url) {
-  std::error_code code;
-  fs::create_directories(aside.parent_path(), code);
-  if (!code) fs::rename(path, aside, code);
-  if (!code) return;
-  throw StorageError(path.string() + ": it was never copied to " + url +
-                     ", where another machine has continued the run, and cannot be set aside as " + aside.string() +
-                     ": " + code.message() + ". Move or remove it, and start again.");
-}
-
+constexpr size_t kMaxName = 225;     // bytes: notes and unfinished files have longer names
 }  // namespace
 
 RemoteFolder::RemoteFolder(const std::string& folder, const Open& open, RemoteFolderOptions options)
@@ -98,112 +49,26 @@ RemoteFolder::RemoteFolder(const std::string& folder, const Open& open, RemoteFo
       hurried_(open({.attempts = 2, .stall_timeout = Seconds(8), .abandoned = &unreachable_})),
       options_(options),
       notes_(detail::notes_of(folder_)),
-      copies_(detail::notes_of(folder_) + "/.copies"),
-      id_(new_id()) {
+      copies_(detail::notes_of(folder_) + "/.copies") {
   make_folder(folder_);
-  take_lock();
+  lock_ = std::make_unique<RunLock>(store_, hurried_, folder_, options_.upload_every, abandoned_);
   std::error_code ignored;
   fs::remove_all(copies_, ignored);  // of a process that was killed
   make_folder(copies_);
-  try {
-    heart_ = start_thread("keeps the lock of " + store_->url(), [this] { beat(); });
-    bring_up_to_date();
-    thread_ = start_thread("copies files to " + store_->url(), [this] { work(); });
-  } catch (...) {
-    stop_threads();
-    warn_if_it_throws("removing run.lock", [this] { hurried_->remove(kLock); });
-    throw;
-  }
+  bring_up_to_date();
+  thread_ = start_thread("copies files to " + store_->url(), [this] { work(); });
 }
 
-void RemoteFolder::stop_threads() {
+RemoteFolder::~RemoteFolder() {
+  const SaveInProgress saving;
+  lock_->stop_beating();
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
   abandoned_ = true;
   changed_.notify_all();
-  if (heart_.joinable()) heart_.join();
-  if (thread_.joinable()) thread_.join();
-}
-
-RemoteFolder::~RemoteFolder() {
-  const SaveInProgress saving;
-  stop_threads();
-  if (taken_over().empty() && !unreachable_)
-    warn_if_it_throws("removing run.lock", [this] { hurried_->remove(kLock); });
-}
-
-std::string RemoteFolder::lock_text() const {
-  return json{{"id", id_},
-              {"host", host_name()},
-              {"pid", ::getpid()},
-              {"machine", machine_id()},
-              {"every", options_.upload_every.count()},
-              {"beats", beats_}}
-      .dump();
-}
-
-void RemoteFolder::take_lock() {
-  std::string seen;
-  auto since = steady_clock::now();
-  bool told = false;
-  while (!store_->put_if_absent(kLock, lock_text())) {
-    std::string now;
-    try {
-      now = store_->read(kLock);
-    } catch (const StorageError&) {
-      if (store_->find(kLock)) throw;
-      continue;  // its holder has just ended
-    }
-    const Writer writer = writer_of(now);
-    if (!seen.empty() && now != seen && writer.id == writer_of(seen).id) {
-      throw folder_in_use(store_->url(), writer.who);
-    }
-    if (now != seen) since = steady_clock::now();
-    seen = now;
-    const auto patience = 2 * std::max(options_.upload_every, Seconds(writer.every)) + Seconds(5);
-    if (writer.is_gone || steady_clock::now() - since >= patience) {
-      store_->remove(kLock);
-      continue;
-    }
-    if (!std::exchange(told, true)) {
-      Console::instance().print("Waiting to see whether the run in " + store_->url() + " still lives: " + writer.who +
-                                ".");
-    }
-    if (const int number = stop_signal(); number != 0) throw Interrupted(number);
-    std::this_thread::sleep_for(kBetweenLooks);
-  }
-}
-
-void RemoteFolder::keep_lock() {
-  const std::lock_guard locking(locking_);
-  const std::string now = hurried_->find(kLock) ? hurried_->read(kLock) : "";
-  const Writer writer = writer_of(now);
-  if (!now.empty() && writer.id != id_) {
-    const std::string text = store_->url() + ": " + writer.who +
-                             " has begun to write there, so this run no longer copies its files. They are in " +
-                             folder_ + ". Let only one run continue, and start it again if it was this one.";
-    const std::lock_guard lock(mutex_);
-    taken_over_ = text;
-    throw StorageError(text);
-  }
-  ++beats_;
-  hurried_->put(kLock, lock_text());
-}
-
-void RemoteFolder::beat() {
-  std::unique_lock lock(mutex_);
-  while (!stop_ && taken_over_.empty()) {
-    if (changed_.wait_for(lock, options_.upload_every / 2, [this] { return stop_; })) return;
-    lock.unlock();
-    try {
-      keep_lock();
-    } catch (const std::exception& error) {  // a pass reports it
-      log::checkpoint.info("run.lock: {}", error.what());
-    }
-    lock.lock();
-  }
+  thread_.join();
 }
 
 // Folders inside that have a run.lock or run.writer of their own belong to other runs, or to another folder of this
@@ -212,18 +77,23 @@ bool RemoteFolder::is_inner(const std::string& name) const {
   return std::any_of(inner_.begin(), inner_.end(), [&](const std::string& folder) { return name.starts_with(folder); });
 }
 
-std::map<std::string, StoredObject> RemoteFolder::list(std::string& writer) {
+std::map<std::string, StoredObject> RemoteFolder::list() {
   std::map<std::string, StoredObject> there;
   std::vector<StoredObject> all = store_->list();
   for (const StoredObject& object : all) {
     const fs::path key(object.key);
-    const bool is_guard = key.filename() == kLock || key.filename() == detail::kWriter;
+    const bool is_guard = key.filename() == kRunLock || key.filename() == detail::kWriter;
     if (is_guard && key.has_parent_path()) inner_.insert(key.parent_path().string() + "/");
-    if (object.key == detail::kWriter) writer = store_->read(detail::kWriter);
   }
   for (StoredObject& object : all) {
-    const bool is_ours = is_path_below(object.key) && !detail::is_private(object.key) && !is_inner(object.key);
-    if (is_ours) there[object.key] = std::move(object);
+    if (!is_path_below(object.key) || detail::is_private(object.key) || is_inner(object.key)) continue;
+    const fs::path key(object.key);
+    if (std::any_of(key.begin(), key.end(), [](const fs::path& part) { return part.string().size() > kMaxName; })) {
+      log::checkpoint.warn("{}: a file of this machine cannot have such a long name, so the object is left alone.",
+                           store_->url(object.key));
+      continue;
+    }
+    there[object.key] = std::move(object);
   }
   return there;
 }
@@ -241,17 +111,31 @@ void RemoteFolder::choose_kind(std::map<std::string, StoredObject>& there) {
   }
 }
 
+// Whether a sharded checkpoint has replaced the file, or a file the checkpoint that it is a shard of.
+bool RemoteFolder::is_other_kind_here(const std::string& name) const {
+  const fs::path path = fs::path(folder_) / name;
+  std::error_code code;
+  return fs::is_directory(path, code) || fs::is_regular_file(path.parent_path(), code);
+}
+
+// Whether another checkpoint is in the place of the one that the missing file belonged to.
+bool RemoteFolder::is_replaced(const std::string& name) const {
+  const fs::path folder = (fs::path(folder_) / name).parent_path();
+  std::error_code code;
+  return is_other_kind_here(name) ||
+         (folder.extension() == ".ckpt" && fs::is_regular_file(folder / kShardedRecordFile, code));
+}
+
 // Another machine has continued the run: what the store does not have goes. Checkpoints that were never copied are set
 // aside.
 void RemoteFolder::drop_own_files(const std::map<std::string, StoredObject>& there) {
   std::error_code ignored;
-  std::string folder = kDropped;
-  for (int k = 2; fs::exists(fs::path(folder_) / folder, ignored); ++k) folder = kDropped + ("-" + std::to_string(k));
+  const std::string aside = detail::folder_aside(folder_);
   std::vector<std::string> dropped;
   for (const auto& [name, file] : scan()) {
     const fs::path path = fs::path(folder_) / name;
     if (!is_copied(name, file) && is_checkpoint_name(name)) {
-      set_aside(path, fs::path(folder_) / folder / name, store_->url());
+      detail::set_aside(path.string(), aside + "/" + name, store_->url());
       dropped.push_back(name);
     } else if (!there.contains(name)) {
       fs::remove(path, ignored);
@@ -268,21 +152,25 @@ void RemoteFolder::drop_own_files(const std::map<std::string, StoredObject>& the
   seen_.clear();
   if (dropped.empty()) return;
   Console::instance().warn(folder_ + ": another machine has continued the run in " + store_->url() +
-                           ", so files that were never copied there are set aside in the folder " + folder + ": " +
-                           join(dropped, kNamed) + ".");
+                           ", so files that were never copied there are set aside in the folder " +
+                           fs::path(aside).filename().string() + ": " + join(dropped, kNamed) + ".");
 }
 
 // See Note [What a run begins with].
 void RemoteFolder::bring_up_to_date() {
-  std::string writer;
-  std::map<std::string, StoredObject> there = list(writer);
+  std::map<std::string, StoredObject> there = list();
   const bool is_known = std::any_of(there.begin(), there.end(), [&](const auto& item) {
     const auto note = notes_.find(item.first);
     return note && !note->etag.empty() && note->etag == item.second.etag;
   });
-  is_writer_ = writer == detail::machine_name();
-  const bool another_wrote = !there.empty() && (writer.empty() ? !is_known : !is_writer_);
+  const std::string notes = detail::notes_of(folder_);
+  const bool is_own = lock_->writer().empty() ? is_known : detail::known_writers(notes).contains(lock_->writer());
+  const bool another_wrote = !there.empty() && !is_own;
   if (another_wrote) drop_own_files(there);
+  int64_t newest = 0;  // of the checkpoints that were not copied
+  for (const auto& [name, file] : scan()) {
+    if (is_checkpoint_name(name) && !is_copied(name, file)) newest = std::max(newest, file.modified);
+  }
   choose_kind(there);
   std::vector<const StoredObject*> wanted;
   uint64_t bytes = 0;
@@ -292,21 +180,20 @@ void RemoteFolder::bring_up_to_date() {
     auto note = notes_.find(key);
     std::error_code code;
     if (another_wrote && fs::is_directory(path, code)) fs::remove_all(path, code);  // what a killed process has left
-    const bool is_other_kind =
-        !file && (fs::is_directory(path, code) || fs::is_regular_file(fs::path(path).parent_path(), code));
-    if (is_other_kind) {  // the run has replaced it
+    if (!file && is_other_kind_here(key)) {                                         // the run has replaced it
       notes_.write(key, {.removed = true});
       continue;
     }
-    // The run has removed it for a successor that was not copied: if that one is lost, this is the newest.
+    // The run has removed it for a successor that was not copied: if that one is lost, and there is no later one, this
+    // is the newest.
     if (note && note->removed && !note->successor.empty() && !there.contains(note->successor) &&
-        !detail::local_file(folder_ + "/" + note->successor)) {
+        !detail::local_file(folder_ + "/" + note->successor) && newest <= note->modified) {
       notes_.remove(key);
       note.reset();
     }
     if (note && note->removed && !file) continue;
     const bool is_same = file && is_copied(key, *file) && note->etag == object.etag;
-    if (file && !another_wrote && !is_same) notes_.remove(key);  // this machine's is copied once more
+    if (file && !is_same && !another_wrote) notes_.write(key, {"", file->size, file->modified});  // is copied once more
     if (is_same || (file && !another_wrote)) continue;
     wanted.push_back(&object);
     bytes += object.size;
@@ -320,13 +207,22 @@ void RemoteFolder::bring_up_to_date() {
                               bytes_text(bytes) + ") of " + store_->url() + ".");
   }
   for (const StoredObject* object : wanted) detail::fetch_noted(*store_, *object, folder_, notes_);
+  if (another_wrote && !lock_->writer().empty()) detail::write_known_writers(notes, {lock_->writer()});
   (void)scan();  // what is here now and is not later was removed by the run
 }
 
 // Before the first checkpoint is copied or removed: logs alone leave another machine its checkpoints.
 void RemoteFolder::become_writer() {
   if (is_writer_) return;
-  store_->put(detail::kWriter, detail::machine_name());
+  const std::string notes = detail::notes_of(folder_);
+  const auto know = [&](const std::set<std::string>& names) {
+    warn_if_it_throws("noting who writes", [&] { detail::write_known_writers(notes, names); });
+  };
+  std::set<std::string> known = detail::known_writers(notes);
+  known.insert(lock_->id());  // if this process is killed before or after the next line
+  know(known);
+  store_->put(detail::kWriter, lock_->id());
+  know({lock_->id()});
   is_writer_ = true;
 }
 
@@ -367,7 +263,7 @@ RemoteFolder::Files RemoteFolder::scan() {
       if (const auto file = detail::local_file(path)) {
         found[name] = *file;
       } else if (fs::is_directory(path, code) && (!is_link || each.ends_with(".ckpt"))) {
-        if (fs::exists(fs::path(path) / kLock, code)) inner_.insert(name + "/");
+        if (fs::exists(fs::path(path) / kRunLock, code)) inner_.insert(name + "/");
         if (!is_inner(name + "/")) folders.push_back(name + "/");
       }
     }
@@ -376,15 +272,30 @@ RemoteFolder::Files RemoteFolder::scan() {
   return found;
 }
 
-// The run alone removes files while it lives. One without a note may be on its way to the store by its second name.
+// One without a note may be on its way to the store by its second name.
 void RemoteFolder::note_removed(const Files& files) {
-  std::vector<std::string> removed;
+  std::vector<std::string> removed, by_others;
   for (const std::string& name : seen_) {
-    const auto note = files.contains(name) ? std::nullopt : notes_.find(name);
-    if (note && !note->removed) removed.push_back(name);
+    if (files.contains(name)) continue;
+    const auto note = notes_.find(name);
+    if (note && note->removed) continue;
+    const std::string path = folder_ + "/" + name;
+    std::error_code code;
+    if (fs::is_symlink(fs::symlink_status(path, code))) continue;  // to a checkpoint that has gone, for a moment
+    if (!is_checkpoint_name(name)) {
+      if (note) by_others.push_back(name);  // a run removes no logs
+    } else if (note && (detail::is_removal_noted(path) || is_replaced(name))) {
+      removed.push_back(name);
+    }
   }
-  for (const auto& [name, file] : files) seen_.insert(name);
-  if (removed.empty()) return;
+  for (const auto& [name, file] : files) {
+    seen_.insert(name);
+    detail::forget_removal(folder_ + "/" + name);
+  }
+  if (!by_others.empty() && !std::exchange(told_of_removals_, true)) {
+    Console::instance().warn(folder_ + ": another program has removed files of the run (" + join(by_others, kNamed) +
+                             "). Files stay in " + store_->url() + " from now on until the run is started again.");
+  }
   std::pair<int64_t, std::string> newest;
   for (const auto& [name, file] : files) {
     if (is_checkpoint_name(name) && !is_copied(name, file)) newest = std::max(newest, {file.modified, name});
@@ -444,7 +355,7 @@ void RemoteFolder::copy_again() {
 
 void RemoteFolder::pass() {
   const std::lock_guard passing(passing_);
-  keep_lock();
+  lock_->keep();
   (void)scan();
   // What the run has removed by now was removed after its successor was written, which is among the files below.
   std::vector<std::string> removed;
@@ -463,8 +374,10 @@ void RemoteFolder::pass() {
   int64_t failures = 0;
   const auto copy = [&](const std::string& name, const std::string& source) {
     try {
+      lock_->confirm();
       return detail::put_noted(*store_, name, source, notes_, &abandoned_);
     } catch (const StorageError&) {
+      if (!lock_->taken_over().empty()) throw;
       if (first == nullptr) first = std::current_exception();
       if (++failures >= kMaxFailures || abandoned_ || stop_signal() != 0) std::rethrow_exception(first);
       incomplete.insert((fs::path(name).parent_path() / kShardedRecordFile).string());
@@ -476,7 +389,7 @@ void RemoteFolder::pass() {
       if (!is_checkpoint_name(name) && !is_copied(name, file)) (void)copy(name, folder_ + "/" + name);
     }
   } catch (const StorageError&) {
-    if (abandoned_ || stop_signal() != 0) throw;
+    if (abandoned_ || stop_signal() != 0 || !lock_->taken_over().empty()) throw;
   }
   failures = 0;  // of logs; checkpoints may be allowed
   if (!fixed.empty() || !removed.empty()) become_writer();
@@ -492,25 +405,29 @@ void RemoteFolder::pass() {
     (void)scan();  // notes at once what the run has removed meanwhile
   }
   if (first != nullptr) std::rethrow_exception(first);
-  if (!incomplete.empty()) return;  // a successor has not arrived
+  if (!incomplete.empty() || told_of_removals_) return;  // a successor has not arrived, or may have gone
   std::stable_partition(removed.begin(), removed.end(), [](const auto& name) { return is_commit_record(name); });
   for (const std::string& name : removed) {
     const auto note = notes_.find(name);
     if (!note || !note->removed || before.contains(name)) continue;  // it is here again
-    store_->remove(name);
+    lock_->confirm();
+    try {
+      store_->remove(name);
+    } catch (const StorageError& error) {
+      if (abandoned_ || stop_signal() != 0) throw;
+      const std::string text =
+          std::string(error.what()) + " The run has removed this file, and a later pass removes it there.";
+      if (!std::exchange(told_of_refusal_, true)) Console::instance().warn(text);
+      return;
+    }
     notes_.remove(name);
   }
-}
-
-std::string RemoteFolder::taken_over() {
-  const std::lock_guard lock(mutex_);
-  return taken_over_;
 }
 
 void RemoteFolder::work() {
   std::string reported;
   std::unique_lock lock(mutex_);
-  while (!stop_ && taken_over_.empty()) {
+  while (!stop_ && lock_->taken_over().empty()) {
     changed_.wait_for(lock, options_.upload_every, [this] { return due_ || stop_; });
     if (stop_) return;
     due_ = false;
@@ -520,7 +437,7 @@ void RemoteFolder::work() {
       pass();
     } catch (...) {
       problem = exception_text(std::current_exception());
-      if (taken_over().empty()) problem += " The files are kept in " + folder_ + ", and copied later.";
+      if (lock_->taken_over().empty()) problem += " The files are kept in " + folder_ + ", and copied later.";
     }
     if (!problem.empty() && problem != reported && !abandoned_) Console::instance().warn(problem);
     reported = problem;
@@ -529,7 +446,7 @@ void RemoteFolder::work() {
 }
 
 void RemoteFolder::upload_soon() {
-  if (const std::string text = taken_over(); !text.empty()) throw StorageError(text);
+  if (const std::string text = lock_->taken_over(); !text.empty()) throw StorageError(text);
   {
     const std::lock_guard lock(mutex_);
     due_ = true;
@@ -547,14 +464,17 @@ void RemoteFolder::finish() {
       abandoned_ = false;
     }
     for (bool again = true; again;) {
-      if (const std::string text = taken_over(); !text.empty()) throw StorageError(text);
+      if (const std::string text = lock_->taken_over(); !text.empty()) throw StorageError(text);
       pass();
       const std::lock_guard lock(mutex_);
       again = std::exchange(due_, false);
     }
   } catch (const StorageError& error) {
-    if (!taken_over().empty()) throw;
-    unreachable_ = stop_signal() != 0;  // then there is no time to try once more
+    if (!lock_->taken_over().empty()) throw;
+    if (stop_signal() != 0) {  // then there is no time to try once more
+      unreachable_ = true;
+      lock_->abandon();
+    }
     throw StorageError(std::string(error.what()) + " What was not copied is kept in " + folder_ +
                        ", and is copied by the next run with this folder on this machine.");
   }

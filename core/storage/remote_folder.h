@@ -9,20 +9,16 @@
 // A thread compares the folder with notes about what is in the store (staging.h), and copies what has changed: logs
 // first, then checkpoints in the order in which they were written, of sharded ones the commit record last. An object
 // appears whole or not at all, so that at any time each checkpoint in the store is complete, or lacks the record that
-// makes it one. A file that the run has removed is removed there after all that is new has been copied: a checkpoint
-// never goes before its successor is there. A killed run therefore leaves the store as of some moment, from which any
-// machine continues. A file that cannot be copied does not keep the others from being copied, but nothing is removed.
+// makes it one. A file that the run has removed (NotedRemoval) is removed there after all that is new has been copied:
+// a checkpoint never goes before its successor is there. A killed run therefore leaves the store as of some moment,
+// from which any machine continues. A file that cannot be copied does not keep the others from being copied, but
+// nothing is removed. Files that somebody else removes here stay in the store.
 //
 // Note [What a run begins with]
-// The object run.writer names the machine that wrote last. If it is this one, its files stay, since they may be newer
-// than the store's, and what it lacks is fetched: files that the run has removed are noted, all others were removed by
-// somebody else. If it is another machine, the folder becomes what the store has. Only a run that copies or removes a
-// checkpoint becomes the writer.
-//
-// Note [One writer]
-// The object run.lock names the process that writes, with a number that a thread of its own raises all the time. A
-// second run waits until it stops growing, or reports who writes. A run that finds another one's name there no longer
-// copies anything.
+// The object run.writer has a random name, which each run replaces by its own before it copies or removes its first
+// checkpoint. This machine knows the names with which its files agree. If it knows the one in the store, nobody else
+// has continued: its files stay, since they may be newer than the store's, and what it lacks is fetched, except what
+// the run has removed. Otherwise the folder becomes what the store has.
 #pragma once
 
 #include <atomic>
@@ -38,6 +34,7 @@
 
 #include "levin/core/options/units.h"
 #include "levin/core/storage/object_store.h"
+#include "levin/core/storage/run_lock.h"
 #include "levin/core/storage/staging.h"
 
 namespace levin {
@@ -74,15 +71,13 @@ class RemoteFolder {
  private:
   using Files = std::map<std::string, detail::LocalFile>;  // by their names in the folder
 
-  void take_lock();
-  [[nodiscard]] std::string lock_text() const;
-  void keep_lock();
-  void stop_threads();
   void bring_up_to_date();
-  [[nodiscard]] std::map<std::string, StoredObject> list(std::string& writer);
+  [[nodiscard]] std::map<std::string, StoredObject> list();
   void choose_kind(std::map<std::string, StoredObject>& there);
   void drop_own_files(const std::map<std::string, StoredObject>& there);
   [[nodiscard]] bool is_inner(const std::string& name) const;
+  [[nodiscard]] bool is_other_kind_here(const std::string& name) const;
+  [[nodiscard]] bool is_replaced(const std::string& name) const;
   void become_writer();
   void remove_other_kind(const std::string& name);
   using FixedFiles = std::map<std::string, std::unique_ptr<detail::SecondName>>;  // by their names in the folder
@@ -95,8 +90,6 @@ class RemoteFolder {
   void copy_again();
   void pass();
   void work();
-  void beat();
-  [[nodiscard]] std::string taken_over();
 
   std::string folder_;
   std::atomic<bool> abandoned_ = false;
@@ -105,20 +98,19 @@ class RemoteFolder {
   std::shared_ptr<ObjectStore> hurried_;   // gives up soon: for run.lock, and for finish() after a stop signal
   RemoteFolderOptions options_;
   detail::SyncNotes notes_;
-  std::string copies_;                // a folder for second names of files
-  std::string id_;                    // of this writer
+  std::string copies_;  // a folder for second names of files
+  std::unique_ptr<RunLock> lock_ = nullptr;
   std::set<std::string> seen_ = {};   // files that were here; guarded by passing_
   std::set<std::string> inner_ = {};  // folders inside that other runs have claimed, with a slash
-  bool is_writer_ = false;            // run.writer names this machine; guarded by passing_
-  int64_t beats_ = 0;                 // guarded by locking_
-  std::mutex locking_;                // held while run.lock is written
+  bool is_writer_ = false;            // run.writer names this run; guarded by passing_
+  bool told_of_removals_ = false;     // by somebody else; guarded by passing_
+  bool told_of_refusal_ = false;      // of a removal; guarded by passing_
   std::mutex passing_;                // held during a pass
   std::mutex mutex_;                  // guards what follows
   std::condition_variable changed_;
   bool due_ = false;
   bool stop_ = false;
-  std::string taken_over_ = "";  // not empty: by whom
-  std::thread heart_, thread_;   // last: they use the others
+  std::thread thread_;  // last: it uses the others
 };
 
 }  // namespace levin

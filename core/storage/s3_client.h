@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "levin/core/storage/s3_credentials.h"
 #include "levin/core/storage/s3_settings.h"
 #include "levin/core/storage/transfer.h"
 

@@ -1,11 +1,10 @@
-// Where a bucket is and with what its requests are signed: from the variables and files of the AWS command line tools.
+// Where a bucket is, from the variables and files of the AWS command line tools.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "levin/core/process/this_process.h"
-#include "levin/core/storage/object_store.h"
-#include "levin/core/storage/s3_signature.h"
 
 namespace levin {
 
@@ -20,8 +19,14 @@ struct S3Settings {
 /// profile that is in neither file.
 [[nodiscard]] S3Settings s3_settings(const Variables& variables);
 
-/// Reads the credentials, as object_store.h describes; none are no error. Throws ConfigError if only a part is set, and
-/// StorageError if a container's server does not give them.
-[[nodiscard]] S3Credentials s3_credentials(const Variables& variables, const FetchLimits& limits);
+/// The profile AWS_PROFILE, or "default".
+struct S3Profile {
+  std::string name = "";
+  std::string credentials_path = "";                                 // of the file
+  std::map<std::string, std::string> credentials = {}, config = {};  // its section in each of the two files
+};
+
+/// Throws ConfigError for a profile that is in neither file.
+[[nodiscard]] S3Profile s3_profile(const Variables& variables);
 
 }  // namespace levin

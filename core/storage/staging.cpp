@@ -8,7 +8,7 @@
 #include <cctype>
 #include <cerrno>
 #include <filesystem>
-#include <random>
+#include <mutex>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -21,6 +21,7 @@
 #include "levin/core/process/this_process.h"
 #include "levin/core/storage/checkpoint_names.h"
 #include "levin/core/storage/open_store.h"
+#include "levin/core/storage/s3_settings.h"
 
 namespace levin {
 
@@ -31,20 +32,38 @@ namespace {
 constexpr const char* kScheme = "s3://";
 constexpr const char* kNotes = ".synced";
 constexpr const char* kRemoved = "removed";  // in a note, in the place of the etag
+constexpr const char* kWriters = ".writers";
 constexpr uint64_t kMaxNoteBytes = 4096;
+
+constexpr int kMaxLists = 10;  // of a run that is writing
+
+std::mutex removals_mutex;
+std::map<std::string, int> removals;  // of absolute paths: how many remove it now; guarded by removals_mutex
 
 std::string staging_root() {
   return absolute_path(user_cache_folder("staging"));
 }
 
+// The server of the environment, which is read once: a file that changes later must not move a run's folder.
+std::string endpoint_of(const Variables& variables) {
+  static std::mutex mutex;
+  static std::map<std::vector<std::string>, std::string> known;
+  std::vector<std::string> key;
+  for (const char* name : {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_CONFIG_FILE", "HOME"}) {
+    key.push_back(variables(name).value_or(""));
+  }
+  const std::lock_guard lock(mutex);
+  const auto found = known.find(key);
+  return found != known.end() ? found->second : known[key] = s3_settings(variables).endpoint;
+}
+
 // Where buckets are that AWS does not have: two servers may have a bucket of the same name.
 std::string server_name() {
-  const Variables variables = process_variables();
-  std::string endpoint = variables("AWS_ENDPOINT_URL_S3").value_or("");
-  if (endpoint.empty()) endpoint = variables("AWS_ENDPOINT_URL").value_or("");
+  std::string endpoint = endpoint_of(process_variables());
   if (endpoint.empty()) return "s3";
   const size_t scheme = endpoint.find("://");
   if (scheme != std::string::npos) endpoint.erase(0, scheme + 3);
+  while (endpoint.ends_with('/')) endpoint.pop_back();
   std::replace_if(
       endpoint.begin(), endpoint.end(),
       [](unsigned char c) { return !std::isalnum(c) && c != '.' && c != '-' && c != ':'; }, '_');
@@ -128,14 +147,54 @@ std::string local_path(const std::string& shown) {
 
 namespace {
 
-// The name of the machine that wrote last to the folder of a run that `path` is in or below; "" if it is unknown.
-std::string writer_above(const std::string& path) {
+// Whether nobody but this machine has written to the folder of a run that `path` is in or below, as far as is known.
+bool is_own_run_above(const std::string& path) {
   for (fs::path folder = fs::path(path).parent_path();; folder = folder.parent_path()) {
     const std::string url = staged_url(folder.string());
-    if (url.empty()) return "";
+    if (url.empty()) return false;
     const auto store = open_store(url);
-    if (store->find(detail::kWriter)) return store->read(detail::kWriter, 0, kMaxNoteBytes);
+    if (!store->find(detail::kWriter)) continue;
+    const std::string writer = store->read(detail::kWriter, 0, kMaxNoteBytes);
+    return detail::known_writers(detail::notes_of(folder.string())).contains(writer);
   }
+}
+
+// What is in the store of the checkpoints at a place.
+std::vector<StoredObject> objects_at(const Place& place) {
+  std::vector<StoredObject> found = place.store->list(place.name + "/");
+  if (auto file = place.store->find(place.name)) found.push_back(std::move(*file));
+  std::erase_if(found, [&](const StoredObject& each) {
+    return !is_path_below(each.key) || (!is_checkpoint_name(each.key) && each.key != place.name);
+  });
+  return found;
+}
+
+// Fetches what a run in the store has at this moment. Returns false if an object has gone meanwhile.
+bool fetch_objects(Place& place, const std::string& path) {
+  std::optional<bool> is_own;
+  std::string aside;
+  for (const StoredObject& object : objects_at(place)) {
+    const auto note = place.notes.find(object.key);
+    const std::string own_path = place.folder + "/" + object.key;
+    const auto file = detail::local_file(own_path);
+    if (note && note->removed && object.key != place.name) continue;  // unless it was asked for
+    if (file && note && note->etag == object.etag) continue;          // the same, or changed here since
+    // The file was never copied, or its copy may have been cut: another machine may have replaced the object.
+    const bool is_uncertain = file && !(note && detail::is_unchanged(*file, *note));
+    if (is_uncertain && !is_own) is_own = is_own_run_above(path);
+    if (is_uncertain && *is_own) continue;
+    if (is_uncertain) {
+      if (aside.empty()) aside = detail::folder_aside(place.folder);
+      detail::set_aside(own_path, aside + "/" + object.key, place.store->url());
+    }
+    try {
+      detail::fetch_noted(*place.store, object, place.folder, place.notes);
+    } catch (const StorageError&) {
+      if (place.store->find(object.key)) throw;
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -154,21 +213,20 @@ void make_remote_folders(const std::string& folder) {
 void fetch_staged(const std::string& path) {
   if (staged_url(path).empty()) return;
   Place place = place_of(path);
-  std::vector<StoredObject> found = place.store->list(place.name + "/");
-  if (auto file = place.store->find(place.name)) found.push_back(std::move(*file));
-  std::optional<bool> is_own;  // this machine wrote last
-  for (const StoredObject& object : found) {
-    if (!is_path_below(object.key) || (!is_checkpoint_name(object.key) && object.key != place.name)) continue;
-    const auto note = place.notes.find(object.key);
-    const auto file = detail::local_file(place.folder + "/" + object.key);
-    if (note && note->removed && object.key != place.name) continue;  // unless it was asked for
-    if (file && note && note->etag == object.etag) continue;          // the same, or changed here since
-    // A put that this machine has not noted may have been cut, and another machine may have replaced its object.
-    const bool is_uncertain = file && note && note->etag.empty();
-    if (is_uncertain && !is_own) is_own = writer_above(path) == detail::machine_name();
-    if (is_uncertain && *is_own) continue;
-    detail::fetch_noted(*place.store, object, place.folder, place.notes);
+  for (int tries = 1; !fetch_objects(place, path) && tries < kMaxLists; ++tries) {
   }
+}
+
+NotedRemoval::NotedRemoval(const std::string& path) : path_(staged_url(path).empty() ? "" : absolute_path(path)) {
+  if (path_.empty()) return;
+  const std::lock_guard lock(removals_mutex);
+  ++removals[path_];
+}
+
+NotedRemoval::~NotedRemoval() {
+  if (path_.empty()) return;
+  const std::lock_guard lock(removals_mutex);
+  --removals[path_];
 }
 
 void put_staged(const std::string& path) {
@@ -212,27 +270,56 @@ bool is_unchanged(const LocalFile& file, const SyncNote& note) {
   return !note.etag.empty() && file.size == note.size && file.modified == note.modified;
 }
 
-bool is_private(const std::string& name) {
-  const fs::path path(name);
-  return path.filename() == "run.lock" || path.filename() == kWriter ||
-         std::any_of(path.begin(), path.end(), [](const fs::path& part) {
-           return part.string().starts_with(".") || is_temporary_name(part.string());
-         });
+bool is_removal_noted(const std::string& path) {
+  const std::lock_guard lock(removals_mutex);
+  return removals.contains(absolute_path(path));
 }
 
-// Two processes may make one at once: both then read the one that got the name.
-std::string machine_name() {
-  const std::string path = staging_root() + "/" + kNotes + "/machine";
-  if (const auto name = read_regular_file(path, kMaxNoteBytes); name && !name->empty()) return *name;
-  make_folder(fs::path(path).parent_path().string());
-  std::random_device random;
-  std::string name;
-  for (int k = 0; k < 4; ++k) name += formatted("%08x", static_cast<unsigned>(random()));
-  const std::string own = temporary_name(path);
-  write_file_durably(own, name);
-  if (::link(own.c_str(), path.c_str()) != 0 && errno != EEXIST) (void)::rename(own.c_str(), path.c_str());
-  (void)::unlink(own.c_str());
-  return read_regular_file(path, kMaxNoteBytes).value_or(name);
+void forget_removal(const std::string& path) {
+  const std::lock_guard lock(removals_mutex);
+  if (removals.empty()) return;
+  const auto found = removals.find(absolute_path(path));
+  if (found != removals.end() && found->second == 0 && local_file(path)) removals.erase(found);
+}
+
+std::string folder_aside(const std::string& folder) {
+  std::error_code ignored;
+  std::string aside = folder + "/" + kDropped;
+  for (int k = 2; fs::exists(aside, ignored); ++k) aside = folder + "/" + kDropped + "-" + std::to_string(k);
+  return aside;
+}
+
+void set_aside(const std::string& path, const std::string& aside, const std::string& url) {
+  std::error_code code;
+  fs::create_directories(fs::path(aside).parent_path(), code);
+  if (!code) fs::rename(path, aside, code);
+  if (!code) return;
+  throw StorageError(path + ": it was never copied to " + url +
+                     ", where another machine has continued the run, and cannot be set aside as " + aside + ": " +
+                     code.message() + ". Move or remove it, and start again.");
+}
+
+bool is_private(const std::string& name) {
+  const fs::path path(name);
+  const std::string file = path.filename().string();
+  if (file == "run.lock" || file == kWriter || is_temporary_name(file)) return true;
+  if (name == "stop" || name == "save") return true;
+  const std::string hidden = is_checkpoint_name(name) ? kDropped : ".";
+  return std::any_of(path.begin(), path.end(), [&](const auto& part) { return part.string().starts_with(hidden); });
+}
+
+std::set<std::string> known_writers(const std::string& notes) {
+  std::istringstream lines(read_regular_file(notes + "/" + kWriters, kMaxNoteBytes).value_or(""));
+  std::set<std::string> names;
+  for (std::string line; std::getline(lines, line);) names.insert(line);
+  return names;
+}
+
+void write_known_writers(const std::string& notes, const std::set<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += name + "\n";
+  make_folder(notes);
+  write_file_durably(notes + "/" + kWriters, text);
 }
 
 std::string notes_of(const std::string& folder) {

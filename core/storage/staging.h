@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,15 +43,42 @@ namespace levin {
 void make_remote_folders(const std::string& folder);
 
 /// Fetches what is missing here, or is older, of the checkpoints at a staging_path(): a file, a sharded checkpoint, or
-/// all in a folder and below. Other files are left alone, because a run may be writing them, unless `path` is the file. Does nothing for other
-/// paths. Safe for any number of processes. Throws StorageError.
+/// all in a folder and below. Other files are left alone, because a run may be writing them, unless `path` is the file.
+/// Does nothing for other paths. Safe for any number of processes. Throws StorageError.
 void fetch_staged(const std::string& path);
 
 /// Copies a checkpoint at a staging_path() to its store: of a sharded one the commit record last. Does nothing for
 /// other paths. Throws StorageError.
 void put_staged(const std::string& path);
 
+/// A run removes a file below a staging_path() while this lives: the file then goes in its store as well, once that has
+/// what replaces it. Files that somebody else removes here stay there. Does nothing for other paths. Thread-safe.
+class NotedRemoval {
+ public:
+  explicit NotedRemoval(const std::string& path);
+  ~NotedRemoval();
+  NotedRemoval(const NotedRemoval&) = delete;
+  NotedRemoval& operator=(const NotedRemoval&) = delete;
+
+ private:
+  std::string path_;
+};
+
 namespace detail {
+
+/// What the folders begin with that have files which another machine has replaced.
+inline constexpr const char* kDropped = ".dropped";
+
+/// Returns whether the run has removed the file, or is about to.
+[[nodiscard]] bool is_removal_noted(const std::string& path);
+/// Forgets a removal if the file is here again.
+void forget_removal(const std::string& path);
+
+/// Renames a file of this machine that was never copied to its store, as `aside`. Throws StorageError: then it is still
+/// in its place. `url`: of the store, for the error.
+void set_aside(const std::string& path, const std::string& aside, const std::string& url);
+/// Returns a new folder's path in `folder` for such files: kDropped, or kDropped-2 and so on. Creates nothing.
+[[nodiscard]] std::string folder_aside(const std::string& folder);
 
 /// What a file was when it was last the same here and in its store.
 struct SyncNote {
@@ -76,11 +104,14 @@ struct LocalFile {
 /// Returns true if the file has not changed since the note was written.
 [[nodiscard]] bool is_unchanged(const LocalFile& file, const SyncNote& note);
 
-/// The object with the name of the machine that wrote to a folder of a store last, see machine_name().
+/// The object with the name of the run that wrote checkpoints to a folder of a store last: a random one for each start.
 inline constexpr const char* kWriter = "run.writer";
-/// Returns a name for this machine's staging folder, which differs from all others; makes one at the first call.
-[[nodiscard]] std::string machine_name();
-/// Files of a machine alone, and of those that guard a folder: locks, unfinished files, and the states of the ranks.
+/// The names in run.writer with which a folder of this machine agrees: of the run whose files it has fetched, and of
+/// its own runs since. Another name there means that another machine has continued. `notes`: see notes_of().
+[[nodiscard]] std::set<std::string> known_writers(const std::string& notes);
+void write_known_writers(const std::string& notes, const std::set<std::string>& names);
+/// Files of a machine alone, and of those that guard a folder: locks, unfinished files, the states of the ranks, and
+/// requests to stop or to save. A checkpoint is never private.
 [[nodiscard]] bool is_private(const std::string& name);
 
 /// The notes about the files below a folder, by their names relative to it. Each is read once. Not thread-safe.

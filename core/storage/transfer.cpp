@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "levin/core/files/write_remedy.h"
 #include "levin/core/process/log.h"
 #include "levin/core/storage/new_file.h"
 
@@ -126,12 +127,16 @@ class Arrival {
     return file_.error() == 0;
   }
 
+  [[nodiscard]] Attempt cannot_write() const {
+    return {.cause = "cannot write it: " + system_error_text(file_.error()), .fix = write_remedy(file_.error())};
+  }
+
   Attempt outcome_of(const HttpAnswer& answer) {
     if (answer.failure == HttpFailure::receiver && !unusable_.empty()) {
       validator_.clear();
       return {"the server's answer cannot be used: " + unusable_, true};
     }
-    if (answer.failure == HttpFailure::receiver) return {"cannot write it: " + system_error_text(file_.error())};
+    if (answer.failure == HttpFailure::receiver) return cannot_write();
     if (answer.failure == HttpFailure::too_long)
       return {"the answer is longer than " + std::to_string(transfer_.max_bytes) + " bytes"};
     if (answer.failure == HttpFailure::none && (answer.status == 412 || answer.status == 416) && received_ > 0) {
@@ -139,7 +144,7 @@ class Arrival {
       return {"the object has changed while it was read", true};
     }
     if (answer.failure != HttpFailure::none || !answer.is_success()) return transfer_.failed(answer, received_);
-    if (!begun_ && !begin(answer)) return {"cannot write it: " + system_error_text(file_.error())};  // an empty object
+    if (!begun_ && !begin(answer)) return cannot_write();  // an empty object
     if (total_ && received_ != *total_) {
       return {"the connection ended after " + std::to_string(received_) + " of " + std::to_string(*total_) + " bytes",
               true};
@@ -156,7 +161,7 @@ class Arrival {
                   checksum_name(expected->kind) + " " + expected->hex + ", got " + got,
               *source != '\0'};
     }
-    if (!file_.finish(limits_.sync)) return {"cannot write it: " + system_error_text(file_.error())};
+    if (!file_.finish(limits_.sync)) return cannot_write();
     return {};
   }
 

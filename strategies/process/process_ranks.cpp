@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <exception>
 #include <map>
@@ -21,6 +22,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
+#include "levin/core/files/files.h"
 #include "levin/core/options/error.h"
 #include "levin/core/process/console.h"
 #include "levin/core/process/rank_status.h"
@@ -180,9 +182,15 @@ void wait_for(c10d::Work& work, const c10d::ProcessGroup& group, const std::stri
 [[noreturn]] static void report_failed_rendezvous(const World& world, const std::exception& error) {
   if (dynamic_cast<const RankError*>(&error) != nullptr) throw;
   const bool has_advice = dynamic_cast<const Error*>(&error) != nullptr;
+  const std::string cause = first_line(error.what());
+  const bool is_limited = cause.find(system_error_text(EAGAIN)) != std::string::npos;  // of a thread that cannot start
   throw RankError(rank_text(world) + " (set by " + world.source + ") cannot connect to the others at " +
-                  world.master_address + ":" + std::to_string(world.master_port) + ": " + first_line(error.what()) +
-                  (has_advice ? "" : ". Are all ranks running, and does that port reach rank 0's machine?") +
+                  world.master_address + ":" + std::to_string(world.master_port) + ": " + cause +
+                  (has_advice ? ""
+                   : is_limited
+                       ? ". This machine allows no more threads or memory: raise its limits (ulimit -u, -v), or "
+                         "start fewer ranks."
+                       : ". Check that all ranks run, and that the port reaches rank 0's machine.") +
                   (restarts_so_far() > 0 && world.num_nodes > 1 && world.rank != 0
                        ? " A node that replaces rank 0's must be reachable at the same address."
                        : ""));

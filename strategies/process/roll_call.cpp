@@ -205,7 +205,7 @@ void await_store(const std::string& host, int64_t port, ProbeTime timeout) {
     if (waited >= timeout) {
       throw Error(closes ? closing + ", for " + seconds_text(timeout) + "."
                          : "nothing has listened at " + place + " for " + seconds_text(timeout) + ": " + answer.text +
-                               ". Are all ranks running, and does that port reach rank 0's machine?");
+                               ". Check that all ranks run, and that the port reaches rank 0's machine.");
     }
     if (closes && waited >= kBeforeWarning) Console::instance().warn(closing + ".");
     std::this_thread::sleep_for(ProbeTime(200));

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <set>
 #include <string>
 
+#include "levin/core/files/files.h"
 #include "levin/core/options/error.h"
 #include "levin/core/storage/checkpoint_names.h"
 #include "support/error_text.h"
@@ -81,13 +84,32 @@ TEST_F(Staging, TellsLogsCheckpointsAndCommitRecordsApart) {
 TEST_F(Staging, ServersHaveFoldersOfTheirOwn) {
   const std::string root = folder_ / "levin/staging";
   ::setenv("AWS_ENDPOINT_URL", "https://minio.example:9000/", 1);
-  EXPECT_EQ(staging_path("s3://bucket/a"), root + "/s3_minio.example:9000_/bucket/a");
-  EXPECT_EQ(staged_url(root + "/s3_minio.example:9000_/bucket/a"), "s3://bucket/a");
+  EXPECT_EQ(staging_path("s3://bucket/a"), root + "/s3_minio.example:9000/bucket/a");
+  EXPECT_EQ(staged_url(root + "/s3_minio.example:9000/bucket/a"), "s3://bucket/a");
   EXPECT_EQ(staged_url(root + "/s3/bucket/a"), "");
   ::setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1", 1);
   EXPECT_EQ(staging_path("s3://bucket/a"), root + "/s3_127.0.0.1:1/bucket/a");
   ::unsetenv("AWS_ENDPOINT_URL");
   ::unsetenv("AWS_ENDPOINT_URL_S3");
+}
+
+TEST_F(Staging, HasAFolderForEachServer) {
+  const TemporaryFolder folder;
+  write_file_durably(folder / "config",
+                     "[default]\nendpoint_url = http://one:9000/\n[profile b]\nendpoint_url = http://two\n");
+  ::setenv("AWS_CONFIG_FILE", (folder / "config").c_str(), 1);
+  const std::string of_default = staging_path("s3://bucket/run");
+  EXPECT_NE(of_default.find("/s3_one:9000/bucket/run"), std::string::npos) << of_default;
+  write_file_durably(folder / "config", "");
+  EXPECT_EQ(staging_path("s3://bucket/run"), of_default) << "a file that changes must not move a run";
+  write_file_durably(folder / "other", "[profile b]\nendpoint_url = http://two\n");
+  ::setenv("AWS_CONFIG_FILE", (folder / "other").c_str(), 1);
+  ::setenv("AWS_PROFILE", "b", 1);
+  EXPECT_EQ(staged_url(of_default), "");
+  EXPECT_NE(staging_path("s3://bucket/run").find("/s3_two/bucket/run"), std::string::npos);
+  ::setenv("AWS_ENDPOINT_URL_S3", "http://one:9000", 1);
+  EXPECT_EQ(staging_path("s3://bucket/run"), of_default);
+  for (const char* name : {"AWS_CONFIG_FILE", "AWS_PROFILE", "AWS_ENDPOINT_URL_S3"}) ::unsetenv(name);
 }
 
 TEST_F(Staging, RefusesTheUrlsOfOtherStores) {
@@ -98,17 +120,43 @@ TEST_F(Staging, RefusesTheUrlsOfOtherStores) {
   for (const std::string path : {"a:b", "/a:/b", "C:/a", ""}) EXPECT_EQ(staged(path), path);
 }
 
-TEST_F(Staging, NamesAMachineOnce) {
-  const std::string name = detail::machine_name();
-  EXPECT_EQ(name.size(), 32U);
-  EXPECT_EQ(detail::machine_name(), name);
+TEST_F(Staging, RemembersWhoWrote) {
+  const std::string notes = detail::notes_of(staging_path("s3://bucket/run"));
+  EXPECT_TRUE(detail::known_writers(notes).empty());
+  detail::write_known_writers(notes, {"one", "another"});
+  EXPECT_EQ(detail::known_writers(notes), (std::set<std::string>{"one", "another"}));
+  detail::write_known_writers(notes, {"third"});
+  EXPECT_EQ(detail::known_writers(notes), std::set<std::string>{"third"});
+}
+
+TEST_F(Staging, RemembersWhatTheRunRemoves) {
+  const std::string folder = staging_path("s3://bucket/run"), file = folder + "/last.ckpt";
+  { const NotedRemoval elsewhere("/somewhere/last.ckpt"); }
+  EXPECT_FALSE(detail::is_removal_noted("/somewhere/last.ckpt"));
+  EXPECT_FALSE(detail::is_removal_noted(file));
+  make_folder(folder);
+  write_file_durably(file, "old");
+  {
+    const NotedRemoval removal(file);
+    detail::forget_removal(file);
+    EXPECT_TRUE(detail::is_removal_noted(file)) << "a removal that is about to happen is not forgotten";
+    std::filesystem::remove(file);
+  }
+  detail::forget_removal(file);
+  EXPECT_TRUE(detail::is_removal_noted(file)) << "it is not here";
+  write_file_durably(file, "new");
+  detail::forget_removal(file);
+  EXPECT_FALSE(detail::is_removal_noted(file));
 }
 
 TEST_F(Staging, KnowsFilesThatAreOfThisMachineAlone) {
-  for (const std::string name : {"run.lock", "a/run.writer", ".rank0.json", ".a/b.txt", "a/.b/c"}) {
+  for (const std::string name :
+       {"run.lock", "a/run.writer", ".rank0.json", ".a/b.txt", "a/.b/c", "stop", "save",
+        "checkpoints/.dropped/last.ckpt", ".dropped-2/last.ckpt", "last.ckpt.tmp-0123456789abcdef"}) {
     EXPECT_TRUE(detail::is_private(name)) << name;
   }
-  for (const std::string name : {"metrics.csv", "checkpoints/last.ckpt", "a.b/c"})
+  for (const std::string name :
+       {"metrics.csv", "checkpoints/last.ckpt", "a.b/c", ".mine/.last.ckpt", "a.tmp-1/last.ckpt"})
     EXPECT_FALSE(detail::is_private(name)) << name;
 }
 

@@ -341,7 +341,8 @@ class WebServers(StorageTest):
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=CLEAN) as process:
             process.stdout.readline()
             answer, _ = process.communicate(json.dumps(["fetch", "a.bin", str(self.target)]) + "\n")
-        self.assertIn(f"to {self.target}: cannot write it: File too large (attempt 1 of 8).", json.loads(answer)["error"])
+        self.assertIn(f"to {self.target}: cannot write it: File too large (attempt 1 of 8). Raise the limit on the size of "
+                      "files (ulimit -f).", json.loads(answer)["error"])
         self.assertEqual(self.proxy.count(), 1)
         self.assert_nothing_left()
 

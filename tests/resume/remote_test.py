@@ -84,12 +84,12 @@ class RemoteRuns(unittest.TestCase):
         command, *more = arguments or ["fit"]
         return [LEVIN, command, "--config", str(file), *more]
 
-    def env(self, machine):
+    def env(self, machine, url=""):
         """The variables of a machine, by its name."""
-        return {**CLEAN, **object_servers.variables(self.proxy.url), "XDG_CACHE_HOME": str(self.folder / machine)}
+        return {**CLEAN, **object_servers.variables(url or self.proxy.url), "XDG_CACHE_HOME": str(self.folder / machine)}
 
-    def levin(self, machine, *arguments, status=0, **options):
-        done = subprocess.run(self.command(*arguments, **options), env=self.env(machine), stdout=subprocess.PIPE,
+    def levin(self, machine, *arguments, status=0, url="", **options):
+        done = subprocess.run(self.command(*arguments, **options), env=self.env(machine, url), stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, timeout=300)
         self.assertEqual(done.returncode, status, done.stdout)
         return done.stdout
@@ -110,6 +110,8 @@ class RemoteRuns(unittest.TestCase):
         """Returns a folder with what is in the store of the run."""
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         for name in self.objects():
+            if name.startswith("mine/"):  # of another run
+                continue
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(self.client.get_object(Bucket="runs", Key=VERSION + name)["Body"].read())
@@ -247,6 +249,94 @@ class RemoteRuns(unittest.TestCase):
         self.assertTrue(list(self.folder.glob("a/levin/staging/s3_*/runs/mine/levin_logs/version_0/.dropped/checkpoints/*.ckpt")))
         self.assert_as_local()
 
+    def test_a_run_that_was_cut_off_in_a_copy_stops_when_another_one_has_continued(self):
+        self.levin("a", epochs=1)
+        self.proxy.faults = [Fault("hold", method="PUT", path="last.ckpt")]
+        process = self.start("a", epochs=2)
+        wait_until(lambda: not self.proxy.faults[0].count, "the copy")
+        process.send_signal(signal.SIGSTOP)
+        lock = json.loads(self.client.get_object(Bucket="runs", Key=VERSION + "run.lock")["Body"].read())
+        self.client.put_object(Bucket="runs", Key=VERSION + "run.lock", Body=json.dumps({**lock, "machine": "another"}).encode())
+        self.levin("b")
+        self.assert_as_local(may_keep_old=True)
+        before = self.objects()
+        process.send_signal(signal.SIGCONT)
+        self.assertEqual(process.wait(60), 1)
+        self.assertIn("another run has begun to write there, so this run no longer copies", (self.folder / "output.txt").read_text())
+        self.proxy.go.set()
+        self.levin("c")
+        self.assertEqual({name: etag for name, etag in self.objects().items() if "ckpt" in name},
+                         {name: etag for name, etag in before.items() if "ckpt" in name})
+
+    def test_what_another_program_removes_while_the_run_lives_stays_in_the_store(self):
+        self.levin("a", epochs=2)
+        before = set(self.objects())
+        self.proxy.faults = [Fault("hold", method="PUT", path="run.writer")]
+        process = self.start("a", every="0.2s")
+        wait_until(lambda: not self.proxy.faults[0].count, "the first copy")
+        shutil.rmtree(self.folder / "a/levin/staging")
+        self.proxy.go.set()
+        process.wait(60)
+        output = (self.folder / "output.txt").read_text()
+        self.assertIn("another program has removed files of the run", output)
+        self.assertLessEqual(before, set(self.objects()), output)
+
+    def test_the_same_server_by_another_name_is_another_machine(self):
+        """Each name has a folder of its own, and the older one must not win."""
+        self.levin("a", epochs=1)
+        self.levin("a", epochs=2, url=self.proxy.url + "/")
+        self.assertIn("auto_resume: continuing from s3://runs/mine/levin_logs/version_0/checkpoints/last.ckpt", self.levin("a"))
+        self.assert_as_local()
+
+    def test_a_machine_whose_copies_were_all_refused_continues_its_own_run(self):
+        self.levin("a", epochs=1)
+        self.proxy.faults = [Fault("status", method="PUT", path="ckpt|writer", code=403, count=10**6)]
+        self.assertIn("is copied by the next run with this folder on this machine", self.levin("b", epochs=2, status=1))
+        self.proxy.faults = []
+        output = self.levin("b", epochs=2)
+        self.assertIn("Nothing to train", output)
+        self.assertNotIn("another machine", output)
+        self.levin("c")
+        self.assert_as_local()
+
+    def test_an_evaluation_does_not_replace_what_was_never_copied(self):
+        self.levin("a", epochs=1)
+        self.proxy.faults = [Fault("status", method="PUT", path="ckpt", code=403, count=10**6)]
+        self.levin("a", epochs=2, status=1)
+        self.proxy.faults = [Fault("hold", method="PUT", path="ckpt")]
+        process = self.start("a", epochs=3)
+        wait_until(lambda: not self.proxy.faults[0].count, "the first copy")
+        process.kill()
+        process.wait()
+        self.proxy.faults = []
+        self.levin("a", "validate", f"--ckpt_path={ROOT}/levin_logs/version_0/checkpoints/last.ckpt", "--trainer.logger=false")
+        self.assertIn("Nothing to train", self.levin("a"))
+        self.assert_as_local(may_keep_old=True)
+
+    def test_a_bucket_that_lets_nobody_remove_objects_keeps_runs_that_continue(self):
+        self.proxy.faults = [Fault("status", method="DELETE", path="", code=403, count=10**6)]
+        for machine, epochs in (("a", 1), ("a", 2), ("b", 3)):
+            output = self.levin(machine, epochs=epochs)
+        self.assertIn("a later pass removes it there", output)
+        self.assertEqual(output.count("a later pass"), 1, output)
+        self.assertIn("continuing from", output)
+        self.assertLessEqual({"checkpoints/" + path.name for path in (self.local_run() / "checkpoints").iterdir()}, set(self.objects()))
+
+    def test_checkpoints_with_hidden_names_are_copied(self):
+        more = "--trainer.callbacks+={class_path: ModelCheckpoint, init_args: {dirpath: s3://runs/mine/.own, filename: .top}}"
+        for epochs, machine in ((1, "a"), (2, "b")):
+            self.levin(machine, "fit", more, epochs=epochs)
+        self.assertIn("mine/.own/.top.ckpt", self.objects())
+
+    def test_an_object_whose_name_is_too_long_for_a_file_is_left_alone(self):
+        self.levin("a", epochs=1)
+        name = "x" * 250
+        self.client.put_object(Bucket="runs", Key=VERSION + name, Body=b"mine")
+        self.levin("b")
+        self.assertIn(name, self.objects())
+        self.client.delete_object(Bucket="runs", Key=VERSION + name)
+        self.assert_as_local()
+
     def test_checkpoints_above_the_log_folder_are_kept_too(self):
         more = "--trainer.callbacks+={class_path: ModelCheckpoint, init_args: {dirpath: s3://runs/mine, filename: top}}"
         for epochs, machine in ((1, "a"), (2, "b")):
@@ -368,8 +458,13 @@ class RemoteRuns(unittest.TestCase):
         wait_until(lambda: "run.lock" in self.objects() and "checkpoints/last.ckpt" in self.objects(), "the run's lock")
         lock = json.loads(self.client.get_object(Bucket="runs", Key=VERSION + "run.lock")["Body"].read())
         lock.update(id="other", host="elsewhere", pid=7, machine="another")
-        self.client.put_object(Bucket="runs", Key=VERSION + "run.lock", Body=json.dumps(lock).encode())
-        process.wait(timeout=120)
+
+        def has_ended():
+            """The run may write the lock just after, which no other run would have taken while it lives."""
+            if process.poll() is None:
+                self.client.put_object(Bucket="runs", Key=VERSION + "run.lock", Body=json.dumps(lock).encode())
+            return process.poll() is not None
+        wait_until(has_ended, "the end")
         output = (self.folder / "output.txt").read_text()
         self.assertEqual(process.returncode, 1, output)
         self.assertIn("process 7 on elsewhere has begun to write there, so this run no longer copies its files.", output)
@@ -396,6 +491,26 @@ class RemoteRuns(unittest.TestCase):
         self.assertEqual({name: etag for name, etag in self.objects().items() if not name.startswith("mine")}, before)
         output = self.levin("none", "validate", f"--ckpt_path={checkpoints}/no.ckpt", status=1)
         self.assertIn(f"ckpt_path: there is no file {checkpoints}/no.ckpt", output)
+
+    def test_an_evaluation_is_not_disturbed_by_a_run_that_replaces_its_checkpoints(self):
+        self.levin("a")
+        self.proxy.faults = [Fault("hold", method="GET", path="step.*56")]
+        process = subprocess.Popen(self.command("validate", f"--ckpt_path={ROOT}/levin_logs/version_0", "--trainer.logger=false"),
+                                   env=self.env("b"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(process.kill)
+        wait_until(lambda: not self.proxy.faults[0].count, "the fetch")
+        self.client.delete_object(Bucket="runs", Key=VERSION + "checkpoints/epoch=2-step=56.ckpt")
+        self.proxy.go.set()
+        output, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, output)
+        self.assertIn("val_loss", output)
+
+    def test_places_without_a_network_are_named(self):
+        more = "--trainer.callbacks+={class_path: OnExceptionCheckpoint, init_args: {dirpath: s3://runs/mine}}"
+        self.assertIn("OnExceptionCheckpointOptions.dirpath: \"s3://runs/mine\" is a URL. Name a folder of this machine",
+                      self.levin("a", "fit", more, status=2))
+        self.assertIn("s3://runs/mine.onnx is a URL. Name a file of this machine, and copy it.",
+                      self.levin("a", "export", "--output=s3://runs/mine.onnx", status=2))
 
     def test_a_run_that_was_evaluated_meanwhile_continues(self):
         self.levin("a", epochs=1)

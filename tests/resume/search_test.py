@@ -146,7 +146,7 @@ class AutoResume(Case):
         self.assertIn("test_acc", (self.folder / "levin_logs/version_2/metrics.csv").read_text())
         kept = self.root / "evaluated"
         shutil.copytree(self.folder / "levin_logs", kept, ignore=lambda folder, names: {"version_0"} & set(names))
-        self.assertRegex(levin("fit", "--config", config), rf"continuing from {self.checkpoints}/.*step=35.ckpt")
+        self.assertRegex(levin("fit", "--config", config), rf"continuing from {self.checkpoints}/")
         self.assertEqual(differences(wanted / "levin_logs/version_0", self.log), "")
         for folder in kept.iterdir():
             self.assertEqual(differences(folder, self.folder / "levin_logs" / folder.name), "")

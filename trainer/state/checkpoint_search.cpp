@@ -51,7 +51,8 @@ Folders folders_below(const std::string& folder, Runs runs = Runs::own) {
       std::error_code code;
       const bool is_folder = fs::is_directory(fs::symlink_status(path, code));
       const bool is_another_runs = runs == Runs::own && is_there(path / kRunRecord);
-      if (is_folder && !name.ends_with(kSuffix) && !is_another_runs) all.push_back(path.string());
+      const bool is_dropped = name.starts_with(detail::kDropped);
+      if (is_folder && !name.ends_with(kSuffix) && !is_dropped && !is_another_runs) all.push_back(path.string());
     }
   }
   return all;
