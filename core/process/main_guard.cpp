@@ -36,7 +36,8 @@ std::string exception_text(const std::exception& error) {
 
 void detail::warn_of_failure(const char* what, const std::exception_ptr& error) noexcept {
   try {
-    Console::instance().warn(what + std::string(" failed: ") + exception_text(error) + ".");
+    const std::string text = exception_text(error);
+    Console::instance().warn(what + std::string(" failed: ") + text + (text.ends_with('.') ? "" : "."));
   } catch (...) {  // no memory is left for the text
   }
 }

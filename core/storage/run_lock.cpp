@@ -34,8 +34,10 @@ using nlohmann::json;
 using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kBetweenLooks(200);
-constexpr Seconds kMaxBeat(30);  // a lock changes at least so often
-constexpr Seconds kMargin(5);    // of a lock, for the time that a request takes
+constexpr Seconds kMinBeat(5);         // a slow store and a busy machine must not look like the end of a run
+constexpr Seconds kMaxBeat(30);        // a lock changes at least so often
+constexpr Seconds kMargin(5);          // of a lock, for the time that a request takes
+constexpr Seconds kLongestAnswer(20);  // of a store that gives up soon
 constexpr std::chrono::seconds kSettling(1);
 
 // Also counts while the machine sleeps.
@@ -89,7 +91,7 @@ RunLock::RunLock(std::shared_ptr<ObjectStore> store, std::shared_ptr<ObjectStore
     : store_(std::move(store)),
       hurried_(std::move(hurried)),
       folder_(std::move(folder)),
-      every_(std::min(upload_every, kMaxBeat)),
+      every_(std::clamp(upload_every, kMinBeat, kMaxBeat)),
       broken_off_(broken_off),
       id_(new_id()) {
   take();
@@ -186,9 +188,10 @@ std::string RunLock::text_of(const std::string& key) {
   return hurried_->find(key) ? hurried_->read(key) : "";
 }
 
-// Until when no other run takes a lock that was written at `written`, with a margin for requests on their way.
+// Until when no other run takes a lock that was written at `written`, less the time that a failing request takes.
 std::chrono::nanoseconds RunLock::sure_since(std::chrono::nanoseconds written) const {
-  return written + std::chrono::duration_cast<std::chrono::nanoseconds>(2 * every_ + kMargin - Seconds(1));
+  const Seconds span = std::max(2 * every_ + kMargin - kLongestAnswer, every_ + Seconds(3));
+  return written + std::chrono::duration_cast<std::chrono::nanoseconds>(span);
 }
 
 void RunLock::give_way(const std::string& who) {
@@ -214,7 +217,7 @@ void RunLock::keep() {
   if (!now.empty()) {
     hurried_->put(kRunLock, lock_text());
   } else if (!hurried_->put_if_absent(kRunLock, lock_text())) {  // somebody has removed it
-    give_way("another run");
+    give_way(writer_of(text_of(kRunLock)).who);
   }
   const std::lock_guard lock(mutex_);
   sure_until_ = sure_since(begun);
@@ -233,7 +236,9 @@ void RunLock::confirm() {
 void RunLock::beat() {
   std::unique_lock lock(mutex_);
   while (!stop_ && taken_over_.empty()) {
-    if (stopped_.wait_for(lock, every_ / 2, [this] { return stop_; })) return;
+    const Seconds sure = sure_until_ - boot_time();
+    const Seconds wait = sure > Seconds(0) ? std::min(every_ / 2, sure) : every_ / 2;
+    if (stopped_.wait_for(lock, wait, [this] { return stop_; })) return;
     if (boot_time() >= sure_until_) is_cut_off_ = broken_off_ = true;
     lock.unlock();
     try {

@@ -397,8 +397,9 @@ class RemoteRuns(unittest.TestCase):
         self.assert_as_local()
 
     def test_an_evaluation_does_not_take_a_file_whose_copy_was_cut(self):
-        self.proxy.faults = [Fault("hold", method="PUT", path=r"last\.ckpt", skip=1)]
-        process = self.start("a", every="0.1s")
+        self.levin("a", epochs=1)
+        self.proxy.faults = [Fault("hold", method="PUT", path=r"last\.ckpt")]
+        process = self.start("a", epochs=2)
         wait_until(lambda: not self.proxy.faults[0].count, "the second upload")
         process.kill()
         process.wait()
