@@ -105,7 +105,7 @@ std::string claim_run_folder(const std::string& experiment) {
   make_experiment(experiment);
   const std::vector<int64_t> taken = run_versions(experiment);
   for (int64_t number = taken.empty() ? 0 : taken.back() + 1;; ++number) {
-    const std::string folder = version_folder(experiment, number);
+    std::string folder = version_folder(experiment, number);
     if (::mkdir(folder.c_str(), 0777) == 0) return folder;
     const int cause = errno;
     if (cause == EEXIST) continue;
@@ -118,7 +118,7 @@ std::string folder_to_resume(const std::string& experiment) {
   std::vector<int64_t> before = run_versions(experiment);
   const int64_t unused = before.empty() ? 0 : before.back() + 1;
   while (!before.empty() && is_of_evaluation(version_folder(experiment, before.back()))) before.pop_back();
-  const std::string folder = version_folder(experiment, before.empty() ? unused : before.back());
+  std::string folder = version_folder(experiment, before.empty() ? unused : before.back());
   make_folder(folder);
   return folder;
 }
@@ -133,7 +133,7 @@ std::string folder_of_job(const std::string& experiment) {
   std::vector<int64_t> all = run_versions(experiment);
   std::reverse(all.begin(), all.end());
   for (const int64_t version : all) {
-    const std::string folder = version_folder(experiment, version);
+    std::string folder = version_folder(experiment, version);
     const fs::path file = fs::path(folder) / kJobFile;
     try {
       std::error_code code;
@@ -199,10 +199,11 @@ void LoggerFolder::own() const {
 
 std::vector<std::string> LoggerFolder::earlier() const {
   const std::string below = std::filesystem::path(path_).parent_path().string();
-  const std::vector<int64_t> all = run_versions(below);
+  std::vector<int64_t> all = run_versions(below);
+  std::reverse(all.begin(), all.end());
   std::vector<std::string> folders;
-  for (auto number = all.rbegin(); number != all.rend(); ++number) {
-    std::string folder = version_folder(below, *number);
+  for (const int64_t number : all) {
+    std::string folder = version_folder(below, number);
     if (folder != path_) folders.push_back(std::move(folder));
   }
   const bool numbered = folders.size() < all.size();

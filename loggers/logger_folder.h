@@ -17,8 +17,8 @@ namespace levin {
 [[nodiscard]] std::string claim_run_folder(const std::string& experiment);
 
 /// Returns the newest folder of a fit, in which a resumed run continues; creates one if there is none. A folder of an
-/// evaluation, which its run.json tells, stays as it is. Many jobs that resume at once get the same folder. Throws Error
-/// naming path and cause.
+/// evaluation, which its run.json tells, stays as it is. Many jobs that resume at once get the same folder. Throws
+/// Error naming path and cause.
 [[nodiscard]] std::string folder_to_resume(const std::string& experiment);
 
 /// In a Slurm job, writes the job and its command to a file in the folder.

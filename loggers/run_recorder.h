@@ -66,8 +66,8 @@ struct SavedCheckpoint {
   std::optional<double> score = std::nullopt;
 };
 
-/// Returns the command of the run in a folder, by its run.json: "fit", "test", …; "" if it is not known. Fetches the file
-/// of a folder in a store. Throws StorageError.
+/// Returns the command of the run in a folder, by its run.json: "fit", "test", …; "" if it is not known. Fetches the
+/// file of a folder in a store. Throws StorageError.
 [[nodiscard]] std::string recorded_command(const std::string& folder);
 
 /// A logger of every run that follows the metrics and writes the file when it is given a status. The file of an earlier
