@@ -7,3 +7,4 @@ foreach(name kill signals search one_run ranks changed_options standard_streams 
     $<TARGET_FILE:levin_tool>)
   set_tests_properties(resume.${name} PROPERTIES LABELS multi_process TIMEOUT 400 COST 60)
 endforeach()
+set_tests_properties(resume.remote PROPERTIES TIMEOUT 900 COST 200)
