@@ -45,7 +45,7 @@ void remove_file(const std::string& path, std::error_code& code) {
   fs::remove(path, code);
 }
 
-// A file, or a folder with the files of a sharded checkpoint, gets another name.
+// Renames a file, or the folder of a sharded checkpoint.
 void rename_noted(const std::string& path, const std::string& to, std::error_code& code) {
   std::deque<NotedRemoval> removals;
   if (fs::is_directory(fs::symlink_status(path, code))) {

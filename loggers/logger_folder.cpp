@@ -123,6 +123,19 @@ std::string folder_to_resume(const std::string& experiment) {
   return folder;
 }
 
+std::vector<std::string> earlier_folders(const std::string& folder) {
+  const std::string below = fs::path(folder).parent_path().string();
+  std::vector<int64_t> all = run_versions(below);
+  std::reverse(all.begin(), all.end());
+  std::vector<std::string> folders;
+  for (const int64_t number : all) {
+    std::string other = version_folder(below, number);
+    if (other != folder) folders.push_back(std::move(other));
+  }
+  const bool numbered = folders.size() < all.size();
+  return numbered ? folders : std::vector<std::string>();
+}
+
 void mark_job(const std::string& folder) {
   if (const auto text = job_text()) write_file_durably((fs::path(folder) / kJobFile).string(), *text);
 }
@@ -198,16 +211,7 @@ void LoggerFolder::own() const {
 }
 
 std::vector<std::string> LoggerFolder::earlier() const {
-  const std::string below = std::filesystem::path(path_).parent_path().string();
-  std::vector<int64_t> all = run_versions(below);
-  std::reverse(all.begin(), all.end());
-  std::vector<std::string> folders;
-  for (const int64_t number : all) {
-    std::string folder = version_folder(below, number);
-    if (folder != path_) folders.push_back(std::move(folder));
-  }
-  const bool numbered = folders.size() < all.size();
-  return numbered ? folders : std::vector<std::string>();
+  return earlier_folders(path_);
 }
 
 std::string path_of_only_file(const std::string& who, const std::string& path, const std::string& default_root_dir,

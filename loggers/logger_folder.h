@@ -21,6 +21,9 @@ namespace levin {
 /// Error naming path and cause.
 [[nodiscard]] std::string folder_to_resume(const std::string& experiment);
 
+/// Returns the other version_N next to the folder of a run, newest first; none unless it is a version_N itself.
+[[nodiscard]] std::vector<std::string> earlier_folders(const std::string& folder);
+
 /// In a Slurm job, writes the job and its command to a file in the folder.
 void mark_job(const std::string& folder);
 

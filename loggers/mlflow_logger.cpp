@@ -131,11 +131,7 @@ void MLFlowLogger::start_again(const std::string& default_root_dir, bool resume)
 }
 
 std::vector<std::string> MLFlowLogger::earlier_log_dirs() const {
-  const std::string all = fs::path(log_dir_).parent_path().string();
-  std::vector<std::string> folders;
-  for (const int64_t number : run_versions(all)) folders.insert(folders.begin(), version_folder(all, number));
-  std::erase(folders, log_dir_);
-  return folders;
+  return earlier_folders(log_dir_);
 }
 
 void MLFlowLogger::own_folder() {

@@ -1,33 +1,23 @@
 #include "levin/core/storage/remote_folder.h"
 
-#include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <csignal>
 #include <exception>
 #include <filesystem>
-#include <nlohmann/json.hpp>
-#include <random>
 #include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "levin/core/files/files.h"
-#include "levin/core/files/json_depth.h"
 #include "levin/core/process/console.h"
-#include "levin/core/process/folder_lock.h"
 #include "levin/core/process/log.h"
 #include "levin/core/process/main_guard.h"
 #include "levin/core/process/rank_status.h"
 #include "levin/core/process/start_thread.h"
 #include "levin/core/process/stop_signal.h"
-#include "levin/core/process/this_process.h"
 #include "levin/core/storage/checkpoint_names.h"
-#include "levin/core/storage/run_lock.h"
 
 namespace levin {
 
@@ -35,12 +25,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using nlohmann::json;
-using std::chrono::steady_clock;
-
 constexpr size_t kNamed = 3;         // files in a message
 constexpr int64_t kMaxFailures = 3;  // of files in a pass
 constexpr size_t kMaxName = 225;     // bytes: notes and unfinished files have longer names
+
 }  // namespace
 
 RemoteFolder::RemoteFolder(const std::string& folder, const Open& open, RemoteFolderOptions options)
@@ -82,7 +70,7 @@ std::map<std::string, StoredObject> RemoteFolder::list() {
   std::vector<StoredObject> all = store_->list();
   for (const StoredObject& object : all) {
     const fs::path key(object.key);
-    const bool is_guard = key.filename() == kRunLock || key.filename() == detail::kWriter;
+    const bool is_guard = key.filename() == detail::kLock || key.filename() == detail::kWriter;
     if (is_guard && key.has_parent_path()) inner_.insert(key.parent_path().string() + "/");
   }
   for (StoredObject& object : all) {
@@ -167,10 +155,7 @@ void RemoteFolder::bring_up_to_date() {
   const bool is_own = lock_->writer().empty() ? is_known : detail::known_writers(notes).contains(lock_->writer());
   const bool another_wrote = !there.empty() && !is_own;
   if (another_wrote) drop_own_files(there);
-  int64_t newest = 0;  // of the checkpoints that were not copied
-  for (const auto& [name, file] : scan()) {
-    if (is_checkpoint_name(name) && !is_copied(name, file)) newest = std::max(newest, file.modified);
-  }
+  const int64_t newest = newest_uncopied(scan()).first;
   choose_kind(there);
   std::vector<const StoredObject*> wanted;
   uint64_t bytes = 0;
@@ -263,7 +248,7 @@ RemoteFolder::Files RemoteFolder::scan() {
       if (const auto file = detail::local_file(path)) {
         found[name] = *file;
       } else if (fs::is_directory(path, code) && (!is_link || each.ends_with(".ckpt"))) {
-        if (fs::exists(fs::path(path) / kRunLock, code)) inner_.insert(name + "/");
+        if (fs::exists(fs::path(path) / detail::kLock, code)) inner_.insert(name + "/");
         if (!is_inner(name + "/")) folders.push_back(name + "/");
       }
     }
@@ -296,18 +281,25 @@ void RemoteFolder::note_removed(const Files& files) {
     Console::instance().warn(folder_ + ": another program has removed files of the run (" + join(by_others, kNamed) +
                              "). Files stay in " + store_->url() + " from now on until the run is started again.");
   }
-  std::pair<int64_t, std::string> newest;
-  for (const auto& [name, file] : files) {
-    if (is_checkpoint_name(name) && !is_copied(name, file)) newest = std::max(newest, {file.modified, name});
-  }
+  if (removed.empty()) return;
+  const std::string successor = newest_uncopied(files).second;
   for (const std::string& name : removed) {
     const auto note = notes_.find(name);
     try {
-      notes_.write(name, {"", note->size, note->modified, /*removed=*/true, newest.second});
+      notes_.write(name, {"", note->size, note->modified, /*removed=*/true, successor});
     } catch (const Error& error) {
       log::checkpoint.warn("no note that {} was removed: {}", name, error.what());
     }
   }
+}
+
+// The time and the name of the checkpoint that was written last, of those that were not copied.
+std::pair<int64_t, std::string> RemoteFolder::newest_uncopied(const Files& files) {
+  std::pair<int64_t, std::string> newest;
+  for (const auto& [name, file] : files) {
+    if (is_checkpoint_name(name) && !is_copied(name, file)) newest = std::max(newest, {file.modified, name});
+  }
+  return newest;
 }
 
 bool RemoteFolder::is_copied(const std::string& name, const detail::LocalFile& file) {
@@ -389,7 +381,7 @@ void RemoteFolder::pass() {
       if (!is_checkpoint_name(name) && !is_copied(name, file)) (void)copy(name, folder_ + "/" + name);
     }
   } catch (const StorageError&) {
-    if (abandoned_ || stop_signal() != 0 || !lock_->taken_over().empty()) throw;
+    if (abandoned_ || stop_signal() != 0) throw;
   }
   failures = 0;  // of logs; checkpoints may be allowed
   if (!fixed.empty() || !removed.empty()) become_writer();

@@ -30,6 +30,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "levin/core/options/units.h"
@@ -84,6 +85,7 @@ class RemoteFolder {
 
   [[nodiscard]] Files scan();
   void note_removed(const Files& files);
+  [[nodiscard]] std::pair<int64_t, std::string> newest_uncopied(const Files& files);
   [[nodiscard]] bool is_copied(const std::string& name, const detail::LocalFile& file);
   [[nodiscard]] FixedFiles fix_checkpoints();
   [[nodiscard]] static std::vector<std::string> in_written_order(const FixedFiles& fixed);

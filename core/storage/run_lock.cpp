@@ -36,7 +36,7 @@ using std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kBetweenLooks(200);
 constexpr Seconds kMinBeat(5);         // a slow store and a busy machine must not look like the end of a run
 constexpr Seconds kMaxBeat(30);        // a lock changes at least so often
-constexpr Seconds kMargin(5);          // of a lock, for the time that a request takes
+constexpr Seconds kMargin(5);          // seconds that a second run waits in addition
 constexpr Seconds kLongestAnswer(20);  // of a store that gives up soon
 constexpr std::chrono::seconds kSettling(1);
 
@@ -121,12 +121,12 @@ void RunLock::stop_beating() {
 // A bucket may allow no run to remove objects.
 void RunLock::remove() {
   const std::lock_guard locking(locking_);
-  if (writer_of(text_of(kRunLock)).id != id_) return;
+  if (writer_of(text_of(detail::kLock)).id != id_) return;
   try {
-    hurried_->remove(kRunLock);
+    hurried_->remove(detail::kLock);
   } catch (const StorageError&) {
     has_ended_ = true;
-    hurried_->put(kRunLock, lock_text());
+    hurried_->put(detail::kLock, lock_text());
   }
 }
 
@@ -147,14 +147,14 @@ void RunLock::take() {
   bool told = false;
   const auto is_taken = [this] {
     sure_until_ = sure_since(boot_time());
-    return store_->put_if_absent(kRunLock, lock_text());
+    return store_->put_if_absent(detail::kLock, lock_text());
   };
   while (!is_taken()) {
     std::string now;
     try {
-      now = store_->read(kRunLock);
+      now = store_->read(detail::kLock);
     } catch (const StorageError&) {
-      if (store_->find(kRunLock)) throw;
+      if (store_->find(detail::kLock)) throw;
       continue;  // its holder has just ended
     }
     const Writer writer = writer_of(now);
@@ -166,12 +166,12 @@ void RunLock::take() {
     const auto patience = 2 * std::max(every_, Seconds(writer.every)) + kMargin;
     if (writer.is_gone || steady_clock::now() - since >= patience) {
       try {
-        store_->remove(kRunLock);
+        store_->remove(detail::kLock);
       } catch (const StorageError&) {  // then the last one that replaces it has it
         sure_until_ = sure_since(boot_time());
-        store_->put(kRunLock, lock_text());
+        store_->put(detail::kLock, lock_text());
         std::this_thread::sleep_for(kSettling);
-        if (writer_of(store_->read(kRunLock)).id == id_) return;
+        if (writer_of(store_->read(detail::kLock)).id == id_) return;
       }
       continue;
     }
@@ -209,15 +209,15 @@ void RunLock::keep() {
   const std::lock_guard locking(locking_);
   const auto begun = boot_time();
   const std::string writer = text_of(detail::kWriter);
-  const std::string now = text_of(kRunLock);  // last: it is written just after
+  const std::string now = text_of(detail::kLock);  // last: it is written just after
   const Writer holder = writer_of(now);
   if (!now.empty() && holder.id != id_) give_way(holder.who);
   if (writer != writer_ && writer != id_) give_way("another run");
   ++beats_;
   if (!now.empty()) {
-    hurried_->put(kRunLock, lock_text());
-  } else if (!hurried_->put_if_absent(kRunLock, lock_text())) {  // somebody has removed it
-    give_way(writer_of(text_of(kRunLock)).who);
+    hurried_->put(detail::kLock, lock_text());
+  } else if (!hurried_->put_if_absent(detail::kLock, lock_text())) {  // somebody has removed it
+    give_way(writer_of(text_of(detail::kLock)).who);
   }
   const std::lock_guard lock(mutex_);
   sure_until_ = sure_since(begun);

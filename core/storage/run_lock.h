@@ -21,9 +21,6 @@
 
 namespace levin {
 
-/// The name of the object.
-inline constexpr const char* kRunLock = "run.lock";
-
 /// The lock, from the constructor to the destructor, which gives it back. Thread-safe.
 class RunLock {
  public:

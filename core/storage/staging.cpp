@@ -34,7 +34,6 @@ constexpr const char* kNotes = ".synced";
 constexpr const char* kRemoved = "removed";  // in a note, in the place of the etag
 constexpr const char* kWriters = ".writers";
 constexpr uint64_t kMaxNoteBytes = 4096;
-
 constexpr int kMaxLists = 10;  // of a run that is writing
 
 std::mutex removals_mutex;
@@ -302,7 +301,7 @@ void set_aside(const std::string& path, const std::string& aside, const std::str
 bool is_private(const std::string& name) {
   const fs::path path(name);
   const std::string file = path.filename().string();
-  if (file == "run.lock" || file == kWriter || is_temporary_name(file)) return true;
+  if (file == kLock || file == kWriter || is_temporary_name(file)) return true;
   if (name == "stop" || name == "save") return true;
   const std::string hidden = is_checkpoint_name(name) ? kDropped : ".";
   return std::any_of(path.begin(), path.end(), [&](const auto& part) { return part.string().starts_with(hidden); });

@@ -35,7 +35,8 @@ namespace levin {
 /// Returns the URL for messages, or the path itself if it has none.
 [[nodiscard]] std::string shown_path(const std::string& path);
 
-/// Returns the path here of what shown_path() gave, on this machine or another one. Other texts are unchanged.
+/// Returns the path that a file has on this machine, from the result of shown_path() on any machine. Other texts are
+/// returned unchanged.
 [[nodiscard]] std::string local_path(const std::string& shown);
 
 /// Creates the local folders for the folders that a remote one contains, so that a new run takes a name that is free in
@@ -66,7 +67,7 @@ class NotedRemoval {
 
 namespace detail {
 
-/// What the folders begin with that have files which another machine has replaced.
+/// The start of the names of folders for files that are set aside.
 inline constexpr const char* kDropped = ".dropped";
 
 /// Returns whether the run has removed the file, or is about to.
@@ -104,6 +105,8 @@ struct LocalFile {
 /// Returns true if the file has not changed since the note was written.
 [[nodiscard]] bool is_unchanged(const LocalFile& file, const SyncNote& note);
 
+/// The object that one run holds while it writes to a folder of a store, see run_lock.h.
+inline constexpr const char* kLock = "run.lock";
 /// The object with the name of the run that wrote checkpoints to a folder of a store last: a random one for each start.
 inline constexpr const char* kWriter = "run.writer";
 /// The names in run.writer with which a folder of this machine agrees: of the run whose files it has fetched, and of

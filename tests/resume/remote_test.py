@@ -101,6 +101,19 @@ class RemoteRuns(unittest.TestCase):
         self.addCleanup(process.kill)
         return process
 
+    def train_uncopied(self, machine, **options):
+        """A run whose checkpoints the store refuses."""
+        self.proxy.faults = [Fault("status", method="PUT", path="ckpt", code=403, count=10**6)]
+        self.levin(machine, status=1, **options)
+        self.proxy.faults = []
+
+    def start_held(self, path, machine, **options):
+        """Starts a run, and returns once the store holds its copy of such a path."""
+        self.proxy.faults = [Fault("hold", method="PUT", path=path)]
+        process = self.start(machine, **options)
+        wait_until(lambda: not self.proxy.faults[0].count, f"the copy of {path}")
+        return process
+
     def objects(self):
         """Returns the etags in the store by their names, without the folders that all have in common."""
         listed = self.client.list_objects_v2(Bucket="runs").get("Contents", [])
@@ -218,9 +231,7 @@ class RemoteRuns(unittest.TestCase):
     def test_a_removal_waits_for_a_successor_that_was_lost(self):
         self.levin("a", epochs=1)
         before = {name for name in self.objects() if name.endswith(".ckpt")}
-        self.proxy.faults = [Fault("status", method="PUT", path="ckpt", code=403, count=10**6)]
-        self.levin("a", epochs=2, status=1)
-        self.proxy.faults = []
+        self.train_uncopied("a", epochs=2)
         (folder,) = self.folder.glob("a/levin/staging/s3_*/runs/mine")
         shutil.rmtree(folder)
         self.levin("a", "validate", f"--ckpt_path={ROOT}/levin_logs/version_0/checkpoints/last.ckpt", "--trainer.logger=false")
@@ -231,9 +242,7 @@ class RemoteRuns(unittest.TestCase):
 
     def test_a_machine_that_has_nothing_to_train_leaves_another_its_checkpoints(self):
         self.levin("a", epochs=1)
-        self.proxy.faults = [Fault("status", method="PUT", path="ckpt", code=403, count=10**6)]
-        self.levin("a", epochs=2, status=1)
-        self.proxy.faults = []
+        self.train_uncopied("a", epochs=2)
         self.assertIn("Nothing to train", self.levin("b", epochs=1))
         self.assertIn("Nothing to train", self.levin("a", epochs=2))
         self.levin("c")
@@ -241,9 +250,7 @@ class RemoteRuns(unittest.TestCase):
 
     def test_what_another_machine_has_not_seen_is_set_aside(self):
         self.levin("a", epochs=1)
-        self.proxy.faults = [Fault("status", method="PUT", path="ckpt", code=403, count=10**6)]
-        self.levin("a", epochs=2, status=1)
-        self.proxy.faults = []
+        self.train_uncopied("a", epochs=2)
         self.levin("b", epochs=2)
         self.assertIn("are set aside in the folder .dropped: ", self.levin("a"))
         self.assertTrue(list(self.folder.glob("a/levin/staging/s3_*/runs/mine/levin_logs/version_0/.dropped/checkpoints/*.ckpt")))
@@ -251,9 +258,7 @@ class RemoteRuns(unittest.TestCase):
 
     def test_a_run_that_was_cut_off_in_a_copy_stops_when_another_one_has_continued(self):
         self.levin("a", epochs=1)
-        self.proxy.faults = [Fault("hold", method="PUT", path="last.ckpt")]
-        process = self.start("a", epochs=2)
-        wait_until(lambda: not self.proxy.faults[0].count, "the copy")
+        process = self.start_held("last.ckpt", "a", epochs=2)
         process.send_signal(signal.SIGSTOP)
         lock = json.loads(self.client.get_object(Bucket="runs", Key=VERSION + "run.lock")["Body"].read())
         self.client.put_object(Bucket="runs", Key=VERSION + "run.lock", Body=json.dumps({**lock, "machine": "another"}).encode())
@@ -271,9 +276,7 @@ class RemoteRuns(unittest.TestCase):
     def test_what_another_program_removes_while_the_run_lives_stays_in_the_store(self):
         self.levin("a", epochs=2)
         before = set(self.objects())
-        self.proxy.faults = [Fault("hold", method="PUT", path="run.writer")]
-        process = self.start("a", every="0.2s")
-        wait_until(lambda: not self.proxy.faults[0].count, "the first copy")
+        process = self.start_held("run.writer", "a", every="0.2s")
         shutil.rmtree(self.folder / "a/levin/staging")
         self.proxy.go.set()
         process.wait(60)
@@ -284,7 +287,7 @@ class RemoteRuns(unittest.TestCase):
     def test_the_same_server_by_another_name_is_another_machine(self):
         """Each name has a folder of its own, and the older one must not win."""
         self.levin("a", epochs=1)
-        self.levin("a", epochs=2, url=self.proxy.url + "/")
+        self.levin("a", epochs=2, url=self.proxy.url.replace("127.0.0.1", "localhost"))
         self.assertIn("auto_resume: continuing from s3://runs/mine/levin_logs/version_0/checkpoints/last.ckpt", self.levin("a"))
         self.assert_as_local()
 
@@ -301,11 +304,8 @@ class RemoteRuns(unittest.TestCase):
 
     def test_an_evaluation_does_not_replace_what_was_never_copied(self):
         self.levin("a", epochs=1)
-        self.proxy.faults = [Fault("status", method="PUT", path="ckpt", code=403, count=10**6)]
-        self.levin("a", epochs=2, status=1)
-        self.proxy.faults = [Fault("hold", method="PUT", path="ckpt")]
-        process = self.start("a", epochs=3)
-        wait_until(lambda: not self.proxy.faults[0].count, "the first copy")
+        self.train_uncopied("a", epochs=2)
+        process = self.start_held("ckpt", "a", epochs=3)
         process.kill()
         process.wait()
         self.proxy.faults = []
@@ -369,9 +369,7 @@ class RemoteRuns(unittest.TestCase):
 
     def test_an_object_of_somebody_else_stays_and_drops_nothing(self):
         self.levin("a", epochs=1)
-        self.proxy.faults = [Fault("status", method="PUT", path="ckpt", code=403, count=10**6)]
-        self.levin("a", epochs=2, status=1)
-        self.proxy.faults = []
+        self.train_uncopied("a", epochs=2)
         others = ["NOTES.txt", ".ipynb_checkpoints/mine.txt"]
         for name in others:
             self.client.put_object(Bucket="runs", Key=VERSION + name, Body=b"by hand")
@@ -398,9 +396,7 @@ class RemoteRuns(unittest.TestCase):
 
     def test_an_evaluation_does_not_take_a_file_whose_copy_was_cut(self):
         self.levin("a", epochs=1)
-        self.proxy.faults = [Fault("hold", method="PUT", path=r"last\.ckpt")]
-        process = self.start("a", epochs=2)
-        wait_until(lambda: not self.proxy.faults[0].count, "the second upload")
+        process = self.start_held(r"last\.ckpt", "a", epochs=2)
         process.kill()
         process.wait()
         self.proxy.go.set()

@@ -245,7 +245,10 @@ std::string find_saved_best(const State& callback, const Folders& folders) {
   if (!callback.has("best_model_path") || !callback.has("dirpath")) return "";
   const auto saved = callback.get<std::string>("best_model_path");
   const fs::path name = fs::path(saved).lexically_relative(callback.get<std::string>("dirpath"));
-  if (name.empty() || *name.begin() == "..") return is_there(local_path(saved)) ? local_path(saved) : "";
+  if (name.empty() || *name.begin() == "..") {
+    std::string path = local_path(saved);
+    return is_there(path) ? path : "";
+  }
   std::string best;
   for (const std::string& root : folders) {
     for (const std::string& folder : folders_below(root)) {
